@@ -1,0 +1,42 @@
+# `make demo` and `make test` set everything up by themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help install demo test test-slow check format clean gpu-check bench
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP)  ## make .venv and install shapeshift into it (once)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (ten minutes at most)
+	$(BIN)/shapeshift demo
+
+test: install  ## the test suite
+	$(BIN)/python -m pytest
+
+test-slow: install  ## every test that this machine can run
+	$(BIN)/python -m pytest -m 'not network'
+
+check: install  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: install  ## rewrite the sources in house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install  ## tokens a second by position representation
+	$(BIN)/python benchmarks/speed.py
+
+clean:  ## remove the environment and caches, keep runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

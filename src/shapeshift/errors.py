@@ -1,0 +1,33 @@
+"""The one exception for everything that a user can mend."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class ShapeshiftError(Exception):
+    """Bad input, a bad setting, a missing file: something the user can put right.
+
+    The message is one line that says what is wrong, what was expected and what would work.
+    The command line prints it without a traceback and exits with status 1. Any other exception
+    is a bug of ours and shows its traceback.
+
+    Args:
+        message: one line; no final full stop is needed.
+        path: the file at fault, if there is one.
+        line: the line in that file, counted from 1.
+    """
+
+    def __init__(self, message: str, *, path: str | Path | None = None, line: int | None = None):
+        self.path = None if path is None else Path(path)
+        self.line = line
+        place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
+        super().__init__(place + message)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
