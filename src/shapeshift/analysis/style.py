@@ -1,0 +1,103 @@
+"""What all figures share: colours, markers, type sizes, and how a figure becomes files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from shapeshift.errors import ShapeshiftError
+
+FORMATS = ("png", "svg", "pdf")
+TEXT_WIDTH_IN = 6.3
+"""Width of the text block of an ACL page, in inches."""
+
+# Okabe and Ito (2008): told apart under every common colour blindness. Their yellow is left out,
+# too pale for a line on white. Shade and marker differ as well, for print in black and white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", ":", "-.")
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 5,
+    "lines.markeredgewidth": 0.7,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
+    "svg.hashsalt": "shapeshift",  # the same figure gives the same bytes
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one system looks in every panel of a figure."""
+
+    colour: str
+    marker: str
+    dash: str
+
+
+def look(number: int) -> Look:
+    """Return the look of the system with this number, counted from 0; 28 of them differ."""
+    count = len(_COLOURS)
+    return Look(
+        _COLOURS[number % count],
+        _MARKERS[number % count],
+        _DASHES[number // count % len(_DASHES)],
+    )
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw or save under the settings that all figures share; they are undone afterwards."""
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a figure once for each format, reproducibly: no dates inside.
+
+    Args:
+        figure: what `plot` returned.
+        stem: path without a suffix; its directory is made if need be.
+        formats: any of `FORMATS`.
+
+    Returns:
+        The files, in the order of `formats`.
+
+    Raises:
+        ShapeshiftError: an unknown format, or a file cannot be written.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ShapeshiftError(
+            f"unknown figure format {unknown[0]!r}: expected {', '.join(FORMATS)}"
+        )
+    stem = Path(stem)
+    paths = [stem.with_name(f"{stem.name}.{name}") for name in formats]
+    date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        with styled():
+            for name, path in zip(formats, paths, strict=True):
+                figure.savefig(path, format=name, metadata=date[name])
+    except OSError as error:
+        raise ShapeshiftError(f"cannot write the figure: {error.strerror}", path=stem) from error
+    return paths

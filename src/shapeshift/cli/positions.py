@@ -1,0 +1,33 @@
+"""`shapeshift positions`: what there is."""
+
+from __future__ import annotations
+
+
+def positions() -> None:
+    """List the presets, the kinds of position representation, and the ways to number tokens."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from shapeshift.positions import INDICES, KINDS, PRESETS
+
+    presets = Table("preset", "indices", "kind at place")
+    for name, scheme in PRESETS.items():
+        parts = [f"{part.kind} at {part.place or 'embedding'}" for part in scheme.parts]
+        options = "".join(f", {key}={value}" for key, value in scheme.indices.options.items())
+        presets.add_row(name, scheme.indices.name + options, " + ".join(parts) or "none")
+    kinds = Table("kind", "what it does", "places", "shift invariant", "options", "source")
+    for name, entry in KINDS.items():
+        kinds.add_row(
+            name,
+            entry.summary,
+            ", ".join(entry.build.places),
+            "yes" if entry.build.shift_invariant else "no",
+            ", ".join(entry.options()) or "–",
+            entry.source,
+        )
+    indices = Table("indices", "what they are", "options", "source")
+    for name, entry in INDICES.items():
+        indices.add_row(name, entry.summary, ", ".join(entry.options()) or "–", entry.source)
+    console = Console()
+    for table in (presets, kinds, indices):
+        console.print(table)

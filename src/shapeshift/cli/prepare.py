@@ -1,0 +1,57 @@
+"""`shapeshift prepare`: corpus, subwords, dataset, token store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def prepare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of settings.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...", help="Settings that replace those of the file.",
+            show_default=False,
+        ),
+    ] = None,
+    prepared: Annotated[
+        Path, typer.Option(help="Folder under which prepared data are kept and found again.")
+    ] = Path("prepared"),
+) -> None:
+    """Turn parallel text into subwords and a token store.
+
+    Training does this by itself; run it alone to see the counts, or ahead of many runs on the same
+    data. Prints where the data are, and for each split the pairs read, kept and dropped.
+    """
+    from rich.console import Console
+
+    from shapeshift.cli.progress import Steps, make_progress
+    from shapeshift.config import load_config
+    from shapeshift.data.prepare import prepare as prepare_data
+    from shapeshift.experiments.run import prepared_directory
+
+    settings = load_config(config, overrides or [])
+    directory = prepared_directory(settings.data, prepared)
+    with make_progress() as progress:
+        data = prepare_data(settings.data, directory, Steps(progress))
+    Console().print(_table(data.report.splits))
+    typer.echo(directory)
+
+
+def _table(splits):  # type: ignore[no-untyped-def]
+    from rich.table import Table
+
+    table = Table("split", "read", "kept", "dropped", "sequences", "source length", "target length")
+    for name, split in splits.items():
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in split.dropped.items())
+        lengths = [
+            f"{side.min} to {side.max}, mean {side.mean:.1f}"
+            for side in (split.source_length, split.target_length)
+        ]
+        table.add_row(
+            name, f"{split.read:,}", f"{split.kept:,}", dropped or "0", f"{split.built:,}", *lengths
+        )
+    return table

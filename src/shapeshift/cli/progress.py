@@ -1,0 +1,80 @@
+"""What long work shows on a terminal, and the plain lines it leaves in a file or a pipe."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+console = Console(stderr=True)
+"""Progress goes to standard error: standard output holds results alone."""
+
+
+def make_progress() -> Progress:
+    """Return a display with a description, a bar, counts, time spent and time left."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        refresh_per_second=4,
+    )
+
+
+class Steps:
+    """A display of stages, one bar each; usable wherever a library asks for a callback
+    `(stage, done, total)`."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage, total=total, note="")
+            if not console.is_terminal:
+                console.print(stage)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
+
+
+class TrainingDisplay:
+    """Shows a run's updates, loss, speed and time left; prints a line for each validation."""
+
+    def __init__(self, progress: Progress, name: str, max_updates: int):
+        self._progress = progress
+        self._name = name
+        self._max_updates = max_updates
+        self._task = progress.add_task(f"train {name}", total=max_updates, note="")
+        self._printed = time.monotonic()
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        """Move the bar; without a terminal, print a line twice a minute."""
+        note = f"loss {loss:.3f} · {tokens_per_s:,.0f} tokens/s"
+        self._progress.update(self._task, completed=update, note=note)
+        if not console.is_terminal and time.monotonic() - self._printed > 30:
+            self._printed = time.monotonic()
+            console.print(f"{self._name}: update {update}/{self._max_updates} · {note}")
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        """Print what was measured."""
+        loss = values["valid_loss"]
+        line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {math.exp(loss):.2f}"
+        if "valid_bleu" in values:
+            line += f" · BLEU {values['valid_bleu']:.2f}"
+        self._progress.console.print(line, highlight=False)

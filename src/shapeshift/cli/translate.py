@@ -1,0 +1,60 @@
+"""`shapeshift translate`: text in, text out, line for line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="Text to translate, a sentence a line; - or nothing reads"
+            " standard input.", show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.")
+    ] = None,
+    checkpoint: Annotated[
+        str, typer.Option(help="average, last, best or the number of an update.")
+    ] = "average",
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Print n candidates a line: number, score, text, by tabs.")
+    ] = 1,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
+    ] = None,
+) -> None:
+    """Translate files or standard input with a trained run.
+
+    One line out for each line in, in order; an empty line stays empty. Output is written as soon as
+    a window of lines is done, and line by line when standard input is a terminal.
+    """
+    from shapeshift.data.files import read_lines
+    from shapeshift.experiments.run import Run
+
+    opened = Run(run)
+    if overrides:
+        opened.override(overrides)
+    translator = opened.translator(checkpoint)
+    stream = False
+    sink = sys.stdout if output is None else output.open("w", encoding="utf-8", newline="\n")
+    number = 0
+    for name in files or ["-"]:
+        stream = name == "-" and sys.stdin.isatty()
+        lines = read_lines("-" if name == "-" else Path(name))
+        for best in translator.translate_n_best(lines, n_best, stream=stream):
+            number += 1
+            for candidate in best:
+                text = candidate.text
+                sink.write(f"{number}\t{candidate.score:.4f}\t{text}\n" if n_best > 1 else text + "\n")
+            if stream:
+                sink.flush()
+    sink.flush()

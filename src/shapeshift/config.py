@@ -1,0 +1,223 @@
+"""A run's configuration: one YAML file and dotted overrides, checked as a whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic import Field as PydanticField
+
+from shapeshift.data.config import DataConfig
+from shapeshift.decoding.config import DecodingConfig
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.evaluation.config import EvaluationConfig
+from shapeshift.model.config import ModelConfig
+from shapeshift.positions import INDICES, KINDS, PRESETS, IndicesChoice, Part, Scheme, check
+from shapeshift.positions.registry import Entry
+from shapeshift.schema import Strict
+from shapeshift.training.config import TrainingConfig
+
+
+class PositionConfig(Strict):
+    """How the model knows positions: a preset's name, or indices and parts spelled out.
+
+    Attributes:
+        name: what the scheme is called in tables.
+        indices: `name` and options of the indices.
+        parts: for each kind `kind`, `place`, `stacks`, `layers` and the kind's own options.
+    """
+
+    name: str = "custom"
+    indices: dict[str, Any] = PydanticField(default_factory=lambda: {"name": "absolute"})
+    parts: list[dict[str, Any]] = PydanticField(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_preset(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        try:
+            return expand_preset(given)
+        except ShapeshiftError as error:
+            raise ValueError(str(error)) from error
+
+    @model_validator(mode="after")
+    def _check(self) -> PositionConfig:
+        try:
+            check(self.scheme)
+            _check_types(INDICES[self.scheme.indices.name], self.scheme.indices.options)
+            for part in self.scheme.parts:
+                _check_types(KINDS[part.kind], part.options)
+        except ShapeshiftError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme these settings describe."""
+        indices = dict(self.indices)
+        parts = []
+        for given in self.parts:
+            options = dict(given)
+            own = {key: options.pop(key) for key in _PART_FIELDS if key in options}
+            if "kind" not in own:
+                raise ShapeshiftError(f"a part needs a kind ({', '.join(KINDS)}), got {given}")
+            parts.append(Part(**own, options=options))
+        name = indices.pop("name", "absolute")
+        return Scheme(IndicesChoice(name, indices), tuple(parts))
+
+
+_PART_FIELDS = ("kind", "place", "stacks", "layers")
+
+
+def expand_preset(name: str) -> dict[str, Any]:
+    """Return the preset `name` spelled out as a configuration."""
+    if name not in PRESETS:
+        raise ShapeshiftError(
+            f"unknown preset {name!r}{nearest(name, PRESETS)} (known: {', '.join(PRESETS)})"
+        )
+    scheme = PRESETS[name]
+    parts = []
+    for part in scheme.parts:
+        fields = asdict(part)
+        options = fields.pop("options")
+        parts.append({key: fields[key] for key in fields if fields[key] is not None} | options)
+    return {
+        "name": name,
+        "indices": {"name": scheme.indices.name, **scheme.indices.options},
+        "parts": parts,
+    }
+
+
+@cache
+def _options_model(entry: Entry) -> type[BaseModel]:
+    hints = get_type_hints(entry.build.__init__)
+    fields: dict[str, Any] = {
+        name: (hints[name], ... if option.default is inspect.Parameter.empty else option.default)
+        for name, option in entry.options().items()
+    }
+    model: type[BaseModel] = create_model(
+        entry.build.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields
+    )
+    return model
+
+
+def _check_types(entry: Entry, options: Mapping[str, Any]) -> None:
+    try:
+        _options_model(entry)(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ShapeshiftError(
+            f"{entry.build.__name__}.{where}: {first['msg']}, got {first['input']!r}"
+        ) from error
+
+
+class Config(Strict):
+    """Everything a run depends on."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    position: PositionConfig = PydanticField(
+        default_factory=lambda: PositionConfig(**expand_preset("ape"))
+    )
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def to_yaml(self) -> str:
+        """Return the configuration with every default spelled out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file, apply overrides such as `training.max_updates=500`, and check it all.
+
+    Raises:
+        ShapeshiftError: for a file that cannot be read, an override without `=`, and once for all
+            settings that are wrong, each with its name and what would be right.
+    """
+    path = Path(path)
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ShapeshiftError("no such configuration file", path=path) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
+    except yaml.MarkedYAMLError as error:
+        line = None if error.problem_mark is None else error.problem_mark.line + 1
+        raise ShapeshiftError(f"not YAML: {error.problem}", path=path, line=line) from error
+    return parse_config({} if document is None else document, overrides, path)
+
+
+def parse_config(
+    document: Any, overrides: Sequence[str] = (), path: str | Path | None = None
+) -> Config:
+    """Check a configuration that is already a mapping; see `load_config`."""
+    if not isinstance(document, dict):
+        raise ShapeshiftError(
+            f"expected sections such as 'model:', got {type(document).__name__}", path=path
+        )
+    for override in overrides:
+        _apply(document, override)
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        raise ShapeshiftError("; ".join(_messages(error)), path=path) from error
+
+
+def _apply(document: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    if not equals or not name:
+        raise ShapeshiftError(f"an override looks like training.max_updates=500, got {override!r}")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ShapeshiftError(f"the value of {override!r} is not YAML") from error
+    keys = name.split(".")
+    if keys[0] == "position" and len(keys) > 1 and isinstance(document.get("position"), str):
+        document["position"] = expand_preset(document["position"])
+    node: Any = document
+    for key in keys[:-1]:
+        if isinstance(node, list):
+            node = node[_item(node, key, name)]
+        else:
+            node = node.setdefault(key, {})
+        if not isinstance(node, dict | list):
+            raise ShapeshiftError(f"{name!r} goes through {key!r}, which holds a plain value")
+    last: Any = keys[-1]
+    if isinstance(node, list):
+        last = _item(node, last, name)
+    node[last] = value
+
+
+def _item(items: list[Any], key: str, name: str) -> int:
+    if not key.isdigit() or int(key) >= len(items):
+        raise ShapeshiftError(f"{name!r}: {key!r} is not one of the {len(items)} items, from 0")
+    return int(key)
+
+
+def _messages(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors(include_url=False):
+        where = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            yield f"{where}: unknown key{nearest(str(problem['loc'][-1]), _field_names())}"
+        elif problem["type"] == "value_error":
+            yield f"{where}: {problem['ctx']['error']}"
+        elif problem["type"] == "missing":
+            yield f"{where}: missing"
+        else:
+            yield f"{where}: {problem['msg']}, got {problem['input']!r}"
+
+
+@cache
+def _field_names() -> frozenset[str]:
+    schema = Config.model_json_schema()
+    sections = [schema, *schema.get("$defs", {}).values()]
+    return frozenset(name for section in sections for name in section.get("properties", {}))

@@ -1,0 +1,213 @@
+"""Which pairs go into which batch, and batches as tensors.
+
+The plan of an epoch is a pure function of lengths, settings, seed and epoch number: a resumed run
+computes the same one again, and every process of a distributed run agrees on it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shapeshift.data.config import BatchConfig
+from shapeshift.data.store import TokenStore
+from shapeshift.data.subwords import BOS, EOS, PAD
+from shapeshift.errors import ShapeshiftError
+
+Lengths = NDArray[np.integer[Any]]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs as int64 tensors, padded on the right with PAD.
+
+    Attributes:
+        source: ids, then `</s>`. Shape: (B, S).
+        target_input: `<s>`, then ids. Shape: (B, T).
+        target_output: ids, then `</s>`. Shape: (B, T).
+        pairs: the number of each pair in its store. Shape: (B,).
+        num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding; counted
+            when the batch is made, so that asking costs no wait for the device.
+    """
+
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+    pairs: Tensor
+    num_source_tokens: int
+    num_target_tokens: int
+
+    def __len__(self) -> int:
+        """Sentence pairs."""
+        return len(self.pairs)
+
+    @property
+    def num_padded_tokens(self) -> int:
+        """What `max_tokens` limits: sentences x the longer side, padding included."""
+        return len(self) * max(self.source.shape[1], self.target_output.shape[1])
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """Return the batch on a device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch:
+        """Return the batch in page-locked memory, from which copies to a GPU need not block."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        return replace(
+            self,
+            source=function(self.source),
+            target_input=function(self.target_input),
+            target_output=function(self.target_output),
+            pairs=function(self.pairs),
+        )
+
+
+def make_batch(
+    sources: Sequence[Sequence[int] | NDArray[Any]],
+    targets: Sequence[Sequence[int] | NDArray[Any]],
+    pairs: Sequence[int] | NDArray[Any] | None = None,
+) -> Batch:
+    """Return id sequences without special ids as a batch, in their order.
+
+    Args:
+        sources, targets: as many sequences each.
+        pairs: their numbers; 0, 1, 2, … by default.
+    """
+    source = _padded(sources, end=EOS)
+    target_output = _padded(targets, end=EOS)
+    target_input = _padded(targets, start=BOS)
+    return Batch(
+        source=torch.from_numpy(source),
+        target_input=torch.from_numpy(target_input),
+        target_output=torch.from_numpy(target_output),
+        pairs=torch.as_tensor(np.arange(len(sources)) if pairs is None else pairs).long(),
+        num_source_tokens=sum(map(len, sources)) + len(sources),
+        num_target_tokens=sum(map(len, targets)) + len(targets),
+    )
+
+
+def collate(store: TokenStore, indices: Sequence[int] | Indices) -> Batch:
+    """Return the pairs of a store with these numbers as a batch, in their order."""
+    rows = [store[int(i)] for i in indices]
+    return make_batch([source for source, _ in rows], [target for _, target in rows], indices)
+
+
+def plan_epoch(
+    source_lengths: Lengths,
+    target_lengths: Lengths,
+    config: BatchConfig,
+    *,
+    seed: int,
+    epoch: int,
+) -> list[Indices]:
+    """Return the batches of one epoch as arrays of pair numbers; every pair stands in one of them.
+
+    The pairs are shuffled, sorted by length within windows of `config.window` (pairs of the same
+    length stay shuffled), cut into batches as large as the limits allow, and the batches shuffled.
+
+    Args:
+        source_lengths, target_lengths: subwords without `</s>`. Shape: (num_pairs,).
+        config: limits of a batch.
+        seed, epoch: not negative; another epoch is another plan.
+
+    Raises:
+        ShapeshiftError: a single pair has more than `max_tokens` tokens. It is not dropped or
+            let through silently: the first would change the data, the second break the limit on
+            memory.
+    """
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+    longest, key = _measure(source_lengths, target_lengths, config)
+    order = rng.permutation(len(key))
+    window = config.window or max(len(key), 1)
+    batches: list[Indices] = []
+    for start in range(0, len(order), window):
+        part = order[start : start + window]
+        part = part[np.argsort(key[part], kind="stable")]
+        batches += _cut(part, longest[part], config)
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def plan_in_order(
+    source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig
+) -> list[Indices]:
+    """Return batches from the shortest to the longest pairs, for validation and translation.
+
+    Pairs of the same length keep their order, and nothing is random.
+
+    Args:
+        source_lengths, target_lengths: subwords without `</s>`. Shape: (num_pairs,).
+        config: limits of a batch; `window` plays no part.
+
+    Raises:
+        ShapeshiftError: a single pair has more than `max_tokens` tokens.
+    """
+    longest, key = _measure(source_lengths, target_lengths, config)
+    order = np.argsort(key, kind="stable")
+    return _cut(order, longest[order], config)
+
+
+def _measure(
+    source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig
+) -> tuple[Indices, Indices]:
+    """Return what each pair counts for in a batch, and a key to sort by: that, then both sides'
+    sum, so that the shorter side is padded less too."""
+    source, target = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
+    longest = np.maximum(source, target) + 1
+    if len(longest) and longest.max() > config.max_tokens:
+        worst = int(longest.argmax())
+        raise ShapeshiftError(
+            f"pair {worst} (counted from 0) has {longest[worst]:,} tokens with </s>, over "
+            f"max_tokens={config.max_tokens:,}; raise max_tokens, or leave long pairs out "
+            "with data.dataset.name=extrapolate"
+        )
+    return longest, (longest << 32) | (source + target)
+
+
+def _cut(order: Indices, longest: Indices, config: BatchConfig) -> list[Indices]:
+    """Cut pairs, sorted by `longest`, into batches that are as large as they can be."""
+    batches = []
+    start = 0
+    while start < len(order):
+        # No batch from here on is wider than the first pair allows.
+        most = start + config.max_tokens // int(longest[start])
+        if config.max_sentences is not None:
+            most = min(most, start + config.max_sentences)
+        ends = range(start + 1, min(most, len(order)) + 1)
+
+        def padded_tokens(end: int, start: int = start) -> int:
+            return (end - start) * int(longest[end - 1])
+
+        # Padded tokens only grow with the end, for `longest` does; the first pair always fits.
+        stop = ends[bisect_right(ends, config.max_tokens, key=padded_tokens) - 1]
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+def _padded(
+    rows: Sequence[Sequence[int] | NDArray[Any]],
+    *,
+    start: int | None = None,
+    end: int | None = None,
+) -> Indices:
+    """Return rows with a special id before or after them, padded. (B, longest + 1)"""
+    table = np.full((len(rows), max(map(len, rows), default=-1) + 1), PAD, dtype=np.int64)
+    first = 0
+    if start is not None:
+        table[:, 0] = start
+        first = 1
+    for line, row in zip(table, rows, strict=True):
+        line[first : first + len(row)] = row
+        if end is not None:
+            line[len(row)] = end
+    return table

@@ -1,0 +1,135 @@
+"""The datasets of the papers, made from encoded pairs as they stream by.
+
+Vanilla, Extrapolate and Interpolate: SHAPE (Kiyono et al. 2021), section 3.1 and Table 3.
+LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Split, Vanilla
+from shapeshift.data.subwords import SEPARATOR, join_ids
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence pair: its raw text and its subword ids, without `<s>` and `</s>`."""
+
+    source: str
+    target: str
+    source_ids: list[int]
+    target_ids: list[int]
+
+
+@dataclass
+class Counts:
+    """What became of the pairs that a builder read: `read == kept + sum(dropped.values())`.
+
+    Attributes:
+        read: pairs of the corpus.
+        kept: pairs of the corpus that are in the dataset.
+        built: pairs of the dataset: `kept`, or fewer where several were joined into one.
+        dropped: pairs left out, by reason. A pair counts under the first reason that fits.
+    """
+
+    read: int = 0
+    kept: int = 0
+    built: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+def build(
+    pairs: Iterable[Pair],
+    dataset: Vanilla | Extrapolate | Interpolate | LengthSlice,
+    split: Split,
+    counts: Counts,
+) -> Iterator[Pair]:
+    """Yield the pairs of one split of a dataset.
+
+    A train pair without a subword on one side is dropped, whatever the dataset. Valid and test
+    lose nothing, so that scores of two datasets are over the same sentences.
+
+    Interpolate's groups follow one another without overlap and run on over file boundaries. A last
+    group of fewer than `num_joined` pairs is kept as it is. (The paper's 450K groups of ten out of
+    4.5M pairs leave open what it did with a rest.)
+
+    Args:
+        pairs: the split of the corpus, in its order.
+        dataset: which dataset.
+        split: only train is filtered.
+        counts: brought up to date with every pair that is read.
+    """
+    reject = _filter(dataset) if split == "train" else _keep_all
+    kept = _select(pairs, reject, counts)
+    built = _join(kept, dataset.num_joined) if isinstance(dataset, Interpolate) else kept
+    for pair in built:
+        counts.built += 1
+        yield pair
+
+
+_Reject = Callable[[Pair], str | None]
+"""Returns the reason why a pair is left out, or None."""
+
+
+def _keep_all(pair: Pair) -> str | None:
+    return None
+
+
+def _filter(dataset: Vanilla | Extrapolate | Interpolate | LengthSlice) -> _Reject:
+    match dataset:
+        case Extrapolate(max_length=limit):
+            return lambda pair: _empty(pair) or _too_long(pair, limit)
+        case LengthSlice(min_length=low, max_length=high):
+            return lambda pair: _empty(pair) or _outside(pair, low, high)
+    return _empty
+
+
+def _empty(pair: Pair) -> str | None:
+    if not pair.source_ids:
+        return "empty source"
+    return None if pair.target_ids else "empty target"
+
+
+def _too_long(pair: Pair, limit: int) -> str | None:
+    if len(pair.source_ids) > limit:
+        return f"source over {limit} subwords"
+    return f"target over {limit} subwords" if len(pair.target_ids) > limit else None
+
+
+def _outside(pair: Pair, low: int, high: int | None) -> str | None:
+    if len(pair.source_ids) < low:
+        return f"source under {low} subwords"
+    return None if high is None or len(pair.source_ids) < high else f"source of {high} subwords up"
+
+
+def _select(pairs: Iterable[Pair], reject: _Reject, counts: Counts) -> Iterator[Pair]:
+    for pair in pairs:
+        counts.read += 1
+        reason = reject(pair)
+        if reason is None:
+            counts.kept += 1
+            yield pair
+        else:
+            counts.dropped[reason] = counts.dropped.get(reason, 0) + 1
+
+
+def _join(pairs: Iterable[Pair], size: int) -> Iterator[Pair]:
+    group: list[Pair] = []
+    for pair in pairs:
+        group.append(pair)
+        if len(group) == size:
+            yield _joined(group)
+            group = []
+    if group:
+        yield _joined(group)
+
+
+def _joined(group: list[Pair]) -> Pair:
+    return Pair(
+        source=SEPARATOR.join(pair.source for pair in group),
+        target=SEPARATOR.join(pair.target for pair in group),
+        source_ids=join_ids([pair.source_ids for pair in group]),
+        target_ids=join_ids([pair.target_ids for pair in group]),
+    )

@@ -1,0 +1,111 @@
+"""Reading lines of UTF-8 text, plain or gzipped, one side or two in parallel.
+
+Only `\\n` ends a line, so `\\r`, form feed, U+0085 and U+2028 are text like any other: line n of
+one side stays the partner of line n of the other. The `\\r` of a CRLF file thus stays at the end of
+its line, where subwords see it as white space. A last line without `\\n` counts; a byte order mark
+at the start of a file is dropped.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from shapeshift.errors import ShapeshiftError
+
+
+def find_file(path: str | Path) -> Path:
+    """Return `path`, or `path` with `.gz` after it where only that exists.
+
+    Raises:
+        ShapeshiftError: neither exists.
+    """
+    plain = Path(path)
+    packed = plain.with_name(plain.name + ".gz")
+    for candidate in (plain, packed):
+        if candidate.is_file():
+            return candidate
+    raise ShapeshiftError(f"no such file: looked for {plain} and {packed}", path=plain)
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """Yield the lines of a text file without their `\\n`, one at a time.
+
+    Args:
+        path: the file; where it does not exist, the same name with `.gz`.
+
+    Raises:
+        ShapeshiftError: a missing or unreadable file, damaged gzip data, bytes that are not UTF-8,
+            or a NUL character (which mostly means UTF-16 or a binary file).
+    """
+    found = find_file(path)
+    number = 0
+    try:
+        with _open(found) as stream:
+            for number, raw in enumerate(stream, start=1):
+                data = raw.removesuffix(b"\n")
+                yield _decode(data.removeprefix(codecs.BOM_UTF8) if number == 1 else data)
+    except UnicodeDecodeError as error:
+        raise ShapeshiftError(
+            f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1} of the "
+            "line; convert the file to UTF-8",
+            path=found,
+            line=number,
+        ) from error
+    except _NulError as error:
+        raise ShapeshiftError(
+            "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
+            path=found,
+            line=number,
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ShapeshiftError(
+            f"damaged gzip data after line {number} ({error}); unpack or fetch the file again",
+            path=found,
+        ) from error
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=found) from error
+
+
+def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
+    """Yield (source line, target line) of two files, line by line.
+
+    Raises:
+        ShapeshiftError: as `read_lines`; or one file has more lines than the other, which is known
+            only at the end of the shorter one.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    num_pairs = 0
+    while True:
+        source_line, target_line = next(sources, None), next(targets, None)
+        if source_line is None or target_line is None:
+            break
+        num_pairs += 1
+        yield source_line, target_line
+    num_sources = num_pairs + (source_line is not None) + sum(1 for _ in sources)
+    num_targets = num_pairs + (target_line is not None) + sum(1 for _ in targets)
+    if num_sources != num_targets:
+        raise ShapeshiftError(
+            f"{source} has {num_sources:,} lines but {target} has {num_targets:,}; "
+            "line n of one must be the translation of line n of the other"
+        )
+
+
+class _NulError(ValueError):
+    """A NUL character in a line."""
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def _decode(data: bytes) -> str:
+    if b"\0" in data:
+        raise _NulError
+    return data.decode("utf-8")

@@ -1,0 +1,253 @@
+"""The German side of a derivation: word order, case, commas.
+
+A clause is laid out in fields: front, finite verb, middle field, verbs at the end, and what
+follows them (subordinate clauses). A comma is a word of its own until the end; where two meet,
+or one meets the full stop, one of them goes.
+"""
+
+from __future__ import annotations
+
+from shapeshift.data import grammar_lexicon as lexicon
+from shapeshift.data.grammar_inflection import (
+    adjective_ending,
+    column,
+    determiner_form,
+    relative_pronoun,
+    verb_parts,
+)
+from shapeshift.data.grammar_tree import (
+    Article,
+    Case,
+    Clause,
+    Coordination,
+    Declension,
+    Front,
+    Nominal,
+    NounPhrase,
+    Predicate,
+    PrepositionalPhrase,
+    Pronoun,
+    ProperName,
+    RelativeClause,
+    Role,
+    Sentence,
+    Subordinate,
+    Tense,
+    is_definite,
+    is_plural,
+    person_index,
+)
+
+_COMMA = ","
+_CONTRACTIONS = {
+    ("in", "dem"): "im",
+    ("an", "dem"): "am",
+    ("von", "dem"): "vom",
+    ("zu", "dem"): "zum",
+    ("zu", "der"): "zur",
+}
+
+
+def linearise_german(sentence: Sentence) -> str:
+    """Return the German sentence: capital first letter, commas, full stop."""
+    words: list[str] = []
+    for number, clause in enumerate(sentence.clauses):
+        if number:
+            words += [_COMMA, sentence.conjunctions[number - 1].german]
+        words += _main(clause)
+    text = _join(words)
+    return text[0].upper() + text[1:] + "."
+
+
+def _join(words: list[str]) -> str:
+    pieces: list[str] = []
+    comma = False
+    for word in words:
+        if word == _COMMA:
+            comma = True
+            continue
+        if pieces:
+            pieces.append(", " if comma else " ")
+        pieces.append(word)
+        comma = False
+    return "".join(pieces)
+
+
+def _main(clause: Clause) -> list[str]:
+    """Verb second: one phrase, the finite verb, the rest."""
+    assert clause.subject is not None
+    first, *others = clause.predicates
+    person = person_index(clause.subject, None)
+    subject = _nominal(clause.subject, Case.NOMINATIVE)
+    match clause.front:
+        case Front.TIME if first.time is not None:
+            front = [first.time.german]
+        case Front.PLACE if first.place is not None:
+            front = _prepositional(first.place)
+        case Front.ADVERBIAL if clause.adverbial is not None:
+            front = _subordinate(clause.adverbial)[1:]  # no comma between und and weil
+        case _:
+            front, subject = subject, []
+    finite, prefix, nonfinite = _verbs(first, person)
+    words = [*front, finite, *subject, *_middle(first, clause.front), *prefix, *nonfinite]
+    words += _after(first)
+    for predicate in others:
+        finite, prefix, nonfinite = _verbs(predicate, person)
+        words += ["und", finite, *_middle(predicate), *prefix, *nonfinite, *_after(predicate)]
+    if clause.adverbial is not None and clause.front is not Front.ADVERBIAL:
+        words += _subordinate(clause.adverbial)
+    return words
+
+
+def _verb_final(clause: Clause, antecedent: NounPhrase | None) -> list[str]:
+    """Verb last: everything after the conjunction or the relative pronoun."""
+    person = person_index(clause.subject, antecedent)
+    words = [] if clause.subject is None else _nominal(clause.subject, Case.NOMINATIVE)
+    for number, predicate in enumerate(clause.predicates):
+        if number:
+            words.append("und")
+        finite, prefix, nonfinite = _verbs(predicate, person)
+        words += [*_middle(predicate), *nonfinite, "".join(prefix) + finite, *_after(predicate)]
+    if clause.adverbial is not None:
+        words += _subordinate(clause.adverbial)
+    return words
+
+
+def _subordinate(subordinate: Subordinate) -> list[str]:
+    conjunction = subordinate.conjunction
+    words = [_COMMA]
+    for number, clause in enumerate(subordinate.clauses):
+        if number:
+            words.append("und")
+        past = clause.predicates[0].tense is Tense.PAST
+        words.append(conjunction.german_past if past else conjunction.german)
+        words += _verb_final(clause, None)
+    return [*words, _COMMA]
+
+
+def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
+    place = column(antecedent.noun, antecedent.plural)
+    pronoun: list[str]
+    match relative.role:
+        case Role.SUBJECT:
+            pronoun = [relative_pronoun(place, Case.NOMINATIVE)]
+        case Role.ACCUSATIVE:
+            pronoun = [relative_pronoun(place, Case.ACCUSATIVE)]
+        case Role.DATIVE:
+            pronoun = [relative_pronoun(place, Case.DATIVE)]
+        case Role.POSSESSOR:
+            pronoun = [relative_pronoun(place, Case.GENITIVE)]
+        case Role.OBLIQUE:
+            governed = relative.clause.predicates[0].verb.preposition
+            assert governed is not None
+            pronoun = [governed.german, relative_pronoun(place, governed.case)]
+    return [_COMMA, *pronoun, *_verb_final(relative.clause, antecedent), _COMMA]
+
+
+def _verbs(predicate: Predicate, person: int) -> tuple[str, list[str], list[str]]:
+    finite, prefix, nonfinite = verb_parts(
+        predicate.verb, predicate.tense, predicate.modal, person
+    )
+    return finite, [prefix] if prefix else [], [nonfinite] if nonfinite else []
+
+
+def _after(predicate: Predicate) -> list[str]:
+    return [] if predicate.complement is None else _subordinate(predicate.complement)
+
+
+def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
+    """Everything between the subject and the verbs at the end.
+
+    Order: pronouns, adverb, noun phrases (dative first), `nicht`, für-phrase, place, prepositional
+    object or direction, adjective. With `nicht` the noun phrases come before the adverb.
+    """
+    kein = predicate.negated and _negated_by_kein(predicate)
+    nicht = predicate.negated and not kein
+    pronouns: list[str] = []
+    phrases: list[str] = []
+    for nominal, case in (
+        (predicate.dative, Case.DATIVE),
+        (predicate.accusative, Case.ACCUSATIVE),
+    ):
+        if isinstance(nominal, Pronoun):
+            pronouns.append(nominal.german[case])
+        elif nominal is not None:
+            # Of two objects it is the accusative that takes kein.
+            last = case is Case.ACCUSATIVE or predicate.accusative is None
+            phrases += _nominal(nominal, case, kein=kein and last)
+    adverbs: list[str] = []
+    if predicate.time is not None and front is not Front.TIME:
+        adverbs.append(predicate.time.german)
+    if predicate.frequency is not None:
+        adverbs.append(predicate.frequency.german)
+    words = pronouns
+    words += [*phrases, *adverbs, "nicht"] if nicht else adverbs + phrases
+    if predicate.beneficiary is not None:
+        words += _prepositional(predicate.beneficiary)
+    if predicate.place is not None and front is not Front.PLACE:
+        words += _prepositional(predicate.place)
+    if predicate.oblique is not None:
+        words += _prepositional(predicate.oblique)
+    if predicate.adjective is not None:
+        words += ["sehr"] * predicate.very + [predicate.adjective.predicative]
+    return words
+
+
+def _negated_by_kein(predicate: Predicate) -> bool:
+    """`not` with an indefinite object is kein: does not buy a book, kauft kein Buch."""
+    target = predicate.dative if predicate.accusative is None else predicate.accusative
+    return isinstance(target, NounPhrase) and not is_definite(target)
+
+
+def _nominal(nominal: Nominal, case: Case, *, kein: bool = False) -> list[str]:
+    match nominal:
+        case NounPhrase():
+            return _noun_phrase(nominal, case, kein=kein)
+        case Pronoun():
+            return [nominal.german[case]]
+        case ProperName():
+            return [nominal.german]
+        case Coordination():
+            *initial, last = nominal.items
+            words = _nominal(initial[0], case)
+            for item in initial[1:]:
+                words += [_COMMA, *_nominal(item, case)]
+            return [*words, "und", *_nominal(last, case)]
+
+
+def _noun_phrase(phrase: NounPhrase, case: Case, *, kein: bool) -> list[str]:
+    place = column(phrase.noun, phrase.plural)
+    determiner = lexicon.NO if kein else phrase.determiner
+    words: list[str] = []
+    declension = determiner.declension
+    if isinstance(phrase.possessor, ProperName):
+        words = [phrase.possessor.german + "s"]
+        declension = Declension.STRONG
+    else:
+        if phrase.possessor is not None:
+            determiner, declension = lexicon.THE, Declension.WEAK
+        if determiner.article is not Article.NONE:
+            words = [determiner_form(determiner, place, case)]
+    if phrase.adjectives:
+        ending = adjective_ending(declension, place, case)
+        words += [adjective.stem + ending for adjective in phrase.adjectives]
+    words.append(phrase.noun.forms[phrase.plural][case])
+    if isinstance(phrase.possessor, NounPhrase):
+        words += _noun_phrase(phrase.possessor, Case.GENITIVE, kein=False)
+    match phrase.modifier:
+        case PrepositionalPhrase():
+            words += _prepositional(phrase.modifier)
+        case RelativeClause():
+            words += _relative(phrase.modifier, phrase)
+    return words
+
+
+def _prepositional(phrase: PrepositionalPhrase) -> list[str]:
+    preposition = phrase.preposition.german
+    words = _nominal(phrase.object, phrase.preposition.case)
+    # Only before a definite article, and not before a coordination: zu dem Mann und der Frau.
+    if isinstance(phrase.object, NounPhrase):
+        contracted = _CONTRACTIONS.get((preposition, words[0]))
+        if contracted is not None and not is_plural(phrase.object):
+            return [contracted, *words[1:]]
+    return [preposition, *words]

@@ -1,0 +1,350 @@
+"""Words and derivation trees of the built-in grammar: what both languages are read off from.
+
+A tree says what is meant and which features hold (number, tense, definiteness, …). It fixes no
+word order and no inflection: `grammar_english` and `grammar_german` do that, each for its own
+language. Trees are built once and never changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+
+
+class Gender(IntEnum):
+    """Grammatical gender of a German noun."""
+
+    MASCULINE = 0
+    FEMININE = 1
+    NEUTER = 2
+
+
+class Case(IntEnum):
+    """German case."""
+
+    NOMINATIVE = 0
+    ACCUSATIVE = 1
+    DATIVE = 2
+    GENITIVE = 3
+
+
+class Tense(Enum):
+    """English simple present, simple past, present perfect, `will`; in German Präsens,
+    Präteritum, Perfekt, Futur I."""
+
+    PRESENT = auto()
+    PAST = auto()
+    PERFECT = auto()
+    FUTURE = auto()
+
+
+class Sense(Enum):
+    """Semantic class of a noun: verbs and adjectives choose their nouns by it."""
+
+    PERSON = auto()
+    ANIMAL = auto()
+    FOOD = auto()
+    TEXT = auto()
+    CLOTHING = auto()
+    TOOL = auto()
+    DEVICE = auto()
+    CONTAINER = auto()
+    VEHICLE = auto()
+    BUILDING = auto()
+    ROOM = auto()
+    AREA = auto()
+    PART = auto()
+
+
+class Frame(Enum):
+    """What a verb takes besides its subject."""
+
+    INTRANSITIVE = auto()
+    ACCUSATIVE = auto()
+    DATIVE = auto()
+    DITRANSITIVE = auto()
+    OBLIQUE = auto()  # a preposition that the verb chooses: warten auf
+    DIRECTION = auto()  # zu / nach
+    CLAUSE = auto()  # a dass-clause
+    DATIVE_CLAUSE = auto()  # a dative and a dass-clause
+    COPULA = auto()  # an adjective
+
+
+class Declension(Enum):
+    """Endings an adjective takes after a determiner."""
+
+    WEAK = auto()
+    MIXED = auto()
+    STRONG = auto()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noun:
+    """A common noun. `forms[plural][case]` are its German forms."""
+
+    singular: str
+    plural: str
+    gender: Gender
+    forms: tuple[tuple[str, str, str, str], tuple[str, str, str, str]]
+    sense: Sense
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProperName:
+    """A person's or a city's name; persons only stand where a person may."""
+
+    english: str
+    german: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pronoun:
+    """A personal pronoun: English subject and object form, German nominative to dative."""
+
+    english: tuple[str, str]
+    german: tuple[str, str, str]
+    first_person: bool
+    plural: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adjective:
+    """An adjective: `predicative` is the bare German form, `stem` takes the endings. Of two
+    adjectives the one with the lower `rank` stands first."""
+
+    english: str
+    predicative: str
+    stem: str
+    rank: int
+
+
+class Article(Enum):
+    """How a German determiner inflects."""
+
+    NONE = auto()  # no determiner: bare plural
+    DER = auto()
+    DIESER = auto()  # stem + the endings of dieser
+    EIN = auto()  # stem + the endings of ein
+    FIXED = auto()  # never changes: zwei
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Determiner:
+    """A determiner. `english` is empty for the bare plural; `stem` is the German stem."""
+
+    english: tuple[str, str]  # singular, plural
+    article: Article
+    stem: str
+    declension: Declension
+    definite: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adverb:
+    """An adverb or a time expression, and the tenses that it goes with."""
+
+    english: str
+    german: str
+    tenses: frozenset[Tense]
+    num_words: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preposition:
+    """A preposition and the case that it governs here."""
+
+    english: str
+    german: str
+    case: Case
+    num_words: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verb:
+    """A verb in both languages.
+
+    `base`, `third`, `past`, `participle` are English; `particle` follows the verb (`look` `for`).
+    `german_present` is (ich, er, wir); `german_past` (ich/er, wir); none has the separable
+    `prefix`, which is kept apart. `subjects` and `objects` are what may fill the roles.
+    """
+
+    base: str
+    third: str
+    past: str
+    participle: str
+    particle: str
+    infinitive: str
+    german_present: tuple[str, str, str]
+    german_past: tuple[str, str]
+    german_participle: str
+    prefix: str
+    with_sein: bool
+    frame: Frame
+    subjects: frozenset[Sense]
+    objects: tuple[Noun, ...]
+    preposition: Preposition | None
+    stative: bool  # not in the perfect
+    for_someone: bool  # takes für + accusative
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modal:
+    """A modal verb. `english[tense, negated]` are the forms for (I, he, they);
+    `german[tense]` those for (ich, er, wir). A tense that is missing does not exist."""
+
+    english: dict[tuple[Tense, bool], tuple[str, str, str]]
+    german: dict[Tense, tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunction:
+    """A word that joins clauses. `german_past` replaces `german` in the past (when: wenn, als).
+    `simple` asks for simple tenses in both clauses; `only_present` never stands in the past."""
+
+    english: str
+    german: str
+    german_past: str
+    simple: bool = False
+    only_present: bool = False
+
+
+@dataclass(slots=True)
+class NounPhrase:
+    """A noun with what belongs to it. With a `possessor` (`the boy's dog`: der Hund des Jungen)
+    the determiner is ignored. The modifier stands behind the noun."""
+
+    noun: Noun
+    plural: bool
+    determiner: Determiner
+    adjectives: tuple[Adjective, ...] = ()
+    possessor: NounPhrase | ProperName | None = None
+    modifier: PrepositionalPhrase | RelativeClause | None = None
+
+
+@dataclass(slots=True)
+class Coordination:
+    """Two or more phrases joined by `and`: third person plural. All but the last are simple
+    (no modifier), so that `and` always joins what stands nearest."""
+
+    items: tuple[Nominal, ...]
+
+
+Nominal = Pronoun | ProperName | NounPhrase | Coordination
+
+
+@dataclass(slots=True)
+class PrepositionalPhrase:
+    """A preposition with its noun phrase."""
+
+    preposition: Preposition
+    object: Nominal
+
+
+@dataclass(slots=True)
+class Predicate:
+    """A verb with all that depends on it, but not its subject."""
+
+    verb: Verb
+    tense: Tense
+    modal: Modal | None = None
+    negated: bool = False
+    dative: Nominal | None = None
+    accusative: Nominal | None = None
+    oblique: PrepositionalPhrase | None = None
+    beneficiary: PrepositionalPhrase | None = None
+    place: PrepositionalPhrase | None = None
+    time: Adverb | None = None
+    frequency: Adverb | None = None
+    adjective: Adjective | None = None
+    very: bool = False
+    complement: Subordinate | None = None
+
+
+class Front(Enum):
+    """What stands before the finite verb of a main clause."""
+
+    SUBJECT = auto()
+    TIME = auto()
+    PLACE = auto()
+    ADVERBIAL = auto()
+
+
+@dataclass(slots=True)
+class Clause:
+    """A subject and one or more predicates joined by `and`. In a relative clause whose pronoun is
+    the subject, `subject` is None. `front` only matters in main clauses."""
+
+    subject: Nominal | None
+    predicates: tuple[Predicate, ...]
+    adverbial: Subordinate | None = None
+    front: Front = Front.SUBJECT
+
+
+@dataclass(slots=True)
+class Subordinate:
+    """One or more clauses, each after the same subordinating conjunction, joined by `and`."""
+
+    conjunction: Conjunction
+    clauses: tuple[Clause, ...]
+
+
+class Role(Enum):
+    """The relative pronoun's role in its clause."""
+
+    SUBJECT = auto()
+    ACCUSATIVE = auto()
+    DATIVE = auto()
+    OBLIQUE = auto()
+    POSSESSOR = auto()  # of the clause's subject: dessen, deren
+
+
+@dataclass(slots=True)
+class RelativeClause:
+    """A relative clause; what the pronoun stands for is missing from `clause`."""
+
+    role: Role
+    clause: Clause
+
+
+@dataclass(slots=True)
+class Sentence:
+    """Main clauses; `conjunctions[i]` joins clause i to clause i + 1."""
+
+    clauses: tuple[Clause, ...]
+    conjunctions: tuple[Conjunction, ...] = ()
+
+
+def is_plural(nominal: Nominal) -> bool:
+    """Return whether a verb with this subject stands in the plural."""
+    match nominal:
+        case NounPhrase() | Pronoun():
+            return nominal.plural
+        case ProperName():
+            return False
+        case Coordination():
+            return True
+
+
+def is_definite(nominal: Nominal) -> bool:
+    """Return whether the phrase picks out someone or something definite."""
+    match nominal:
+        case NounPhrase():
+            return nominal.possessor is not None or nominal.determiner.definite
+        case Coordination():
+            return all(map(is_definite, nominal.items))
+        case _:
+            return True
+
+
+def person_index(nominal: Nominal | None, antecedent: NounPhrase | None) -> int:
+    """Return 0 for I, 1 for he/she, 2 for any plural: the index into a verb's forms.
+
+    Args:
+        nominal: the subject; None where a relative pronoun is the subject.
+        antecedent: what that relative pronoun refers to.
+    """
+    subject = antecedent if nominal is None else nominal
+    assert subject is not None
+    if is_plural(subject):
+        return 2
+    return 0 if isinstance(subject, Pronoun) and subject.first_person else 1

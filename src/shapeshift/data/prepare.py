@@ -1,0 +1,356 @@
+"""From a configuration to everything that training and evaluation read, in one folder.
+
+    prepared.json              configuration, counts, length statistics, fingerprint, versions
+    subwords/                  the subword models
+    train/ valid/ test/        token stores
+    valid.source.txt …         raw text of valid and test after building, source and target
+    corpus/                    the generated text, for the built-in grammar
+
+The folder appears complete or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from shapeshift.data.builders import Counts, Pair, build
+from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, Split
+from shapeshift.data.corpora import Progress, corpus_fingerprint, read_split, write_grammar
+from shapeshift.data.files import read_lines
+from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.subwords import Subwords
+from shapeshift.errors import ShapeshiftError
+from shapeshift.schema import Strict
+
+REPORT = "prepared.json"
+_CHUNK = 10_000
+_FORMAT: Literal[1] = 1
+
+
+class LengthStatistics(Strict):
+    """Lengths of one side of a split, in subwords. All zero where there is no pair."""
+
+    min: int
+    mean: float
+    max: int
+
+
+class SplitReport(Strict):
+    """What a split became: its counts (see `builders.Counts`) and lengths."""
+
+    read: int
+    kept: int
+    built: int
+    dropped: dict[str, int]
+    source_length: LengthStatistics
+    target_length: LengthStatistics
+
+
+class SubwordsReport(Strict):
+    """The subword models: whether there is one, their sizes, their SHA-256."""
+
+    joint: bool
+    source_size: int
+    target_size: int
+    fingerprint: str
+
+
+class Report(Strict):
+    """The file `prepared.json`.
+
+    Attributes:
+        fingerprint: SHA-256 of the configuration and of the corpus text, wherever it stands.
+        config: what was asked for.
+        subwords: the models.
+        splits: counts and lengths of train, valid and test.
+        versions: of what the result may depend on.
+    """
+
+    format: Literal[1] = _FORMAT
+    fingerprint: str
+    config: DataConfig
+    subwords: SubwordsReport
+    splits: dict[Split, SplitReport]
+    versions: dict[str, str]
+
+
+class Prepared:
+    """Prepared data, opened for reading.
+
+    Attributes:
+        directory: where it is.
+        report: configuration, counts, statistics, versions.
+        subwords: the subword models.
+        train, valid, test: token stores.
+    """
+
+    def __init__(self, directory: str | Path):
+        """Open what `prepare` wrote.
+
+        Raises:
+            ShapeshiftError: it is missing, damaged, or of another version.
+        """
+        self.directory = Path(directory)
+        self.report = _read_report(self.directory)
+        self.subwords = Subwords.load(self.directory / "subwords")
+        if self.subwords.fingerprint != self.report.subwords.fingerprint:
+            raise ShapeshiftError(
+                f"the subword models are not those of {REPORT}; prepare the data again",
+                path=self.directory / "subwords",
+            )
+        self.train = TokenStore.open(self.directory / "train")
+        self.valid = TokenStore.open(self.directory / "valid")
+        self.test = TokenStore.open(self.directory / "test")
+
+    @classmethod
+    def open(cls, directory: str | Path) -> Prepared:
+        """Open what `prepare` wrote; the same as the constructor."""
+        return cls(directory)
+
+    def store(self, split: Split) -> TokenStore:
+        """The token store of a split."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
+        """Return the raw source texts and references of a split, in the order of its store.
+
+        The parts of joined texts stand with ` <sep> ` between them.
+        """
+        source, target = _text_paths(self.directory, split)
+        return list(read_lines(source)), list(read_lines(target))
+
+
+def prepare(
+    config: DataConfig, directory: str | Path, on_progress: Progress | None = None
+) -> Prepared:
+    """Prepare data, unless `directory` already holds this very data.
+
+    Args:
+        config: corpus, subwords, dataset.
+        directory: where it shall be; missing, empty, or prepared before.
+        on_progress: called with a stage, how much of it is done, and of how much, if known.
+
+    Raises:
+        ShapeshiftError: input that cannot be read, settings that do not fit the text, or a
+            directory that holds other data.
+    """
+    directory = Path(directory)
+    report = on_progress or _silent
+    report("fingerprint", 0, None)
+    fingerprint = _fingerprint(config)
+    if _holds(directory, config, fingerprint):
+        return Prepared.open(directory)
+    target = directory.absolute()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be made: {error.strerror}", path=directory) from error
+    with scratch as folder:
+        built = Path(folder) / target.name  # the scratch folder itself is closed to other users
+        built.mkdir()
+        _fill(built, config, fingerprint, report)
+        try:
+            built.rename(target)
+        except OSError:  # another process was quicker: that is as good, if it holds the same
+            if not _holds(directory, config, fingerprint):
+                raise
+    return Prepared.open(directory)
+
+
+def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
+    """Build everything in an empty folder."""
+    corpus = config.corpus
+    if not isinstance(corpus, FilesCorpus):
+        (directory / "corpus").mkdir()
+        corpus = write_grammar(corpus, directory / "corpus", report)
+    subwords, num_train = _train_subwords(directory / "subwords", config, corpus, report)
+    splits: dict[Split, SplitReport] = {}
+    for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
+        counts = Counts()
+        total = num_train if split == "train" else None
+        pairs = _watched(read_split(corpus, split), f"encode {split}", total, report)
+        built = build(_encode(pairs, subwords), config.dataset, split, counts)
+        _write_split(directory, split, built, subwords)
+        if not counts.built:
+            raise ShapeshiftError(_nothing_left(split, counts))
+        splits[split] = _split_report(counts, TokenStore.open(directory / split))
+    result = Report(
+        fingerprint=fingerprint,
+        config=config,
+        subwords=SubwordsReport(
+            joint=subwords.joint,
+            source_size=subwords.source_size,
+            target_size=subwords.target_size,
+            fingerprint=subwords.fingerprint,
+        ),
+        splits={split: splits[split] for split in SPLITS},
+        versions=_versions(),
+    )
+    (directory / REPORT).write_text(result.model_dump_json(indent=2) + "\n", "utf-8")
+
+
+def _train_subwords(
+    directory: Path, config: DataConfig, corpus: FilesCorpus, report: Progress
+) -> tuple[Subwords, int]:
+    """Train the models on the train split as it is in the corpus; also return its size."""
+    num_train = 0
+
+    def pairs() -> Iterator[tuple[str, str]]:  # read once for each model
+        nonlocal num_train
+        num_train = 0
+        text = _watched(read_split(corpus, "train"), "train subwords", None, report)
+        for pair in text:
+            num_train += 1
+            yield pair
+
+    return Subwords.train(pairs, config.subwords, directory), num_train
+
+
+def _watched(
+    pairs: Iterator[tuple[str, str]], stage: str, total: int | None, report: Progress
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs and report how many went by."""
+    done = 0
+    report(stage, done, total)
+    for done, pair in enumerate(pairs, start=1):
+        yield pair
+        if done % _CHUNK == 0:
+            report(stage, done, total)
+    report(stage, done, done)
+
+
+def _encode(pairs: Iterator[tuple[str, str]], subwords: Subwords) -> Iterator[Pair]:
+    """Encode a stream of pairs, a chunk at a time."""
+    while chunk := list(islice(pairs, _CHUNK)):
+        sources = [source for source, _ in chunk]
+        targets = [target for _, target in chunk]
+        source_ids, target_ids = subwords.encode_source(sources), subwords.encode_target(targets)
+        yield from map(Pair, sources, targets, source_ids, target_ids)
+
+
+def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords) -> None:
+    """Write the store of a split and, but for train, its text."""
+    with ExitStack() as stack:
+        store = stack.enter_context(
+            TokenStoreWriter(
+                directory / split,
+                source_size=subwords.source_size,
+                target_size=subwords.target_size,
+            )
+        )
+        texts = [] if split == "train" else _text_paths(directory, split)
+        files = [stack.enter_context(x.open("w", encoding="utf-8", newline="\n")) for x in texts]
+        for pair in pairs:
+            store.add(pair.source_ids, pair.target_ids)
+            for file, text in zip(files, (pair.source, pair.target), strict=False):
+                file.write(text + "\n")
+
+
+def _text_paths(directory: Path, split: Split) -> list[Path]:
+    return [directory / f"{split}.{side}.txt" for side in ("source", "target")]
+
+
+def _split_report(counts: Counts, store: TokenStore) -> SplitReport:
+    return SplitReport(
+        read=counts.read,
+        kept=counts.kept,
+        built=counts.built,
+        dropped=counts.dropped,
+        source_length=_statistics(store.source_lengths),
+        target_length=_statistics(store.target_lengths),
+    )
+
+
+def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:
+    return LengthStatistics(
+        min=int(lengths.min()), mean=round(float(lengths.mean()), 2), max=int(lengths.max())
+    )
+
+
+def _nothing_left(split: Split, counts: Counts) -> str:
+    if not counts.read:
+        return f"the {split} text has no lines; expected one sentence a line"
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
+    return (
+        f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
+        "set wider limits in data.dataset"
+    )
+
+
+def _fingerprint(config: DataConfig) -> str:
+    settings = config.model_dump(mode="json", exclude={"corpus": {"root"}})
+    document = {"format": _FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
+    """Return whether a folder holds these data; raise if it holds anything else."""
+    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+        return False
+    found = _read_report(directory)
+    if found.fingerprint == fingerprint:
+        return True
+    old, new = _flat(found.config.model_dump()), _flat(config.model_dump())
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    raise ShapeshiftError(
+        f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "
+        "choose another directory or remove this one",
+        path=directory,
+    )
+
+
+def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
+    """Return the leaves of a nested dictionary under dotted names."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}.{key}"
+        leaves |= _flat(value, name) if isinstance(value, dict) else {name: value}
+    return leaves
+
+
+def _read_report(directory: Path) -> Report:
+    path = directory / REPORT
+    try:
+        return Report.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ShapeshiftError(
+            f"holds no {REPORT}: not prepared data; name a directory that `shapeshift prepare` "
+            "wrote, or a new one to prepare in",
+            path=directory,
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(x) for x in first["loc"])
+        raise ShapeshiftError(
+            f"not a report of format {_FORMAT} ({place + ': ' if place else ''}{first['msg']}); "
+            "prepare the data again",
+            path=path,
+        ) from error
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("shapeshift", "sentencepiece", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+            versions[package] = "unknown"
+    return versions
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    """No progress wanted."""

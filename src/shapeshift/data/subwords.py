@@ -1,0 +1,245 @@
+"""Subwords by SentencePiece, with the same five special ids in every model.
+
+Special pieces are control symbols: no text encodes to them, so a literal `<sep>` or `</s>` in a
+user's text is split into ordinary pieces. They enter at the level of ids: `encode_source_parts`
+puts SEP between the ids of the parts of a joined text. SentencePiece learns nothing from literal
+special pieces either: their characters are `<unk>` where no other training text has them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from shapeshift.data.config import SubwordsConfig
+from shapeshift.errors import ShapeshiftError
+
+PAD, UNK, BOS, EOS, SEP = range(5)
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")
+SEPARATOR = " <sep> "
+"""What stands between the parts of a joined text where it is written as text."""
+
+PairSource = Callable[[], Iterable[tuple[str, str]]]
+
+# SentencePiece leaves out longer sentences without a word; its default is 4,192 bytes.
+_MAX_SENTENCE_BYTES = 1 << 16
+# Part of the model file, and of the result of unigram training: never the machine's own number.
+_NUM_THREADS = 16
+
+
+def join_ids(parts: Iterable[Sequence[int]]) -> list[int]:
+    """Return the ids of all parts with SEP between them."""
+    joined: list[int] = []
+    for number, ids in enumerate(parts):
+        if number:
+            joined.append(SEP)
+        joined.extend(ids)
+    return joined
+
+
+def split_parts(text: str) -> list[str]:
+    """Return the parts of a joined text as it was written to a file, split at ` <sep> `."""
+    return text.split(SEPARATOR)
+
+
+class Subwords:
+    """The subword models of a language pair: one for both languages, or one each.
+
+    Ids: PAD 0, UNK 1, BOS 2, EOS 3, SEP 4, then ordinary pieces. Encoding adds none of the five
+    but UNK, for characters that no piece covers.
+
+    Attributes:
+        joint: whether both languages have the same model.
+        source_size, target_size: vocabulary sizes, special pieces included.
+        fingerprint: SHA-256 (hexadecimal) of the models.
+    """
+
+    def __init__(self, source: bytes, target: bytes | None = None):
+        """Load serialised models; without `target` the source model serves both languages.
+
+        Raises:
+            ShapeshiftError: not a model, or one without these five special ids.
+        """
+        self.joint = target is None
+        self._source = _processor(source)
+        self._target = self._source if target is None else _processor(target)
+        self.source_size: int = self._source.get_piece_size()
+        self.target_size: int = self._target.get_piece_size()
+        digests = [hashlib.sha256(model).digest() for model in (source, target) if model]
+        self.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
+
+    @classmethod
+    def train(cls, pairs: PairSource, config: SubwordsConfig, directory: Path) -> Subwords:
+        """Train on sentence pairs and write `joint.model`, or `source.model` and `target.model`.
+
+        The same pairs and settings give the same model, byte for byte, with one version of
+        SentencePiece. Sentences of more than 65,536 bytes are left out of training.
+
+        Args:
+            pairs: called once for each model; returns (source, target) texts.
+            config: algorithm, size, normalisation.
+            directory: made if missing.
+
+        Raises:
+            ShapeshiftError: `vocab_size` is too large or too small for the text (with the size
+                that would do), or there is no text; and whatever `pairs` raises.
+        """
+        if config.joint:
+            models = {"joint": _train(lambda: (x for pair in pairs() for x in pair), config)}
+        else:
+            models = {
+                "source": _train(lambda: (source for source, _ in pairs()), config),
+                "target": _train(lambda: (target for _, target in pairs()), config),
+            }
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, model in models.items():
+            (directory / f"{name}.model").write_bytes(model)
+        return cls(*models.values())
+
+    @classmethod
+    def load(cls, directory: Path) -> Subwords:
+        """Load what `train` wrote.
+
+        Raises:
+            ShapeshiftError: a missing or damaged model.
+        """
+        joint = directory / "joint.model"
+        paths = [joint] if joint.exists() else [directory / f"{x}.model" for x in _SIDES]
+        models = []
+        for path in paths:
+            if not path.is_file():
+                raise ShapeshiftError(
+                    "no subword model; expected joint.model, or source.model and target.model",
+                    path=directory,
+                )
+            models.append(path.read_bytes())
+        try:
+            return cls(*models)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(str(error), path=directory) from error
+
+    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without `<s>` and `</s>`."""
+        return _encode(self._source, texts)
+
+    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without `<s>` and `</s>`."""
+        return _encode(self._target, texts)
+
+    def encode_source_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+        """Return the ids of each joined text, given as its parts: theirs with SEP between them."""
+        return [join_ids(self.encode_source(parts)) for parts in texts]
+
+    def encode_target_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+        """Return the ids of each joined text, given as its parts: theirs with SEP between them."""
+        return [join_ids(self.encode_target(parts)) for parts in texts]
+
+    def decode_source(self, ids: Iterable[int]) -> str:
+        """Return the text of source ids; special ids as in `decode_target`."""
+        return _decode(self._source, ids)
+
+    def decode_target(self, ids: Iterable[int]) -> str:
+        """Return the text of target ids.
+
+        PAD, BOS and EOS leave no trace. SEP becomes ` <sep> `, as in the reference text of joined
+        datasets; UNK becomes SentencePiece's ` ⁇ `.
+        """
+        return _decode(self._target, ids)
+
+
+_SIDES = ("source", "target")
+
+
+def _processor(model: bytes) -> Any:
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as error:
+        raise ShapeshiftError("damaged subword model; prepare the data again") from error
+    size = processor.get_piece_size()
+    first = tuple(processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES))))
+    if first != SPECIAL_PIECES:
+        raise ShapeshiftError(
+            f"the subword model begins with {' '.join(first)}; expected {' '.join(SPECIAL_PIECES)},"
+            " as in every model that Shapeshift trains"
+        )
+    return processor
+
+
+def _encode(processor: Any, texts: Sequence[str]) -> list[list[int]]:
+    ids: list[list[int]] = processor.encode(list(texts))
+    return ids
+
+
+def _decode(processor: Any, ids: Iterable[int]) -> str:
+    # SentencePiece drops control symbols when it decodes, and with them any trace of SEP.
+    parts: list[list[int]] = [[]]
+    for i in ids:
+        if i == SEP:
+            parts.append([])
+        else:
+            parts[-1].append(int(i))
+    return SEPARATOR.join(processor.decode(part) for part in parts)
+
+
+def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
+    """Train one model on what `sentences` yields and return it serialised."""
+    model = io.BytesIO()
+    caught: list[BaseException] = []
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_catching(sentences, caught),
+            model_writer=model,
+            model_type=config.algorithm,
+            vocab_size=config.vocab_size,
+            character_coverage=config.character_coverage,
+            normalization_rule_name=config.normalization,
+            input_sentence_size=config.max_sentences,
+            shuffle_input_sentence=True,
+            max_sentence_length=_MAX_SENTENCE_BYTES,
+            num_threads=_NUM_THREADS,
+            minloglevel=2,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=SPECIAL_PIECES[PAD],
+            control_symbols=[SPECIAL_PIECES[SEP]],
+        )
+    except RuntimeError as error:
+        if caught:  # SentencePiece hides an exception from the text inside its own
+            raise caught[0] from None
+        raise _explain(error, config.vocab_size) from error
+    return model.getvalue()
+
+
+def _catching(sentences: Callable[[], Iterator[str]], caught: list[BaseException]) -> Iterator[str]:
+    try:
+        yield from sentences()
+    except (Exception, KeyboardInterrupt) as error:
+        caught.append(error)
+        raise
+
+
+def _explain(error: RuntimeError, vocab_size: int) -> Exception:
+    """Turn SentencePiece's refusal into an error that names a size that would do."""
+    message = str(error)
+    if found := re.search(r"value <= (\d+)", message):
+        return ShapeshiftError(
+            f"vocab_size={vocab_size} is more than the training text can fill; "
+            f"set data.subwords.vocab_size to {found[1]} or less"
+        )
+    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return ShapeshiftError(
+            f"vocab_size={vocab_size} is less than the characters of the training text need; set "
+            f"data.subwords.vocab_size to {found[1]} or more, or lower character_coverage"
+        )
+    if "sentences_.empty()" in message:
+        return ShapeshiftError("the training text is empty: no subword model can be trained")
+    return error

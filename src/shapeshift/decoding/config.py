@@ -1,0 +1,78 @@
+"""Settings of decoding: beam, length penalty, length limit, batch size.
+
+The penalties divide the log-probability of a hypothesis y: score(y) = log p(y | x) / lp(n), where
+n = |y| counts the generated tokens with the final `</s>`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from shapeshift.schema import Strict
+
+
+class NoPenalty(Strict):
+    """lp(n) = 1: the score is the log-probability itself, which favours short output."""
+
+    name: Literal["none"] = "none"
+
+    def __call__(self, length: int) -> float:
+        """Return lp(length)."""
+        return 1.0
+
+
+class GnmtPenalty(Strict):
+    """lp(n) = ((5 + n) / 6)^alpha (Wu et al. 2016, section 7); alpha = 0 is no penalty."""
+
+    name: Literal["gnmt"] = "gnmt"
+    alpha: float = Field(default=0.6, ge=0.0, allow_inf_nan=False)
+
+    def __call__(self, length: int) -> float:
+        """Return lp(length)."""
+        return float(((5 + length) / 6) ** self.alpha)
+
+
+class AveragePenalty(Strict):
+    """lp(n) = n: the score is the mean log-probability of a token."""
+
+    name: Literal["average"] = "average"
+
+    def __call__(self, length: int) -> float:
+        """Return lp(length)."""
+        return float(length)
+
+
+LengthPenalty = Annotated[NoPenalty | GnmtPenalty | AveragePenalty, Field(discriminator="name")]
+
+
+class DecodingConfig(Strict):
+    """How to search for a translation. The defaults are those of Vaswani et al. (2017) and
+    Shaw et al. (2018), beam 4 and alpha 0.6, but for the length limit.
+
+    Args:
+        beam: hypotheses kept a sentence; 1 is greedy search.
+        length_penalty: what divides log-probabilities; see the classes above.
+        max_length_a: see `max_length_b`.
+        max_length_b: a translation has at most floor(a · S + b) tokens with its `</s>`, and at
+            least one, where S counts source subwords without `</s>`.
+        max_tokens: size of a batch: sentences × (its longest source, with `</s>`). A longer
+            sentence makes a batch of its own.
+        max_sentences: at most so many sentences a batch. The decoder has `beam` times as many rows.
+        window: sentences read before the first is translated. They are sorted by length, so that a
+            wider window wastes less on padding and answers later.
+    """
+
+    beam: int = Field(default=4, ge=1)
+    length_penalty: LengthPenalty = GnmtPenalty()
+    max_length_a: float = Field(default=1.2, ge=0.0, allow_inf_nan=False)
+    max_length_b: float = Field(default=10.0, ge=0.0, allow_inf_nan=False)
+    max_tokens: int = Field(default=4096, ge=1)
+    max_sentences: int = Field(default=128, ge=1)
+    window: int = Field(default=1000, ge=1)
+
+    def length_limit(self, source_length: int) -> int:
+        """Return the most tokens, `</s>` among them, for a source of so many subwords."""
+        return max(1, math.floor(self.max_length_a * source_length + self.max_length_b))

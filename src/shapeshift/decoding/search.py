@@ -1,0 +1,320 @@
+"""Greedy and beam search over a step function, for many sentences at once.
+
+For a hypothesis y with n = |y| tokens, its `</s>` counted,
+
+    log p(y | x) = Σ_t log softmax(logits_t)[y_t]        score(y) = log p(y | x) / lp(n)
+
+The softmax is over the whole vocabulary, in float32. `<pad>` and `<s>` are never generated: they
+are struck out *after* the softmax, so that a hypothesis has the same log-probability here as under
+forced scoring (`shapeshift.decoding.scoring`).
+
+Order among equal scores is fixed: the earlier beam first, then the lower token id; a finished
+hypothesis goes before one that finishes later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.data.subwords import BOS, EOS, PAD
+from shapeshift.decoding.config import NoPenalty
+from shapeshift.errors import ShapeshiftError
+
+Penalty = Callable[[int], float]
+"""lp(n) for n = 1, 2, …: positive and never decreasing, which is what early stopping rests on."""
+
+NO_PENALTY = NoPenalty()
+
+
+class Stepper(Protocol):
+    """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Feed the last token of every row, `(rows,)` int64; return `(rows, V)` logits of the
+        next."""
+        ...
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let new row i go on from old row `rows[i]`. `rows` is `(M,)`, M a multiple of the beam,
+        grouped by sentence in the old order; finished sentences are left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A finished translation: token ids without `<s>` and `</s>`, log p(y | x), and that divided by
+    the length penalty."""
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+
+    @property
+    def length(self) -> int:
+        """Number of generated tokens, `</s>` among them: the n of the length penalty."""
+        return len(self.tokens) + 1
+
+
+@torch.inference_mode()
+def greedy(
+    stepper: Stepper, limits: Tensor, *, penalty: Penalty = NO_PENALTY
+) -> list[list[Hypothesis]]:
+    """Take the most probable token at every step until `</s>`.
+
+    Args:
+        stepper: decoder state with one row for each sentence.
+        limits: `(B,)` int64, the most tokens of each sentence, `</s>` among them, 1 or more. At its
+            limit a sentence is closed by `</s>`, at whatever probability `</s>` has there.
+        penalty: lp(n), for the reported score; it has no say in the search.
+
+    Returns:
+        For each sentence a list of one hypothesis.
+
+    Raises:
+        ShapeshiftError: the model gives NaN, or probability zero to every way to end.
+    """
+    lengths_at_limit, longest = _limit_values(limits)
+    divisors = _divisors(penalty, longest, limits.device)
+    finished = _Finished(len(limits), 1, longest, limits.device)
+    sentences = torch.arange(len(limits), device=limits.device)  # (A,): those still searched
+    history = limits.new_zeros(len(limits), longest)  # (A, L)
+    sums = torch.zeros(len(limits), device=limits.device)
+    last = torch.full_like(limits, BOS)
+    for length in range(1, longest + 1):
+        log_probs = _log_probs(stepper.step(last))  # (A, V)
+        if length in lengths_at_limit:
+            _only_eos(log_probs, limits == length)
+        best, last = log_probs.max(dim=1)  # (A,): the lowest id among equals
+        sums = sums + best
+        history[:, length - 1] = last
+        ended = last == EOS
+        if not ended.any():
+            continue
+        ends = sums[ended, None]  # (ended, 1)
+        finished.add(sentences[ended], history[ended, None], ends, ends / divisors[length], length)
+        rows = (~ended).nonzero().squeeze(1)
+        if not len(rows):
+            break
+        stepper.reorder(rows)
+        sentences, limits, history = sentences[rows], limits[rows], history[rows]
+        sums, last = sums[rows], last[rows]
+    return finished.results()
+
+
+@torch.inference_mode()
+def beam_search(
+    stepper: Stepper,
+    limits: Tensor,
+    *,
+    beam: int,
+    n_best: int = 1,
+    penalty: Penalty = NO_PENALTY,
+) -> list[list[Hypothesis]]:
+    """Keep the `beam` most probable unfinished hypotheses at every step; return the best finished.
+
+    At every step the 2 · beam best continuations of a sentence are looked at: at most `beam` of
+    them end, so that `beam` others always go on. A hypothesis is finished when its `</s>` is among
+    the first `beam`; finished ones stand apart and take no place in the beam. A sentence stops when
+    nothing can enter its n best any more: a live hypothesis of log-probability s can reach at most
+    s / lp(limit), for its log-probability only falls and lp only grows. So stopping never changes
+    the result. At its limit a sentence is closed: each live hypothesis gets `</s>` at its own
+    probability. A sentence that stopped leaves the batch.
+
+    A beam of 1 is greedy search: it ends at its first `</s>`, whatever the penalty.
+
+    Args:
+        stepper: decoder state with `beam` rows for each sentence.
+        limits: `(B,)` int64, the most tokens of each sentence, `</s>` among them, 1 or more.
+        beam: live hypotheses of a sentence.
+        n_best: finished hypotheses to return, at most `beam`. The more, the later a sentence stops.
+        penalty: lp(n).
+
+    Returns:
+        For each sentence its hypotheses, best score first: n_best of them, or as many as there are.
+
+    Raises:
+        ShapeshiftError: `n_best` is not in 1 … `beam`; the model gives NaN, or probability zero to
+            every way to end.
+    """
+    if not 1 <= n_best <= beam:
+        raise ShapeshiftError(
+            f"n_best is {n_best}, expected 1 to {beam}, the width of the beam; widen the beam"
+        )
+    if beam == 1:
+        return greedy(stepper, limits, penalty=penalty)
+    lengths_at_limit, longest = _limit_values(limits)
+    divisors = _divisors(penalty, longest, limits.device)
+    finished = _Finished(len(limits), n_best, longest, limits.device)
+    live = _Live(limits, beam, divisors[limits])
+    for length in range(1, longest + 1):
+        log_probs = _log_probs(stepper.step(live.last))  # (A·beam, V)
+        if length in lengths_at_limit:
+            _only_eos(log_probs, (live.limits == length).repeat_interleave(beam))
+        sums, parents, tokens = live.candidates(log_probs)  # (A, 2·beam) each, best first
+        is_eos = tokens == EOS
+        if is_eos.any():
+            ended = is_eos[:, :beam]
+            some = ended.any(dim=1).nonzero().squeeze(1)
+            ends = sums[some, :beam].masked_fill(~ended[some], -math.inf)
+            histories = live.history[parents[some, :beam]]  # (some, beam, L)
+            finished.add(live.sentences[some], histories, ends, ends / divisors[length], length)
+            going_on = is_eos.byte().argsort(dim=1, stable=True)[:, :beam]
+            sums, parents, tokens = (x.gather(1, going_on) for x in (sums, parents, tokens))
+        # A sentence at its limit has nothing but -inf left, so that it is never kept.
+        kept = sums[:, 0] / live.best_divisors > finished.worst(live.sentences)  # (A,)
+        rows = live.advance(kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam], length)
+        if not len(rows):
+            break
+        stepper.reorder(rows)
+    return finished.results()
+
+
+def _log_probs(logits: Tensor) -> Tensor:
+    """Return new `(rows, V)` float32 log-probabilities; -inf for what is never generated."""
+    log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
+    log_probs[:, PAD] = -math.inf
+    log_probs[:, BOS] = -math.inf
+    return log_probs
+
+
+def _only_eos(log_probs: Tensor, rows: Tensor) -> None:
+    """Strike out everything but `</s>` in the rows where `rows` is true."""
+    eos = log_probs[:, EOS].clone()
+    log_probs.masked_fill_(rows[:, None], -math.inf)
+    log_probs[:, EOS] = eos
+
+
+def _limit_values(limits: Tensor) -> tuple[set[int], int]:
+    """Return the lengths at which some sentence is at its limit, and the largest."""
+    values = set(limits.tolist())
+    if min(values) < 1:
+        raise ShapeshiftError(f"a length limit is {min(values)}, expected 1 or more (the </s>)")
+    return values, max(values)
+
+
+def _divisors(penalty: Penalty, longest: int, device: torch.device) -> Tensor:
+    """Return lp(n) for n = 0 … longest, where lp(0) stands in for nothing."""
+    return torch.tensor([1.0, *map(penalty, range(1, longest + 1))], device=device)
+
+
+def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest values of each row and their columns; among equals the lower column
+    (but any, where it is the -inf at the end that would have to choose).
+
+    `torch.topk` picks and orders equal values as it likes, and half precision makes many of them.
+    """
+    values, columns = scores.topk(min(k + 1, scores.size(1)), dim=1)
+    ties = values[:, 1:] == values[:, :-1]
+    if not ties.any():
+        return values[:, :k], columns[:, :k]
+    values, columns = values[:, :k], columns[:, :k]
+    edge = values[:, -1:]
+    if (ties[:, k - 1 :] & (edge > -math.inf)).any():  # whom topk let in was its own choice
+        numbers = torch.arange(scores.size(1), device=scores.device)
+        at_edge = torch.where(scores == edge, numbers, scores.size(1))
+        at_edge = at_edge.topk(k, dim=1, largest=False).values  # ascending
+        place = torch.arange(k, device=scores.device) - (values > edge).sum(dim=1, keepdim=True)
+        columns = torch.where(values == edge, at_edge.gather(1, place.clamp(min=0)), columns)
+    columns, order = columns.sort(dim=1)
+    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values, columns.gather(1, order)
+
+
+class _Live:
+    """The unfinished hypotheses: `beam` rows for each of the A sentences that are still searched.
+
+    At first all beams of a sentence are the same, so that only the first of them counts.
+    """
+
+    def __init__(self, limits: Tensor, beam: int, best_divisors: Tensor):
+        num_rows = len(limits) * beam
+        self.limits = limits  # (A,)
+        self.best_divisors = best_divisors  # (A,): lp(limit), the most that lp can become
+        self.sentences = torch.arange(len(limits), device=limits.device)  # (A,)
+        self.first_rows = self.sentences[:, None] * beam  # (A, 1)
+        self.sums = torch.full((len(limits), beam), -math.inf, device=limits.device)
+        self.sums[:, 0] = 0.0
+        self.last = limits.new_full((num_rows,), BOS)
+        self.history = limits.new_zeros(num_rows, int(limits.max()))  # (A·beam, L)
+
+    def candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the best continuations, best first: log-probability, parent row, token, each
+        `(A, 2·beam)`. Overwrites `log_probs`."""
+        num_sentences, beam = self.sums.shape
+        vocabulary = log_probs.size(1)
+        totals = log_probs.add_(self.sums.reshape(-1, 1)).view(num_sentences, beam * vocabulary)
+        sums, columns = _top(totals, 2 * beam)
+        parents = self.first_rows + columns.div(vocabulary, rounding_mode="floor")
+        return sums, parents, columns.remainder(vocabulary)
+
+    def advance(
+        self, kept: Tensor, sums: Tensor, parents: Tensor, tokens: Tensor, length: int
+    ) -> Tensor:
+        """Append a token to every hypothesis of the sentences where `kept`, `(A,)`, is true; drop
+        the other sentences. Return the old row of each new one."""
+        if not kept.all():
+            self.limits, self.best_divisors = self.limits[kept], self.best_divisors[kept]
+            self.sentences = self.sentences[kept]
+            self.first_rows = self.first_rows[: len(self.limits)]
+            sums, parents, tokens = sums[kept], parents[kept], tokens[kept]
+        rows = parents.flatten()
+        self.sums, self.last = sums, tokens.flatten()
+        self.history = self.history.index_select(0, rows)
+        self.history[:, length - 1] = self.last
+        return rows
+
+
+class _Finished:
+    """The n best finished hypotheses of all B sentences."""
+
+    def __init__(self, num_sentences: int, n_best: int, longest: int, device: torch.device):
+        self.n_best = n_best
+        self.scores = torch.full((num_sentences, n_best), -math.inf, device=device)  # best first
+        self.sums = torch.zeros(num_sentences, n_best, device=device)
+        self.lengths = torch.zeros(num_sentences, n_best, dtype=torch.long, device=device)
+        self.tokens = torch.zeros(num_sentences, n_best, longest, dtype=torch.long, device=device)
+
+    def add(
+        self, sentences: Tensor, tokens: Tensor, sums: Tensor, scores: Tensor, length: int
+    ) -> None:
+        """Offer C hypotheses of `length` tokens to each of some sentences: `tokens` `(some, C, L)`,
+        `sums` and `scores` `(some, C)`, where -inf is no hypothesis."""
+        scores = torch.cat([self.scores[sentences], scores], dim=1)  # (some, n_best + C)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        order = order[:, : self.n_best]
+        self.scores[sentences] = scores[:, : self.n_best]
+        sums = torch.cat([self.sums[sentences], sums], dim=1)
+        self.sums[sentences] = sums.gather(1, order)
+        lengths = nn.functional.pad(self.lengths[sentences], (0, tokens.size(1)), value=length)
+        self.lengths[sentences] = lengths.gather(1, order)
+        tokens = torch.cat([self.tokens[sentences], tokens], dim=1)
+        order = order[:, :, None].expand(-1, -1, tokens.size(2))
+        self.tokens[sentences] = tokens.gather(1, order)
+
+    def worst(self, sentences: Tensor) -> Tensor:
+        """Return the score `(some,)` to beat: that of the last of n best, -inf while there are
+        fewer."""
+        return self.scores[sentences, -1]
+
+    def results(self) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence, best first."""
+        if not self.scores[:, 0].isfinite().all():
+            raise ShapeshiftError(
+                "the model gives NaN or probability zero to every translation of a sentence; "
+                "expected finite logits: take another checkpoint or a wider number format"
+            )
+        columns = (self.tokens, self.lengths, self.sums, self.scores)
+        return [
+            [
+                Hypothesis(tokens[: length - 1], log_prob, score)
+                for tokens, length, log_prob, score in zip(*sentence, strict=True)
+                if score > -math.inf
+            ]
+            for sentence in zip(*(column.tolist() for column in columns), strict=True)
+        ]

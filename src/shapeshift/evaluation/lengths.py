@@ -1,0 +1,113 @@
+"""BLEU by source length: does a model translate lengths that it was not trained on?
+
+SHAPE (Kiyono et al. 2021), figures 3 and 7, and Figure 3 of the NHK study of positional encodings
+(LREC-COLING 2024) are made of these numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import Score, check_parallel, score_corpus
+from shapeshift.schema import Strict
+
+FEW_SEGMENTS = 10
+"""BLEU over fewer segments than this is shown with a mark: one sentence can move it by points."""
+
+
+class LengthBucket(Strict):
+    """BLEU over the segments whose source length lies in `[low, high)`.
+
+    Attributes:
+        low: the shortest length inside.
+        high: the shortest length beyond; `None` for the last bucket, which has no end.
+        num_segments: how many segments of the corpus fall inside.
+        score: their corpus BLEU; `None` where there are none.
+    """
+
+    low: int
+    high: int | None
+    num_segments: int
+    score: Score | None
+
+    @property
+    def bleu(self) -> float | None:
+        """The BLEU value alone, `None` for an empty bucket."""
+        return None if self.score is None else self.score.value
+
+    @property
+    def is_small(self) -> bool:
+        """Whether there are segments, but too few (`FEW_SEGMENTS`) for a steady BLEU."""
+        return 0 < self.num_segments < FEW_SEGMENTS
+
+    @property
+    def label(self) -> str:
+        """The lengths inside, for people: `0–9`, `10`, `≥ 50`."""
+        if self.high is None:
+            return f"≥ {self.low}"
+        return str(self.low) if self.high == self.low + 1 else f"{self.low}–{self.high - 1}"
+
+
+def bleu_by_length(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    lengths: Sequence[int],
+    edges: Sequence[int],
+) -> list[LengthBucket]:
+    """Compute corpus BLEU separately for each bucket of source lengths.
+
+    Args:
+        hypotheses: detokenised translations.
+        references: detokenised references, one for each hypothesis.
+        lengths: source length of each segment, in whatever unit `edges` has (the papers count
+            subwords).
+        edges: the bounds between buckets, ascending and positive. `(10, 20)` makes `[0, 10)`,
+            `[10, 20)` and `[20, ∞)`, so that every segment falls into exactly one bucket.
+
+    Returns:
+        `len(edges) + 1` buckets, shortest first.
+
+    Raises:
+        ShapeshiftError: unequal counts, nothing to score, or edges that do not ascend from 1 up.
+    """
+    check_parallel(len(hypotheses), len(references))
+    if len(lengths) != len(hypotheses):
+        raise ShapeshiftError(
+            f"{len(lengths)} source lengths but {len(hypotheses)} hypotheses: expected one length "
+            "for each hypothesis; give the source file that was translated"
+        )
+    _check_edges(edges)
+    members: list[list[int]] = [[] for _ in range(len(edges) + 1)]
+    for segment, length in enumerate(lengths):
+        members[bisect_right(edges, length)].append(segment)
+    return [
+        LengthBucket(
+            low=low,
+            high=high,
+            num_segments=len(segments),
+            score=_bleu(hypotheses, references, segments),
+        )
+        for low, high, segments in zip([0, *edges], [*edges, None], members, strict=True)
+    ]
+
+
+def _bleu(
+    hypotheses: Sequence[str], references: Sequence[str], segments: Sequence[int]
+) -> Score | None:
+    if not segments:
+        return None
+    [score] = score_corpus(
+        [hypotheses[i] for i in segments], [references[i] for i in segments], ("bleu",)
+    )
+    return score
+
+
+def _check_edges(edges: Sequence[int]) -> None:
+    if any(low >= high for low, high in pairwise([0, *edges])):
+        raise ShapeshiftError(
+            "edges of the length buckets must be positive and ascend, like 10,20,30; "
+            f"got {','.join(map(str, edges))}"
+        )

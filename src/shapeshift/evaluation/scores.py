@@ -1,0 +1,170 @@
+"""The scores of one system on one test set, as a JSON document that says what was scored."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shapeshift import __version__
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
+from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus
+from shapeshift.schema import Strict
+
+
+class Scores(Strict):
+    """Scores of one set of hypotheses, with what is needed to check and to compare them.
+
+    Attributes:
+        version: the version of Shapeshift that computed them.
+        num_segments: number of hypotheses.
+        hypotheses_sha256: `sha256_lines` of the hypotheses.
+        references_sha256: `sha256_lines` of the references. Two documents with the same hash and
+            the same signatures compare.
+        scores: over the whole corpus.
+        by_length: BLEU by source length, shortest first; `None` where lengths were not given.
+    """
+
+    version: str
+    num_segments: int
+    hypotheses_sha256: str
+    references_sha256: str
+    scores: tuple[Score, ...]
+    by_length: tuple[LengthBucket, ...] | None = None
+
+    def find(self, name: str) -> Score | None:
+        """Return the score with this name (`BLEU`, `chrF2`), or `None`."""
+        return next((score for score in self.scores if score.name == name), None)
+
+    def save(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all.
+
+        Raises:
+            ShapeshiftError: the file cannot be written.
+        """
+        path = Path(path)
+        draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            draft.replace(path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise ShapeshiftError(f"cannot write scores: {error.strerror}", path=path) from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> Scores:
+        """Read a document that `save` wrote.
+
+        Raises:
+            ShapeshiftError: the file cannot be read or is not such a document.
+        """
+        try:
+            return cls.model_validate_json(Path(path).read_bytes())
+        except OSError as error:
+            raise ShapeshiftError(f"cannot read scores: {error.strerror}", path=path) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "document"
+            raise ShapeshiftError(
+                f"not a scores document ({place}: {first['msg']}); write it again with "
+                "`shapeshift score --json`",
+                path=path,
+            ) from error
+
+
+def evaluate(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    lengths: Sequence[int] | None = None,
+    edges: Sequence[int] = (),
+) -> Scores:
+    """Score one system on one test set.
+
+    Args:
+        hypotheses: detokenised translations.
+        references: detokenised references, one for each hypothesis.
+        metrics: names from `metrics.METRICS`.
+        lengths: source length of each segment; with them comes BLEU by length.
+        edges: the bounds between the length buckets, see `bleu_by_length`.
+
+    Raises:
+        ShapeshiftError: as `score_corpus` and `bleu_by_length`.
+    """
+    scores = score_corpus(hypotheses, references, metrics)
+    buckets = None if lengths is None else bleu_by_length(hypotheses, references, lengths, edges)
+    return Scores(
+        version=__version__,
+        num_segments=len(hypotheses),
+        hypotheses_sha256=sha256_lines(hypotheses),
+        references_sha256=sha256_lines(references),
+        scores=tuple(scores),
+        by_length=None if buckets is None else tuple(buckets),
+    )
+
+
+def sha256_lines(lines: Iterable[str]) -> str:
+    r"""Return the SHA-256 of the lines in UTF-8, each ended by `\n`, in hexadecimal digits.
+
+    For a text file whose last line is ended, this is what `sha256sum` prints.
+    """
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line.encode("utf-8"))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def check_comparable(systems: Mapping[str, Scores]) -> None:
+    """Raise `ShapeshiftError` unless the systems were scored on the same references, with the
+    same signature for each metric and, where they have length buckets, in the same buckets."""
+    if not systems:
+        raise ShapeshiftError("no scores to compare: expected at least one system")
+    (first_name, first), *others = systems.items()
+    for name, scores in others:
+        both = f"{first_name!r} and {name!r}"
+        if scores.references_sha256 != first.references_sha256:
+            raise ShapeshiftError(
+                f"{both} were scored against different references; score them on one test set"
+            )
+        for score in scores.scores:
+            twin = first.find(score.name)
+            if twin is not None and twin.signature != score.signature:
+                raise ShapeshiftError(
+                    f"{both} have different {score.name} signatures ({twin.signature} and "
+                    f"{score.signature}); score both again with one version"
+                )
+        if _bounds(scores) != _bounds(first):
+            raise ShapeshiftError(
+                f"{both} have different length buckets; score both again with the same source "
+                "and edges"
+            )
+
+
+def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucket, ...]]:
+    """Return each system's BLEU by length, once it is certain that they can be compared.
+
+    Raises:
+        ShapeshiftError: a system has no BLEU by length, or the systems cannot be compared.
+    """
+    columns = {}
+    for name, scores in systems.items():
+        if scores.by_length is None:
+            raise ShapeshiftError(
+                f"{name!r} has no BLEU by length; score it again with its source and edges"
+            )
+        columns[name] = scores.by_length
+    check_comparable(systems)
+    return columns
+
+
+def _bounds(scores: Scores) -> list[tuple[int, int | None, int]] | None:
+    if scores.by_length is None:
+        return None
+    return [(bucket.low, bucket.high, bucket.num_segments) for bucket in scores.by_length]

@@ -1,0 +1,1 @@
+"""Whole runs: from a configuration to a trained, tested model in one folder."""

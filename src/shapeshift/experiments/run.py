@@ -1,0 +1,294 @@
+"""A run: one model, trained and tested, in one folder.
+
+    config.yaml                  every setting, defaults included
+    data.json                    what the data were: counts, lengths, fingerprint, versions
+    subwords/                    the subword models
+    checkpoints/update-…/        weights, optimiser state, cursor
+    average.safetensors          the mean of the last checkpoints: the final model
+    log.jsonl, tensorboard/      loss, learning rate, speed, validation
+    results/                     translations and scores
+
+The folder is all that translating needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from shapeshift.config import Config, load_config
+from shapeshift.data.config import DataConfig, Interpolate
+from shapeshift.data.prepare import REPORT, Prepared, prepare
+from shapeshift.data.subwords import Subwords
+from shapeshift.decoding.translator import Translator
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import Scores, evaluate
+from shapeshift.model import Transformer, build
+from shapeshift.seeds import derive
+from shapeshift.training.checkpoints import MODEL, Checkpoints, average, load_weights
+from shapeshift.training.log import Log
+from shapeshift.training.precision import choose_device, choose_precision
+from shapeshift.training.trainer import Observer, Trainer
+
+FREE_TO_CHANGE = {
+    "training.max_updates",
+    "training.log_every",
+    "training.keep_checkpoints",
+    "training.average_checkpoints",
+    "training.device",
+    "decoding",
+    "evaluation",
+    "data.corpus.root",
+}
+"""Settings that a run may be continued with although they differ."""
+
+DataProgress = Callable[[str, int, int | None], None]
+
+
+class Run:
+    """The folder of a run.
+
+    Args:
+        directory: made by `create`, or by an earlier run.
+
+    Raises:
+        ShapeshiftError: if it is not the folder of a run.
+    """
+
+    def __init__(self, directory: str | Path):
+        self.directory = Path(directory)
+        if not (self.directory / "config.yaml").is_file():
+            raise ShapeshiftError(
+                "not a run (it has no config.yaml); name a folder made by `shapeshift train`",
+                path=self.directory,
+            )
+        self.config = load_config(self.directory / "config.yaml")
+        self.checkpoints = Checkpoints(
+            self.directory / "checkpoints", self.config.training.keep_checkpoints
+        )
+
+    @classmethod
+    def create(cls, directory: str | Path, config: Config) -> Run:
+        """Make the folder, or open it again to continue with the same settings.
+
+        Raises:
+            ShapeshiftError: if the folder holds a run with other settings, or something else.
+        """
+        directory = Path(directory)
+        if (directory / "config.yaml").is_file():
+            _check_same(cls(directory).config, config, directory)
+        elif directory.is_dir() and any(directory.iterdir()):
+            raise ShapeshiftError(
+                "holds something that is not a run; name a new folder", path=directory
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = directory / ".partial-config.yaml"
+        partial.write_text(config.to_yaml(), encoding="utf-8")
+        partial.replace(directory / "config.yaml")
+        return cls(directory)
+
+    def subwords(self) -> Subwords:
+        """Return the subword models."""
+        return Subwords.load(self.directory / "subwords")
+
+    def weights(self, which: str = "average") -> Path:
+        """Return the file of weights named `average`, `last`, `best` or by its update.
+
+        Raises:
+            ShapeshiftError: if there is no such checkpoint.
+        """
+        path = self.directory / "average.safetensors"
+        updates = self.checkpoints.updates()
+        if which == "average" and path.exists():
+            return path
+        if not updates:
+            raise ShapeshiftError("has no checkpoint yet", path=self.directory)
+        if which == "average":
+            raise ShapeshiftError(
+                "training is not finished, so there is no average yet; use --checkpoint last",
+                path=self.directory,
+            )
+        if which == "best":
+            which = str(self.checkpoints.progress(updates[-1]).best_update)
+        elif which == "last":
+            which = str(updates[-1])
+        if which not in map(str, updates):
+            raise ShapeshiftError(
+                f"no checkpoint {which!r}; there are average, best, last and"
+                f" {', '.join(map(str, updates))}",
+                path=self.directory,
+            )
+        return self.checkpoints.path(int(which)) / MODEL
+
+    def model(self, which: str = "average", device: torch.device | None = None) -> Transformer:
+        """Return the trained model in evaluation mode; see `weights` for `which`."""
+        subwords = self.subwords()
+        model = build(
+            self.config.model,
+            self.config.position.scheme,
+            subwords.source_size,
+            subwords.target_size,
+        )
+        load_weights(model, self.weights(which))
+        return model.to(device or "cpu").eval()
+
+    def translator(
+        self,
+        which: str = "average",
+        *,
+        model: Transformer | None = None,
+        subwords: Subwords | None = None,
+    ) -> Translator:
+        """Return what translates text with this run's model, or with a `model` in hand."""
+        training = self.config.training
+        device = choose_device(training.device)
+        dtype = choose_precision(training.precision, device)
+        return Translator(
+            model or self.model(which, device),
+            subwords or self.subwords(),
+            self.config.decoding,
+            device,
+            joined=isinstance(self.config.data.dataset, Interpolate),
+            autocast=None if dtype == torch.float32 else dtype,
+        )
+
+
+def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Path:
+    """Return where data of this configuration are prepared: one folder for each configuration."""
+    key = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
+    return Path(root) / f"{config.corpus.corpus}-{config.dataset.name}-{key}"
+
+
+def train(
+    config: Config,
+    directory: str | Path,
+    observer: Observer,
+    *,
+    prepared_root: str | Path = "prepared",
+    on_prepare: DataProgress | None = None,
+) -> Run:
+    """Prepare data if need be, train, or continue to train, and average the last checkpoints.
+
+    Args:
+        config: all settings.
+        directory: the run's folder; if training was stopped there, it goes on.
+        observer: told of losses and validations.
+        prepared_root: folder under which prepared data are kept and found again.
+        on_prepare: told of the preparation's progress.
+    """
+    run = Run.create(directory, config)
+    data = prepare(config.data, prepared_directory(config.data, prepared_root), on_prepare)
+    _keep_data_of(data, run.directory)
+    torch.manual_seed(derive(config.training.seed, "weights"))
+    subwords = data.subwords
+    model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
+    validators = {"valid_bleu": lambda: _valid_bleu(run, model, data)}
+    trainer = Trainer(
+        model,
+        config.training,
+        data.train,
+        data.valid,
+        run.checkpoints,
+        validators if config.training.validate_bleu else None,
+    )
+    trainer.resume()
+    if trainer.progress.update < config.training.max_updates:
+        log = Log(run.directory, trainer.progress.update)
+        try:
+            trainer.fit(log, observer)
+        finally:
+            log.close()
+    last = run.checkpoints.updates()[-config.training.average_checkpoints :]
+    average(
+        [run.checkpoints.path(update) / MODEL for update in last],
+        run.directory / "average.safetensors",
+    )
+    return run
+
+
+def translate_and_score(
+    run: Run,
+    split: Literal["valid", "test"] = "test",
+    which: str = "average",
+    *,
+    prepared_root: str | Path = "prepared",
+    on_translate: Callable[[int, int], None] | None = None,
+) -> Scores:
+    """Translate a split, score it, also by source length, and keep both in `results/`.
+
+    Args:
+        run: a finished run.
+        split: `valid` or `test`.
+        which: see `Run.weights`.
+        prepared_root: as it was for `train`.
+        on_translate: told of sentences done and their number.
+    """
+    config = run.config
+    data = Prepared.open(prepared_directory(config.data, prepared_root))
+    sources, references = data.text(split)
+    hypotheses: list[str] = []
+    for translation in run.translator(which).translate(sources):
+        hypotheses.append(translation)
+        if on_translate is not None:
+            on_translate(len(hypotheses), len(sources))
+    scores = evaluate(
+        hypotheses,
+        references,
+        metrics=config.evaluation.metrics,
+        lengths=[int(n) for n in data.store(split).source_lengths],
+        edges=config.evaluation.edges,
+    )
+    results = run.directory / "results"
+    results.mkdir(exist_ok=True)
+    (results / f"{split}.{which}.txt").write_text(
+        "".join(line + "\n" for line in hypotheses), encoding="utf-8"
+    )
+    scores.save(results / f"{split}.{which}.json")
+    return scores
+
+
+def _valid_bleu(run: Run, model: Transformer, data: Prepared) -> float:
+    sources, references = data.text("valid")
+    translator = run.translator(model=model, subwords=data.subwords)
+    hypotheses = list(translator.translate(sources))
+    return score_corpus(hypotheses, references, ("bleu",))[0].value
+
+
+def _keep_data_of(data: Prepared, directory: Path) -> None:
+    """Copy what translating needs, and the account of the data."""
+    if not (directory / "subwords").exists():
+        partial = directory / f".partial-subwords-{os.getpid()}"
+        shutil.copytree(data.directory / "subwords", partial, dirs_exist_ok=True)
+        partial.rename(directory / "subwords")
+    shutil.copyfile(data.directory / REPORT, directory / "data.json")
+
+
+def _check_same(old: Config, new: Config, directory: Path) -> None:
+    changed = [
+        name
+        for name in _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+        if not any(name == free or name.startswith(free + ".") for free in FREE_TO_CHANGE)
+    ]
+    if changed:
+        raise ShapeshiftError(
+            f"holds a run with another {', '.join(changed)}; name a new folder, or continue with"
+            " the settings in its config.yaml",
+            path=directory,
+        )
+
+
+def _differences(old: Any, new: Any, name: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            found
+            for key in sorted(old.keys() | new.keys())
+            for found in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+        ]
+    return [] if old == new else [name]

@@ -1,0 +1,18 @@
+"""The encoder-decoder Transformer, which knows positions only through their hooks."""
+
+from .build import build
+from .config import SIZES, ModelConfig
+from .layers import Memory
+from .loss import Loss, label_smoothed_loss
+from .transformer import DecoderState, Transformer
+
+__all__ = [
+    "SIZES",
+    "DecoderState",
+    "Loss",
+    "Memory",
+    "ModelConfig",
+    "Transformer",
+    "build",
+    "label_smoothed_loss",
+]

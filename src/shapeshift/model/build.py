@@ -1,0 +1,81 @@
+"""From a configuration to a model."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Placed, Scheme, Stack, build_indices, check, place
+
+from .attention import Attention
+from .config import ModelConfig
+from .layers import DecoderLayer, Embedding, EncoderLayer, FeedForward, Residual
+from .transformer import PAD, Transformer
+
+
+def build(config: ModelConfig, scheme: Scheme, source_size: int, target_size: int) -> Transformer:
+    """Build a Transformer with fresh weights, drawn from PyTorch's global generator.
+
+    Args:
+        config: its shape.
+        scheme: how it knows positions.
+        source_size, target_size: V of each side; one number if the sides share a table.
+
+    Raises:
+        ShapeshiftError: if the scheme has no meaning, or sides of different size share a table.
+    """
+    check(scheme)
+    if config.share_embeddings and source_size != target_size:
+        raise ShapeshiftError(
+            f"source ({source_size}) and target ({target_size}) vocabularies differ, so they cannot"
+            " share embeddings; set model.share_embeddings=false or data.subwords.joint=true"
+        )
+    target_table = _table(target_size, config.dim)
+    source_table = target_table if config.share_embeddings else _table(source_size, config.dim)
+    output_table = target_table if config.tie_output else _table(target_size, config.dim)
+    placed = {
+        name: place(
+            scheme, Stack(name, config.dim, config.num_heads, num_layers, name == "decoder")
+        )
+        for name, num_layers in (
+            ("encoder", config.encoder_layers),
+            ("decoder", config.decoder_layers),
+        )
+    }
+    return Transformer(
+        Embedding(source_table, build_indices(scheme), placed["encoder"].embedding, config.dropout),
+        Embedding(target_table, build_indices(scheme), placed["decoder"].embedding, config.dropout),
+        [_encoder_layer(config, placed["encoder"], n) for n in range(config.encoder_layers)],
+        [_decoder_layer(config, placed["decoder"], n) for n in range(config.decoder_layers)],
+        output_table,
+        final_norm=config.norm == "pre",
+    )
+
+
+def _table(num_tokens: int, dim: int) -> nn.Embedding:
+    # N(0, 1/D): the scaled embeddings have unit variance, and so have tied logits at the start.
+    table = nn.Embedding(num_tokens, dim, padding_idx=PAD)
+    nn.init.normal_(table.weight, std=dim**-0.5)
+    nn.init.zeros_(table.weight[PAD])
+    return table
+
+
+def _residuals(config: ModelConfig, count: int) -> list[Residual]:
+    return [Residual(config.dim, config.dropout, config.norm == "pre") for _ in range(count)]
+
+
+def _feed_forward(config: ModelConfig) -> FeedForward:
+    return FeedForward(config.dim, config.ff_dim, config.activation, config.activation_dropout)
+
+
+def _encoder_layer(config: ModelConfig, placed: Placed, layer: int) -> EncoderLayer:
+    shape = (config.dim, config.num_heads, config.attention_dropout)
+    attention = Attention(*shape, placed.self_attention[layer])
+    return EncoderLayer(attention, _feed_forward(config), _residuals(config, 2))
+
+
+def _decoder_layer(config: ModelConfig, placed: Placed, layer: int) -> DecoderLayer:
+    shape = (config.dim, config.num_heads, config.attention_dropout)
+    attention = Attention(*shape, placed.self_attention[layer])
+    cross_attention = Attention(*shape, placed.cross_attention[layer])
+    return DecoderLayer(attention, cross_attention, _feed_forward(config), _residuals(config, 3))

@@ -1,0 +1,51 @@
+"""The shape of a model, as a user chooses it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from shapeshift.schema import Strict
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"dim": 128, "num_heads": 4, "ff_dim": 512, "encoder_layers": 2, "decoder_layers": 2},
+    "small": {"dim": 256, "num_heads": 4, "ff_dim": 1024, "encoder_layers": 3, "decoder_layers": 3},
+    "base": {"dim": 512, "num_heads": 8, "ff_dim": 2048, "encoder_layers": 6, "decoder_layers": 6},
+    "big": {"dim": 1024, "num_heads": 16, "ff_dim": 4096, "encoder_layers": 6, "decoder_layers": 6},
+}
+"""`base` and `big` are transformer-base and -big (Vaswani et al. 2017, Table 3)."""
+
+
+class ModelConfig(Strict):
+    """An encoder-decoder Transformer (Vaswani et al. 2017).
+
+    `size` fills in what is not given; every field can be set by itself.
+    """
+
+    size: Literal["tiny", "small", "base", "big"] = "base"
+    dim: int = Field(512, ge=4, description="D, model width")
+    num_heads: int = Field(8, ge=1, description="H")
+    ff_dim: int = Field(2048, ge=1, description="inner width of the feed-forward layers")
+    encoder_layers: int = Field(6, ge=1)
+    decoder_layers: int = Field(6, ge=1)
+    norm: Literal["pre", "post"] = "pre"
+    activation: Literal["relu", "gelu"] = "relu"
+    dropout: float = Field(0.1, ge=0, lt=1, description="embeddings and residual branches")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="attention probabilities")
+    activation_dropout: float = Field(0.0, ge=0, lt=1, description="after the activation")
+    share_embeddings: bool = Field(True, description="one table for source and target")
+    tie_output: bool = Field(True, description="the target table is also the output projection")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_size(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            return {**SIZES.get(given.get("size", "base"), {}), **given}
+        return given
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> ModelConfig:
+        if self.dim % self.num_heads:
+            raise ValueError(f"dim {self.dim} is not a multiple of num_heads {self.num_heads}")
+        return self

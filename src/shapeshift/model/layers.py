@@ -1,0 +1,170 @@
+"""Encoder and decoder layers and the embedding below them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from shapeshift.positions import Absolute, Representation
+
+from .attention import Attention
+from .cache import KeyValues
+from .dropout import dropout
+
+NORM_EPS = 1e-6
+
+
+class Embedding(nn.Module):
+    """dropout(position.embed(sqrt(D) · token)): the scale and the dropout are there whatever the
+    position representation is (the released SHAPE code lost both for its relative baseline).
+
+    Args:
+        tokens: the token table `(V, D)`; may be shared with another side or the output.
+        indices: numbers the tokens.
+        position: acts at the embedding.
+        dropout: of the sum.
+    """
+
+    def __init__(
+        self, tokens: nn.Embedding, indices: Absolute, position: Representation, dropout: float
+    ):
+        super().__init__()
+        self.tokens = tokens
+        self.indices = indices
+        self.position = position
+        self.dropout = dropout
+        self.scale = tokens.embedding_dim**0.5
+
+    def forward(
+        self, ids: Tensor, *, start: int = 0, offset: int | Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `(B, T, D)` of `ids (B, T)` and their positions `(B|1, T)`."""
+        pos = self.indices(*ids.shape, start=start, offset=offset, device=ids.device)
+        x = self.position.embed(self.tokens(ids) * self.scale, pos)
+        return dropout(x, self.dropout, self.training), pos
+
+
+class FeedForward(nn.Module):
+    """max(0, x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2), or with GELU."""
+
+    def __init__(self, dim: int, ff_dim: int, activation: str, dropout: float):
+        super().__init__()
+        self.inner = nn.Linear(dim, ff_dim)
+        self.outer = nn.Linear(ff_dim, dim)
+        self.activation: nn.Module = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]()
+        self.dropout = dropout
+        for linear in (self.inner, self.outer):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = dropout(self.activation(self.inner(x)), self.dropout, self.training)
+        made: Tensor = self.outer(hidden)
+        return made
+
+
+class Residual(nn.Module):
+    """x + dropout(f(norm(x))) (pre-norm) or norm(x + dropout(f(x))) (post-norm, the paper's)."""
+
+    def __init__(self, dim: int, dropout: float, pre_norm: bool):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.dropout = dropout
+        self.pre_norm = pre_norm
+
+    def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre_norm:
+            return x + dropout(branch(self.norm(x)), self.dropout, self.training)
+        made: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
+        return made
+
+
+@dataclass
+class Memory:
+    """What the decoder sees of the source: `hidden (B, S, D)`, its positions, a mask to add."""
+
+    hidden: Tensor
+    pos: Tensor
+    mask: Tensor
+
+
+@dataclass
+class LayerCache:
+    """One decoder layer's keys and values of both attentions."""
+
+    own: KeyValues = field(default_factory=KeyValues)
+    cross: KeyValues = field(default_factory=KeyValues)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward layer, each in a residual."""
+
+    def __init__(self, attention: Attention, feed_forward: FeedForward, residual: list[Residual]):
+        super().__init__()
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.around_attention, self.around_feed_forward = residual
+
+    def forward(self, x: Tensor, pos: Tensor, mask: Tensor | None) -> Tensor:
+        """`x (B, S, D)`, `pos (B|1, S)`, `mask` to add to the scores -> `(B, S, D)`."""
+        x = self.around_attention(x, lambda h: self.attention(h, h, pos, pos, mask))
+        made: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return made
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the source, and a feed-forward layer, each in a residual."""
+
+    def __init__(
+        self,
+        attention: Attention,
+        cross_attention: Attention,
+        feed_forward: FeedForward,
+        residual: list[Residual],
+    ):
+        super().__init__()
+        self.attention = attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.around_attention, self.around_cross_attention, self.around_feed_forward = residual
+
+    def forward(
+        self,
+        x: Tensor,
+        pos_q: Tensor,
+        pos_k: Tensor,
+        mask: Tensor | None,
+        memory: Memory,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """Return `(N, Q, D)` for `x (N, Q, D)`.
+
+        While decoding, N may be a multiple of the memory's B: the beams of a sentence stand side by
+        side and look at one copy of its source.
+        """
+        own = cache.own if cache else None
+        x = self.around_attention(x, lambda h: self.attention(h, h, pos_q, pos_k, mask, own))
+        x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cache))
+        made: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return made
+
+    def _look(self, x: Tensor, pos_q: Tensor, memory: Memory, cache: LayerCache | None) -> Tensor:
+        if cache is None:
+            made: Tensor = self.cross_attention(
+                x, memory.hidden, pos_q, memory.pos, memory.mask, None
+            )
+            return made
+        num_sentences = memory.hidden.shape[0]
+        beam = x.shape[0] // num_sentences
+        queries = x.reshape(num_sentences, -1, x.shape[-1])  # (B, beam · Q, D)
+        if pos_q.shape[0] > 1:
+            pos = pos_q.reshape(num_sentences, -1)  # (B, beam · Q)
+        else:
+            pos = pos_q.repeat(1, beam)  # (1, beam · Q)
+        fresh = memory.hidden if cache.cross.length == 0 else memory.hidden[:, :0]
+        out: Tensor = self.cross_attention(
+            queries, fresh, pos, memory.pos, memory.mask, cache.cross
+        )
+        return out.reshape(x.shape)

@@ -1,0 +1,114 @@
+"""Label-smoothed cross-entropy over real tokens only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .transformer import PAD, Transformer
+
+CHUNK = 512
+"""Tokens whose logits exist at one time."""
+
+
+@dataclass
+class Loss:
+    """Sums over the target tokens of a batch, in nats."""
+
+    smoothed: Tensor
+    """What training lowers: scalar, with gradient."""
+    nll: Tensor
+    """Negative log-likelihood: scalar, without gradient; exp(nll / num_tokens) is perplexity."""
+    num_tokens: int
+
+
+def label_smoothed_loss(
+    model: Transformer, source: Tensor, target_input: Tensor, target_output: Tensor, epsilon: float
+) -> Loss:
+    """Return the summed loss −(1 − ε) log p(y) − ε/V Σ_v log p(v) (Szegedy et al. 2016, section 7).
+
+    Padding is taken out before the output projection, so no logits are made for it.
+
+    Args:
+        model: in the mode the caller chose.
+        source: `(B, S)` ids.
+        target_input: `(B, T)` ids, shifted right.
+        target_output: `(B, T)` ids to predict, padded.
+        epsilon: ε, of label smoothing.
+    """
+    hidden = model(source, target_input)  # (B, T, D)
+    real = target_output != PAD
+    targets = target_output[real]  # (N,)
+    smoothed, nll = linear_cross_entropy(hidden[real], model.output.weight, targets, epsilon)
+    return Loss(smoothed, nll, targets.numel())
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return the summed label-smoothed loss and the summed negative log-likelihood.
+
+    The logits `hidden @ weight.T (N, V)` are the largest tensor of a training step. They are made
+    `CHUNK` rows at a time, and so is their gradient, in the forward pass: neither is ever whole.
+
+    Args:
+        hidden: `(N, D)`.
+        weight: `(V, D)`.
+        targets: `(N,)` ids.
+        epsilon: ε of label smoothing.
+    """
+    both: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, epsilon
+    )
+    return both
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
+        device = hidden.device.type
+        dtype = (
+            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        )
+        exact = torch.promote_types(weight.dtype, torch.float32)
+        num_tokens = weight.shape[0]
+        cast = weight.to(dtype)
+        smoothed = torch.zeros((), dtype=exact, device=hidden.device)
+        nll = torch.zeros_like(smoothed)
+        wanted = any(ctx.needs_input_grad)
+        grad_hidden = torch.empty_like(hidden) if wanted else None
+        grad_weight = torch.zeros_like(weight) if wanted else None
+        for begin in range(0, hidden.shape[0], CHUNK):
+            rows = hidden[begin : begin + CHUNK].to(dtype)
+            target = targets[begin : begin + CHUNK, None]
+            logits = (rows @ cast.t()).to(exact)  # (chunk, V)
+            total = logits.logsumexp(-1, keepdim=True)
+            here = (total - logits.gather(1, target)).sum()
+            uniform = total.sum() - logits.mean(-1).sum()
+            nll += here
+            smoothed += (1 - epsilon) * here + epsilon * uniform
+            if grad_hidden is None or grad_weight is None:
+                continue
+            grad = logits.sub_(total).exp_().sub_(epsilon / num_tokens)  # (chunk, V)
+            grad.scatter_add_(1, target, grad.new_full(target.shape, epsilon - 1))
+            grad = grad.to(dtype)
+            grad_hidden[begin : begin + CHUNK] = grad @ cast
+            grad_weight += grad.t() @ rows
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.mark_non_differentiable(nll)
+        return smoothed, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return (
+            grad_hidden * grad.to(grad_hidden.dtype),
+            grad_weight * grad.to(grad_weight.dtype),
+            None,
+            None,
+        )

@@ -1,0 +1,183 @@
+"""The encoder-decoder Transformer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.seeds import derive
+
+from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
+
+PAD = 0
+"""The id of padding, which stands right of a sentence."""
+
+
+class Transformer(nn.Module):
+    """An encoder-decoder Transformer over token ids (Vaswani et al. 2017).
+
+    Built by `shapeshift.model.build`.
+
+    Args:
+        source: embeds and numbers the source.
+        target: embeds and numbers the target.
+        encoder, decoder: the layers.
+        output: the table `(V, D)` that projects; the target's own if they are tied.
+        final_norm: whether the stacks end in a LayerNorm, as pre-norm ones must.
+    """
+
+    def __init__(
+        self,
+        source: Embedding,
+        target: Embedding,
+        encoder: list[EncoderLayer],
+        decoder: list[DecoderLayer],
+        output: nn.Embedding,
+        *,
+        final_norm: bool,
+    ):
+        super().__init__()
+        dim = target.tokens.embedding_dim
+        self.source = source
+        self.target = target
+        self.encoder = nn.ModuleList(encoder)
+        self.decoder = nn.ModuleList(decoder)
+        self.output = output
+        self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
+
+    def seed(self, seed: int) -> None:
+        """Make the offsets that are drawn next depend on `seed` alone, source and target apart."""
+        self.source.indices.seed(derive(seed, "source"))
+        self.target.indices.seed(derive(seed, "target"))
+
+    def encode(self, source: Tensor, *, offset: int | Tensor | None = None) -> Memory:
+        """Encode `source (B, S)`, ids with `</s>` and padding on the right.
+
+        Args:
+            source: token ids.
+            offset: shifts all positions; None leaves it to the indices.
+        """
+        states = self.encoder_states(source, offset=offset)
+        return Memory(states[-1], states.pos, states.mask)
+
+    def encoder_states(
+        self, source: Tensor, *, offset: int | Tensor | None = None
+    ) -> EncoderStates:
+        """Return the embeddings and every layer's output, the last one normed: `(B, S, D)` each."""
+        x, pos = self.source(source, offset=offset)
+        mask = padding_mask(source, x.dtype)
+        states = EncoderStates([x])
+        for layer in self.encoder:
+            x = layer(x, pos, mask)
+            states.append(x)
+        states[-1] = self.encoder_norm(x)
+        states.pos, states.mask = pos, mask
+        return states
+
+    def decode(
+        self, target_input: Tensor, memory: Memory, *, offset: int | Tensor | None = None
+    ) -> Tensor:
+        """Return the decoder's output `(B, T, D)` for `target_input (B, T)`, which starts with
+        `<s>`."""
+        x, pos = self.target(target_input, offset=offset)
+        mask = causal_mask(x.shape[1], x.shape[1], x.dtype, x.device)
+        for layer in self.decoder:
+            x = layer(x, pos, pos, mask, memory)
+        normed: Tensor = self.decoder_norm(x)
+        return normed
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Return logits `(…, V)` for `hidden (…, D)`."""
+        return F.linear(hidden, self.output.weight)
+
+    def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
+        """Return the decoder's output `(B, T, D)`; `project` makes logits of what is needed."""
+        return self.decode(target_input, self.encode(source))
+
+    def start(
+        self, source: Tensor, beam: int = 1, *, offset: int | Tensor | None = None
+    ) -> DecoderState:
+        """Encode `source (B, S)` and return the state from which B × `beam` rows are decoded."""
+        return DecoderState(self, self.encode(source, offset=offset), beam, offset)
+
+
+class EncoderStates(list[Tensor]):
+    """Hidden states from the embeddings up, with the positions and the mask they were made with."""
+
+    pos: Tensor
+    mask: Tensor
+
+
+class DecoderState:
+    """Incremental decoding of N = B × beam rows; the beams of a sentence are neighbours.
+
+    `step` gives what a full forward pass over the same prefix would give for its last token.
+    """
+
+    def __init__(
+        self, model: Transformer, memory: Memory, beam: int, offset: int | Tensor | None = None
+    ):
+        self._model = model
+        self._memory = memory
+        self._beam = beam
+        self._offset = offset.repeat_interleave(beam) if isinstance(offset, Tensor) else offset
+        self._caches = [LayerCache() for _ in model.decoder]
+        self._pos: Tensor | None = None  # (N|1, tokens so far)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`."""
+        return self._model.project(self.extend(tokens.unsqueeze(1))[:, -1])
+
+    def extend(self, tokens: Tensor) -> Tensor:
+        """Append `tokens (N, Q)`; return the decoder's output for them `(N, Q, D)`."""
+        before = 0 if self._pos is None else self._pos.shape[1]
+        x, pos = self._model.target(tokens, start=before, offset=self._offset)
+        self._pos = pos if self._pos is None else torch.cat((self._pos, pos), dim=1)
+        mask = None
+        if tokens.shape[1] > 1:
+            mask = causal_mask(tokens.shape[1], self._pos.shape[1], x.dtype, x.device)
+        for layer, cache in zip(self._model.decoder, self._caches, strict=True):
+            x = layer(x, pos, self._pos, mask, self._memory, cache)
+        hidden: Tensor = self._model.decoder_norm(x)
+        return hidden
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let row i continue row `rows[i]`. Beams stay within their sentence; whole sentences may
+        be left out, or come back in another order."""
+        sentences = rows[:: self._beam] // self._beam
+        for cache in self._caches:
+            cache.own.select(rows)
+        if self._pos is not None and self._pos.shape[0] > 1:
+            self._pos = self._pos[rows]
+        if isinstance(self._offset, Tensor):
+            self._offset = self._offset[rows]
+        everyone = torch.arange(self._memory.hidden.shape[0], device=rows.device)
+        if torch.equal(sentences, everyone):
+            return
+        memory = self._memory
+        self._memory = replace(
+            memory,
+            hidden=memory.hidden[sentences],
+            mask=memory.mask[sentences],
+            pos=memory.pos if memory.pos.shape[0] == 1 else memory.pos[sentences],
+        )
+        for cache in self._caches:
+            cache.cross.select(sentences)
+
+
+def padding_mask(ids: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return `(B, 1, 1, S)` to add to scores: 0 on tokens, `-inf` on padding."""
+    mask = torch.zeros(ids.shape, dtype=dtype, device=ids.device)
+    return mask.masked_fill_(ids == PAD, float("-inf"))[:, None, None, :]
+
+
+def causal_mask(
+    num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return `(Q, K)` to add to scores: `-inf` right of the query; the last query sees all keys."""
+    mask = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
+    return mask.triu_(1 + num_keys - num_queries)

@@ -1,0 +1,138 @@
+"""The hooks through which a model asks where its tokens stand."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+
+class Representation(nn.Module):
+    """How position enters a Transformer; the base class is "no position".
+
+    A model calls the five hooks at fixed points and knows nothing else. Every hook does nothing by
+    default, so this class itself is the kind `none`. A subclass overrides the hooks it needs.
+
+    With x a layer's input, W the projections and i, j the query and key positions, attention is
+
+        q, k, v  = inputs(x, x, x)                        # what is projected
+        Q, K     = heads(q W^Q, k W^K)                    # the projected heads
+        e_ij     = Q_i K_j^T / sqrt(E) + bias(Q)_ij       # scores, then mask and softmax
+        z_i      = sum_j softmax(e)_ij (v W^V)_j + mix(softmax(e))_i
+
+    Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
+    integer tensors `(B, T)` or `(1, T)`. A representation never sees nor builds a mask.
+    """
+
+    places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
+    """Where this kind has a meaning: `embedding`, `self` (self-attention), `cross`
+    (encoder-decoder attention). The first is the default."""
+
+    shift_invariant: ClassVar[bool] = True
+    """True if adding one number to all positions never changes the model's output."""
+
+    mixes: bool = False
+    """True if `mix` returns a tensor, so that attention must keep its probabilities."""
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        """Return token embeddings `x (B, T, D)` with position added; `pos (B|1, T)`."""
+        return x
+
+    def inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the inputs `(B, Q|K, D)` of the query, key and value projections."""
+        return q, k, v
+
+    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the projected query and key heads `(B, H, Q|K, E)`. The queries are not scaled."""
+        return q, k
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        """Return what is added to the scaled scores, broadcastable to `(B, H, Q, K)`, or None.
+
+        `q (B, H, Q, E)` are the query heads before scaling by 1 / sqrt(E).
+        """
+        return None
+
+    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        """Return what is added to the attention output `(B, H, Q, E)`, or None.
+
+        `probs (B, H, Q, K)` are the attention probabilities after dropout.
+        """
+        return None
+
+
+class Encoding(Representation):
+    """A kind that gives each position a vector: PE(i) in R^D.
+
+    A subclass defines `encode`. At the embedding the vector is added to the token; at an attention
+    it is added to the inputs of the projections named in `add_to` (Miyazaki et al. 2024, Table 5).
+
+    Args:
+        add_to: the projections whose inputs get the vector at an attention, letters of `qkv`.
+    """
+
+    shift_invariant = False
+
+    def __init__(self, add_to: str = "qk"):
+        super().__init__()
+        self.add_to = add_to
+
+    def encode(self, pos: Tensor, like: Tensor) -> Tensor:
+        """Return the vectors `(B|1, T, D)` of positions `pos (B|1, T)` in the dtype of `like`."""
+        raise NotImplementedError
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        return x + self.encode(pos, x)
+
+    def inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        at_q = self.encode(pos_q, q)
+        at_k = at_q if pos_k is pos_q else self.encode(pos_k, k)
+        return (
+            q + at_q if "q" in self.add_to else q,
+            k + at_k if "k" in self.add_to else k,
+            v + at_k if "v" in self.add_to else v,
+        )
+
+
+class Chain(Representation):
+    """Several representations at one place, applied in order; their biases and mixes add up."""
+
+    def __init__(self, *parts: Representation):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+        self.mixes = any(part.mixes for part in parts)
+
+    def _parts(self) -> list[Representation]:
+        return [part for part in self.parts if isinstance(part, Representation)]
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        for part in self._parts():
+            x = part.embed(x, pos)
+        return x
+
+    def inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        for part in self._parts():
+            q, k, v = part.inputs(q, k, v, pos_q, pos_k)
+        return q, k, v
+
+    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        for part in self._parts():
+            q, k = part.heads(q, k, pos_q, pos_k)
+        return q, k
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        return _total([part.bias(q, pos_q, pos_k) for part in self._parts()])
+
+    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        return _total([part.mix(probs, pos_q, pos_k) for part in self._parts()])
+
+
+def _total(terms: list[Tensor | None]) -> Tensor | None:
+    present = [term for term in terms if term is not None]
+    return sum(present[1:], present[0]) if present else None

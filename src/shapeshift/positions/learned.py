@@ -1,0 +1,50 @@
+"""Learned absolute positions (Gehring et al. 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Encoding
+
+
+class Learned(Encoding):
+    """One trained vector for each position.
+
+    The table cannot grow: a position it has no row for was never trained.
+
+    Args:
+        dim: D.
+        num_positions: rows of the table; positions 0 … num_positions − 1.
+        std: of the initial values; None takes D^-0.5, as the token embeddings.
+        add_to: see `Encoding`.
+
+    Raises:
+        ShapeshiftError: in `encode`, if a position lies outside the table.
+    """
+
+    def __init__(
+        self, dim: int, *, num_positions: int = 1024, std: float | None = None, add_to: str = "qk"
+    ):
+        super().__init__(add_to)
+        if num_positions < 1:
+            raise ShapeshiftError(f"num_positions must be at least 1, got {num_positions}")
+        self.weight = nn.Parameter(torch.empty(num_positions, dim))
+        nn.init.normal_(self.weight, std=dim**-0.5 if std is None else std)
+
+    def encode(self, pos: Tensor, like: Tensor) -> Tensor:
+        limit = self.weight.shape[0]
+        last = int(pos.max())
+        if last >= limit:
+            raise ShapeshiftError(
+                f"a sequence of {pos.shape[-1]} tokens needs position {last}, but the learned table"
+                f" ends at {limit - 1}; train with num_positions={last + 1} or more, or use a kind"
+                " without a limit such as 'sinusoidal'"
+            )
+        return F.embedding(pos, self.weight).to(like.dtype)  # (B|1, T, D)
+
+    def extra_repr(self) -> str:
+        return f"num_positions={self.weight.shape[0]}, dim={self.weight.shape[1]}"

@@ -1,0 +1,75 @@
+"""Every kind and every way to number tokens, by name. One representation = one line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from shapeshift.errors import ShapeshiftError, nearest
+
+from .base import Representation
+from .indices import Absolute, Shifted
+from .learned import Learned
+from .shaw import Shaw
+from .sinusoidal import Sinusoidal
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered class, what it is in a line, and where it comes from."""
+
+    build: type[nn.Module]
+    summary: str
+    source: str
+
+    def options(self) -> Mapping[str, inspect.Parameter]:
+        """Return the constructor's parameters that a user chooses.
+
+        Those the model fixes (widths, heads, causality) are left out.
+        """
+        parameters = inspect.signature(self.build).parameters
+        return {
+            name: parameter
+            for name, parameter in parameters.items()
+            if name not in FIXED_BY_MODEL
+            and parameter.kind is not parameter.VAR_KEYWORD
+            and parameter.kind is not parameter.VAR_POSITIONAL
+        }
+
+
+FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal")
+
+KINDS: dict[str, Entry] = {
+    "none": Entry(Representation, "no position", "base class"),
+    "sinusoidal": Entry(Sinusoidal, "sines and cosines", "Vaswani et al. 2017, §3.5"),
+    "learned": Entry(Learned, "a trained vector a position", "Gehring et al. 2017, §3.1"),
+    "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),
+}
+
+INDICES: dict[str, Entry] = {
+    "absolute": Entry(Absolute, "0, 1, 2, …", "Vaswani et al. 2017"),
+    "shifted": Entry(Shifted, "a random offset while training", "Kiyono et al. 2021, §2.3"),
+}
+
+
+def entry(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
+    """Return the entry `name`, or raise an error that names the nearest one."""
+    if name not in registry:
+        raise ShapeshiftError(
+            f"unknown {what} {name!r}{nearest(name, registry)} (known: {', '.join(registry)})"
+        )
+    return registry[name]
+
+
+def check_options(entry: Entry, options: Mapping[str, object], what: str) -> None:
+    """Raise an error if `options` holds a name that the constructor does not take."""
+    known = entry.options()
+    for option in options:
+        if option not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise ShapeshiftError(
+                f"{what} has no option {option!r}{nearest(option, known)} ({takes})"
+            )

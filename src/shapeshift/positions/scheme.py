@@ -1,0 +1,57 @@
+"""A position scheme is three independent choices: indices × kind × place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PLACES = ("embedding", "self", "cross")
+STACKS = ("encoder", "decoder", "both")
+
+
+@dataclass(frozen=True)
+class IndicesChoice:
+    """Which number a token gets: a name from the registry's INDICES and its options."""
+
+    name: str = "absolute"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind at one place.
+
+    Args:
+        kind: a name from the registry's KINDS.
+        place: `embedding`, `self` or `cross`; None takes the kind's first.
+        stacks: `encoder`, `decoder` or `both` (`cross` exists in the decoder alone).
+        layers: the first n layers only; None means all. Has no meaning at the embedding.
+        options: the kind's own, such as `max_distance`.
+    """
+
+    kind: str
+    place: str | None = None
+    stacks: str = "both"
+    layers: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a model knows where its tokens stand; `parts` empty means it does not."""
+
+    indices: IndicesChoice = IndicesChoice()
+    parts: tuple[Part, ...] = ()
+
+
+SINUSOIDAL = (Part("sinusoidal", "embedding"),)
+
+PRESETS: dict[str, Scheme] = {
+    "nope": Scheme(),
+    "ape": Scheme(parts=SINUSOIDAL),
+    "learned": Scheme(parts=(Part("learned", "embedding"),)),
+    "shape": Scheme(IndicesChoice("shifted", {"max_offset": 500}), SINUSOIDAL),
+    "rpe": Scheme(parts=(Part("shaw", "self", options={"max_distance": 16}),)),
+}
+"""The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned."""

@@ -1,0 +1,65 @@
+"""Sinusoidal positions (Vaswani et al. 2017, section 3.5)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Encoding
+
+Channels = Literal["interleaved", "halves", "tensor2tensor"]
+
+
+class Sinusoidal(Encoding):
+    """PE(i, 2m) = sin(i / base^(2m/D)), PE(i, 2m+1) = cos(i / base^(2m/D)).
+
+    Computed from the positions in float64 and then cast: exact at any position, and there is no
+    table and so no maximum length.
+
+    Args:
+        dim: D, even.
+        channels: the order of the D channels. `interleaved`: sin and cos take turns, as the paper's
+            formula. `halves`: the same values, all sines first. `tensor2tensor`: sines first, and
+            the wavelengths reach 2π·base in D/2 − 1 steps, so m / (D/2 − 1) replaces 2m / D; this
+            is what Tensor2Tensor and fairseq compute.
+        start: the number of a sequence's first token (0 in the paper).
+        base: 10000 in the paper.
+        add_to: see `Encoding`.
+
+    Raises:
+        ShapeshiftError: if D is odd or smaller than 4.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        channels: Channels = "interleaved",
+        start: int = 0,
+        base: float = 10000.0,
+        add_to: str = "qk",
+    ):
+        super().__init__(add_to)
+        if dim % 2 or dim < 4:
+            raise ShapeshiftError(
+                f"sinusoidal positions need an even width of 4 or more, got {dim}"
+            )
+        self.dim, self.channels, self.start, self.base = dim, channels, start, base
+
+    def encode(self, pos: Tensor, like: Tensor) -> Tensor:
+        half = self.dim // 2
+        step = 1 / (half - 1) if self.channels == "tensor2tensor" else 1 / half
+        exponent = torch.arange(half, dtype=torch.float64, device=pos.device) * step
+        angle = (pos.double() + self.start).unsqueeze(-1) * self.base**-exponent  # (B|1, T, D/2)
+        if self.channels == "interleaved":
+            table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # (B|1, T, D)
+        else:
+            table = torch.cat((angle.sin(), angle.cos()), dim=-1)  # (B|1, T, D)
+        return table.to(like.dtype)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, channels={self.channels!r}, start={self.start}"

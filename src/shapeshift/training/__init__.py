@@ -1,0 +1,1 @@
+"""Training: one loop, its optimisers and schedules, checkpoints and logs."""

@@ -1,0 +1,82 @@
+"""How a model is trained: optimiser, schedule, batches, checkpoints."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from shapeshift.data.config import BatchConfig
+from shapeshift.schema import Strict
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerConfig(Strict):
+    """Adam (Kingma and Ba 2015) and its kin. The defaults are the SHAPE paper's (Table 4)."""
+
+    name: Literal["adam", "adamw", "radam"] = "adam"
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0, description="decoupled in adamw, L2 in the others")
+
+
+class Noam(Strict):
+    """lr(u) = factor · D^-0.5 · min(u^-0.5, u · warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
+
+    name: Literal["noam"] = "noam"
+    factor: float = Field(2.0, gt=0)
+    warmup_updates: int = Field(8000, ge=1)
+
+
+class InverseSquareRoot(Strict):
+    """lr(u) = peak · min(u / warmup, (warmup / u)^0.5): Noam, but told its peak."""
+
+    name: Literal["inverse_sqrt"] = "inverse_sqrt"
+    peak: float = Field(1e-3, gt=0)
+    warmup_updates: int = Field(4000, ge=1)
+
+
+class Cosine(Strict):
+    """Linear to the peak in `warmup_updates`, then half a cosine down to `final` at the last
+    update (Loshchilov and Hutter 2017, without restarts)."""
+
+    name: Literal["cosine"] = "cosine"
+    peak: float = Field(1e-3, gt=0)
+    warmup_updates: int = Field(5000, ge=1)
+    final: float = Field(0.0, ge=0)
+
+
+Schedule = Annotated[Noam | InverseSquareRoot | Cosine, Field(discriminator="name")]
+
+
+class TrainingConfig(Strict):
+    """One training run."""
+
+    seed: int = Field(1, ge=0, description="of weights, dropout, shuffling and offsets")
+    max_updates: int = Field(200_000, ge=1)
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: Schedule = Noam()
+    batch: BatchConfig = BatchConfig()
+    accumulation: int = Field(1, ge=1, description="batches to an update")
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="auto: bf16 autocast where the hardware multiplies it, else fp32"
+    )
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+    log_every: int = Field(50, ge=1, description="updates between lines of the log")
+    validate_every: int | None = Field(None, ge=1, description="None: at each checkpoint")
+    validate_bleu: bool = Field(False, description="translate the validation set, too")
+    checkpoint_every: int = Field(5000, ge=1)
+    keep_checkpoints: int = Field(10, ge=1, description="the newest n")
+    average_checkpoints: int = Field(10, ge=1, description="n whose average is the final model")
+
+    @model_validator(mode="after")
+    def _keep_what_is_averaged(self) -> TrainingConfig:
+        if self.average_checkpoints > self.keep_checkpoints:
+            raise ValueError(
+                f"average_checkpoints {self.average_checkpoints} needs keep_checkpoints of at least"
+                f" as many, not {self.keep_checkpoints}"
+            )
+        return self

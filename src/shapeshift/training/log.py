@@ -1,0 +1,52 @@
+"""What a run measured, line by line, and as TensorBoard curves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+
+
+class Log:
+    """`log.jsonl` and `tensorboard/` in a run's folder.
+
+    Each line is one JSON object with `update`; training lines have `loss`, validation lines
+    `valid_loss`. Lines of updates that were undone by a restart are taken out.
+
+    Args:
+        directory: the run's folder.
+        update: updates that are already done; later lines are dropped.
+    """
+
+    def __init__(self, directory: Path, update: int):
+        path = directory / "log.jsonl"
+        kept = [line for line in read_log(path) if line["update"] <= update]
+        partial = path.with_name(".partial-log.jsonl")
+        partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        partial.replace(path)
+        self._file = path.open("a", encoding="utf-8")
+        self._curves = SummaryWriter(  # type: ignore[no-untyped-call]
+            str(directory / "tensorboard"), purge_step=update + 1
+        )
+
+    def write(self, update: int, **values: float) -> None:
+        """Append a line."""
+        self._file.write(json.dumps({"update": update, **values}) + "\n")
+        self._file.flush()
+        for name, value in values.items():
+            self._curves.add_scalar(name, value, update)  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Flush and close both."""
+        self._file.close()
+        self._curves.close()  # type: ignore[no-untyped-call]
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a log; none if there is no file, and without a torn last line."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]

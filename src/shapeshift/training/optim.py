@@ -1,0 +1,53 @@
+"""Optimisers and learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from shapeshift.training.config import Cosine, InverseSquareRoot, Noam, OptimizerConfig
+
+
+def build_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """Return the optimiser, with a learning rate of 0 until the schedule sets one."""
+    made: Optimizer
+    match config.name:
+        case "adam":
+            made = torch.optim.Adam(parameters, betas=config.betas, eps=config.eps, fused=True)
+        case "adamw":
+            made = torch.optim.AdamW(parameters, betas=config.betas, eps=config.eps, fused=True)
+        case "radam":  # Liu et al. 2020
+            made = torch.optim.RAdam(parameters, betas=config.betas, eps=config.eps)
+    for group in made.param_groups:
+        group.update(lr=0.0, weight_decay=config.weight_decay)
+    return made
+
+
+def learning_rate(
+    schedule: Noam | InverseSquareRoot | Cosine, update: int, *, dim: int, max_updates: int
+) -> float:
+    """Return the learning rate of an update; the formulas stand with the schedules' settings.
+
+    Args:
+        schedule: which, and its settings.
+        update: counted from 1.
+        dim: D, which Noam scales by.
+        max_updates: where the cosine ends.
+    """
+    warmup = schedule.warmup_updates
+    match schedule:
+        case Noam():
+            return float(schedule.factor * dim**-0.5 * min(update**-0.5, update * warmup**-1.5))
+        case InverseSquareRoot():
+            return float(schedule.peak * min(update / warmup, (warmup / update) ** 0.5))
+        case Cosine():
+            if update <= warmup:
+                return schedule.peak * update / warmup
+            done = min(1.0, (update - warmup) / max(1, max_updates - warmup))
+            return schedule.final + (schedule.peak - schedule.final) * (
+                0.5 + 0.5 * math.cos(math.pi * done)
+            )

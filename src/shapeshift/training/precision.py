@@ -1,0 +1,48 @@
+"""On which device, and in which precision, a run computes."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+
+from shapeshift.errors import ShapeshiftError
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device: `auto` takes a GPU if there is one.
+
+    Raises:
+        ShapeshiftError: for a name PyTorch does not know, or a GPU that is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ShapeshiftError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ShapeshiftError(f"device {name!r} is not available here; use device=auto or cpu")
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the dtype of matrix products: `auto` takes bf16 where the hardware multiplies it.
+
+    Raises:
+        ShapeshiftError: if bf16 is asked for on a GPU without it.
+    """
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
+        if name == "bf16" and not native:
+            raise ShapeshiftError("this GPU has no bf16; use precision=fp32 or auto")
+    else:
+        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if name == "bf16" or (name == "auto" and native):
+        return torch.bfloat16
+    return torch.float32
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Return a context in which matrix products are done in `dtype`, sums and norms in float32."""
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)

@@ -1,0 +1,219 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shapeshift.data.batching import collate, plan_epoch, plan_in_order
+from shapeshift.data.store import TokenStore
+from shapeshift.model import Loss, Transformer, label_smoothed_loss
+from shapeshift.seeds import derive
+from shapeshift.training.checkpoints import Checkpoints, Progress
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.log import Log
+from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.precision import autocast, choose_device, choose_precision
+
+
+class Observer(Protocol):
+    """Whoever watches a run, such as a progress bar."""
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        """Called every `log_every` updates; loss in nats a token since the last call."""
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        """Called after each validation."""
+
+
+@dataclass
+class _Window:
+    """Sums since the last line of the log, and the time training took for them."""
+
+    loss: torch.Tensor
+    nll: torch.Tensor
+    num_tokens: int = 0
+    elapsed_s: float = 0.0
+    _since: float = field(default_factory=time.perf_counter)
+
+    def pause(self) -> None:
+        """Stop the clock: what follows is not training."""
+        self.elapsed_s += time.perf_counter() - self._since
+
+    def go_on(self) -> None:
+        """Start the clock again."""
+        self._since = time.perf_counter()
+
+
+class Trainer:
+    """Trains one model on one token store.
+
+    Nothing depends on history but the weights, the optimiser's state and the cursor (update, epoch,
+    batch): the order of the data is a function of (seed, epoch), dropout and offsets of (seed,
+    update). So a run that was stopped and one that was not are the same run.
+
+    Args:
+        model: with the weights to begin from.
+        config: how to train.
+        train, valid: token stores.
+        checkpoints: where to save; if one is there, `fit` continues from the newest.
+        validators: further measures of the model at each validation, name → function.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: TrainingConfig,
+        train: TokenStore,
+        valid: TokenStore,
+        checkpoints: Checkpoints,
+        validators: dict[str, Callable[[], float]] | None = None,
+    ):
+        self.device = choose_device(config.device)
+        self.dtype = choose_precision(config.precision, self.device)
+        self.model = model.to(self.device)
+        self.config = config
+        self.train, self.valid = train, valid
+        self.checkpoints = checkpoints
+        self.validators = validators or {}
+        self.optimizer = build_optimizer(config.optimizer, model.parameters())
+        self.progress = Progress()
+
+    def resume(self) -> bool:
+        """Continue from the newest checkpoint; return False if there is none."""
+        updates = self.checkpoints.updates()
+        if not updates:
+            return False
+        self.progress = self.checkpoints.restore(updates[-1], self.model, self.optimizer)
+        return True
+
+    def fit(self, log: Log, observer: Observer) -> None:
+        """Train until `max_updates`, validating and saving on the way."""
+        config = self.config
+        if self.device.type == "cpu":
+            torch.set_flush_denormal(True)  # Adam's moments reach them, at 100 times the cost
+        validate_every = config.validate_every or config.checkpoint_every
+        window = self._window()
+        batches = self._batches()
+        began = time.perf_counter() - self.progress.elapsed_s
+        while self.progress.update < config.max_updates:
+            self._update([next(batches) for _ in range(config.accumulation)], window)
+            done = self.progress.update
+            last = done == config.max_updates
+            if done % config.log_every == 0 or last:
+                self._report(window, log, observer)
+                window = self._window()
+            saving = done % config.checkpoint_every == 0 or last
+            validating = done % validate_every == 0 or last
+            if not saving and not validating:
+                continue
+            window.pause()
+            if validating:
+                loss = self._validate(log, observer)
+                best = self.progress.best_loss
+                if saving and (best is None or loss < best):
+                    self.progress.best_update, self.progress.best_loss = done, loss
+            if saving:
+                self.progress.elapsed_s = time.perf_counter() - began
+                self.checkpoints.save(self.model, self.optimizer, self.progress)
+            window.go_on()
+
+    def _batches(self) -> Iterator[NDArray[np.int64]]:
+        """Yield batches from the cursor on, and move it."""
+        progress = self.progress
+        while True:
+            plan = plan_epoch(
+                self.train.source_lengths,
+                self.train.target_lengths,
+                self.config.batch,
+                seed=self.config.seed,
+                epoch=progress.epoch,
+            )
+            while progress.batch < len(plan):
+                progress.batch += 1
+                yield plan[progress.batch - 1]
+            progress.epoch += 1
+            progress.batch = 0
+
+    def _update(self, batches: list[NDArray[np.int64]], window: _Window) -> None:
+        """One step of the optimiser on the summed loss of `batches` over their target tokens."""
+        update = self.progress.update + 1
+        num_tokens = sum(
+            int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
+        )
+        self.model.train()
+        for micro, pairs in enumerate(batches):
+            torch.manual_seed(derive(self.config.seed, "dropout", update, micro))
+            self.model.seed(derive(self.config.seed, "offsets", update, micro))
+            loss = self._loss(self.train, pairs, self.config.label_smoothing)
+            (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
+            window.loss += loss.smoothed.detach()
+            window.nll += loss.nll
+        window.num_tokens += num_tokens
+        rate = self._learning_rate(update)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        if self.config.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.progress.update = update
+
+    def _learning_rate(self, update: int) -> float:
+        return learning_rate(
+            self.config.schedule,
+            update,
+            dim=self.model.target.tokens.embedding_dim,
+            max_updates=self.config.max_updates,
+        )
+
+    def _loss(self, store: TokenStore, pairs: NDArray[np.int64], epsilon: float) -> Loss:
+        batch = collate(store, pairs).to(self.device, non_blocking=True)
+        with autocast(self.device, self.dtype):
+            return label_smoothed_loss(
+                self.model, batch.source, batch.target_input, batch.target_output, epsilon
+            )
+
+    def _window(self) -> _Window:
+        return _Window(
+            torch.zeros((), device=self.device, dtype=torch.float64),
+            torch.zeros((), device=self.device, dtype=torch.float64),
+        )
+
+    def _report(self, window: _Window, log: Log, observer: Observer) -> None:
+        loss = float(window.loss) / window.num_tokens
+        window.pause()
+        speed = window.num_tokens / window.elapsed_s
+        update = self.progress.update
+        log.write(
+            update,
+            loss=loss,
+            nll=float(window.nll) / window.num_tokens,
+            learning_rate=self._learning_rate(update),
+            tokens_per_s=round(speed, 1),
+        )
+        observer.updated(update, loss, speed)
+
+    @torch.no_grad()
+    def _validate(self, log: Log, observer: Observer) -> float:
+        self.model.eval()
+        nll, num_tokens = 0.0, 0
+        plan = plan_in_order(
+            self.valid.source_lengths, self.valid.target_lengths, self.config.batch
+        )
+        for pairs in plan:
+            loss = self._loss(self.valid, pairs, 0.0)
+            nll += float(loss.nll)
+            num_tokens += loss.num_tokens
+        update = self.progress.update
+        values = {"valid_loss": nll / num_tokens}
+        values.update((name, measure()) for name, measure in self.validators.items())
+        log.write(update, **values)
+        observer.validated(update, values)
+        return values["valid_loss"]

@@ -1,0 +1,50 @@
+import pytest
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+
+from shapeshift.analysis.style import look, save, styled
+from shapeshift.errors import ShapeshiftError
+
+MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def figure():
+    with styled():
+        made = Figure(figsize=(2, 1))
+        made.subplots().plot([1, 2])
+    return made
+
+
+def test_a_figure_becomes_one_file_for_each_format(tmp_path):
+    paths = save(figure(), tmp_path / "made" / "bleu.v1")
+    assert [path.name for path in paths] == ["bleu.v1.png", "bleu.v1.svg", "bleu.v1.pdf"]
+    for path in paths:
+        assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    first, second = (save(figure(), tmp_path / name) for name in ("a", "b"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ShapeshiftError, match="unknown figure format 'jpg'"):
+        save(figure(), tmp_path / "a", ("png", "jpg"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ShapeshiftError, match="cannot write the figure"):
+        save(figure(), tmp_path / "file" / "a")
+
+
+def test_28_systems_look_different():
+    assert len({look(number) for number in range(28)}) == 28
+
+
+def test_settings_do_not_leak():
+    before = rcParams["font.size"]
+    with styled():
+        assert rcParams["font.size"] != before
+    assert rcParams["font.size"] == before

@@ -1,0 +1,106 @@
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from shapeshift.evaluation.scores import Scores, sha256_lines
+
+REFERENCES = ["The old gardener waters the roses.", "A dog sleeps.", "She reads a long, long book."]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A directory with `hypotheses`, `references` and `source`, one perfect line each."""
+    text = "".join(f"{line}\n" for line in REFERENCES)
+    (tmp_path / "hypotheses").write_text(text)
+    (tmp_path / "references").write_text(text)
+    (tmp_path / "source").write_text("a b c d e f\na b\na b c\n")
+    return tmp_path
+
+
+def score(directory, *arguments, stdin=b""):
+    done = subprocess.run(
+        [sys.executable, "-m", "shapeshift.cli", "score", *arguments],
+        cwd=directory,
+        input=stdin,
+        capture_output=True,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_a_pipe_gets_one_plain_line_for_each_score(files):
+    status, out, err = score(files, "hypotheses", "references")
+    bleu, chrf = out.splitlines()
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"BLEU 100\.00 \(nrefs:1\|.*\|version:[\d.]+\)", bleu)
+    assert re.fullmatch(r"chrF2 100\.00 \(nrefs:1\|.*\|version:[\d.]+\)", chrf)
+
+
+def test_metrics_source_and_json(files):
+    options = ["--metric", "bleu", "--source", "source", "--edges", "3,6,9", "--json", "out.json"]
+    status, out, _ = score(files, "hypotheses", "references", *options)
+    assert status == 0
+    assert [line.split(" ")[0] for line in out.splitlines()] == [
+        "BLEU",
+        "BLEU[0,3)",
+        "BLEU[3,6)",
+        "BLEU[6,9)",
+        "BLEU[9,inf)",
+    ]
+    assert out.splitlines()[-1] == "BLEU[9,inf) none (0 segments)"
+    written = Scores.load(files / "out.json")
+    assert [bucket.num_segments for bucket in written.by_length] == [1, 1, 1, 0]
+    assert written.hypotheses_sha256 == sha256_lines(REFERENCES)
+
+
+def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
+    (files / "references").write_text("one\u2028two\x85three\nfour\rfive\n")
+    # A byte order mark is no text, only \n ends a line, and the last one need not be ended.
+    text = "\ufeffone\u2028two\x85three\nfour\rfive"
+    status, _, _ = score(files, "-", "references", "--json", "out.json", stdin=text.encode())
+    assert status == 0
+    document = json.loads((files / "out.json").read_text())
+    assert document["num_segments"] == 2
+    assert document["hypotheses_sha256"] == document["references_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (["-", "references"], b"fine\nbad \xff\n", "<stdin>:2: not UTF-8: byte 0xff at byte 5"),
+        (["-", "references"], b"one\n", "1 hypotheses but 3 references"),
+        (["none", "references"], b"", "none: no such file"),
+        (["hypotheses", "references", "--metric", "ter"], b"", "unknown metric 'ter'"),
+        (["hypotheses", "references", "--source", "source", "--edges", "5,5"], b"", "ascend"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(files, arguments, stdin, message):
+    status, out, err = score(files, *arguments, stdin=stdin)
+    assert (status, out) == (1, "")
+    assert err.startswith("shapeshift: error: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_edges_that_are_no_numbers_are_wrong_usage(files):
+    status, _, err = score(files, "hypotheses", "references", "--edges", "short,long")
+    assert status == 2
+    assert "--edges" in err
+
+
+def test_a_terminal_gets_tables(files, monkeypatch, capsys):
+    from shapeshift.cli.score import score as command
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    command(
+        hypotheses=str(files / "hypotheses"),
+        references=files / "references",
+        source=files / "source",
+        edges="3",
+    )
+    out = capsys.readouterr().out
+    assert "hypotheses" in out
+    assert re.search(r"0–2 +1 ", out)
+    assert "† fewer than 10 segments" in out

@@ -1,0 +1,171 @@
+"""Batches: every pair once, never over the limit, the same plan from the same arguments."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shapeshift.data.batching import collate, make_batch, plan_epoch, plan_in_order
+from shapeshift.data.config import BatchConfig
+from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.errors import ShapeshiftError
+
+lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
+configs = st.builds(
+    BatchConfig,
+    max_tokens=st.integers(31, 200),
+    max_sentences=st.none() | st.integers(1, 9),
+    window=st.none() | st.integers(1, 40),
+)
+
+
+def sides(pairs):
+    table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def padded_tokens(batch, source, target):
+    return len(batch) * max(max(source[i], target[i]) + 1 for i in batch)
+
+
+def plans(source, target, config):
+    yield plan_epoch(source, target, config, seed=3, epoch=1)
+    yield plan_in_order(source, target, config)
+
+
+@settings(deadline=None)
+@given(lengths, configs)
+def test_every_pair_stands_in_exactly_one_batch(pairs, config):
+    for plan in plans(*sides(pairs), config):
+        assert sorted(i for batch in plan for i in batch.tolist()) == list(range(len(pairs)))
+
+
+@settings(deadline=None)
+@given(lengths, configs)
+def test_no_batch_breaks_a_limit(pairs, config):
+    source, target = sides(pairs)
+    for plan in plans(source, target, config):
+        for batch in plan:
+            assert 0 < len(batch) <= (config.max_sentences or len(pairs))
+            assert padded_tokens(batch, source, target) <= config.max_tokens
+
+
+@settings(deadline=None)
+@given(lengths, st.integers(31, 200))
+def test_no_batch_could_take_the_next_pair_as_well(pairs, max_tokens):
+    source, target = sides(pairs)
+    plan = plan_in_order(source, target, BatchConfig(max_tokens=max_tokens))
+    for batch, following in pairwise(plan):
+        assert padded_tokens([*batch, following[0]], source, target) > max_tokens
+
+
+@settings(deadline=None)
+@given(lengths, configs, st.integers(0, 2**40), st.integers(0, 1000))
+def test_a_plan_is_a_function_of_its_arguments(pairs, config, seed, epoch):
+    source, target = sides(pairs)
+    before = source.copy(), target.copy()
+    np.random.seed(1)
+    one = plan_epoch(source, target, config, seed=seed, epoch=epoch)
+    np.random.seed(2)
+    two = plan_epoch(source, target, config, seed=seed, epoch=epoch)
+    assert [x.tolist() for x in one] == [x.tolist() for x in two]
+    np.testing.assert_array_equal(before, (source, target))
+
+
+def test_seeds_and_epochs_differ():
+    source = target = np.full(400, 7, np.int32)
+    config = BatchConfig(max_tokens=80)
+    seen = {
+        tuple(np.concatenate(plan_epoch(source, target, config, seed=seed, epoch=epoch)))
+        for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]
+    }
+    assert len(seen) == 4
+
+
+def test_batches_are_mixed_but_pairs_in_them_alike():
+    rng = np.random.default_rng(0)
+    source = rng.integers(1, 100, 5_000)
+    plan = plan_epoch(source, source, BatchConfig(max_tokens=1_000), seed=0, epoch=0)
+    widths = [source[batch].max() - source[batch].min() for batch in plan]
+    firsts = np.array([source[batch[0]] for batch in plan])
+    assert np.mean(widths) < 3
+    assert np.mean(np.diff(firsts) < 0) > 0.3
+
+
+def test_a_small_window_mixes_other_pairs_every_epoch():
+    source = np.arange(1, 101)
+    config = BatchConfig(max_tokens=600, window=20)
+    partners = [
+        {tuple(sorted(batch)) for batch in plan_epoch(source, source, config, seed=0, epoch=epoch)}
+        for epoch in (0, 1)
+    ]
+    assert len(partners[0] & partners[1]) < len(partners[0]) / 2
+
+
+def test_the_plan_in_order_goes_from_short_to_long_and_keeps_ties():
+    source, target = sides([(9, 1), (2, 2), (5, 1), (2, 2), (1, 5)])
+    plan = plan_in_order(source, target, BatchConfig(max_tokens=12, window=1))
+    assert [batch.tolist() for batch in plan] == [[1, 3], [2, 4], [0]]
+
+
+def test_a_pair_that_fits_no_batch_is_named():
+    source, target = sides([(3, 3), (4, 40), (31, 2)])
+    for run in (
+        lambda: plan_in_order(source, target, BatchConfig(max_tokens=40)),
+        lambda: plan_epoch(source, target, BatchConfig(max_tokens=40), seed=0, epoch=0),
+    ):
+        with pytest.raises(ShapeshiftError, match=r"pair 1 .* has 41 tokens .* max_tokens=40"):
+            run()
+    assert plan_in_order(source, target, BatchConfig(max_tokens=41))
+
+
+def test_batches_of_a_large_epoch_are_nearly_full():
+    source = np.random.default_rng(0).integers(1, 100, 300_000).astype(np.int32)
+    plan = plan_epoch(source, source, BatchConfig(), seed=0, epoch=0)
+    assert sum(map(len, plan)) == 300_000
+    fill = sum(padded_tokens(b, source, source) for b in plan) / (4_096 * len(plan))
+    assert fill > 0.97
+
+
+@pytest.fixture
+def store(tmp_path):
+    with TokenStoreWriter(tmp_path / "store", source_size=99, target_size=99) as writer:
+        for source, target in [([11, 12], [21, 22, 23]), ([], []), ([13, 14, 15], [24])]:
+            writer.add(source, target)
+    return TokenStore.open(tmp_path / "store")
+
+
+def test_collate_frames_and_pads_on_the_right(store):
+    batch = collate(store, np.array([2, 0]))
+    assert batch.source.tolist() == [[13, 14, 15, 3], [11, 12, 3, 0]]
+    assert batch.target_input.tolist() == [[2, 24, 0, 0], [2, 21, 22, 23]]
+    assert batch.target_output.tolist() == [[24, 3, 0, 0], [21, 22, 23, 3]]
+    assert batch.pairs.tolist() == [2, 0]
+    assert {x.dtype for x in (batch.source, batch.target_input, batch.pairs)} == {torch.int64}
+    assert (len(batch), batch.num_source_tokens, batch.num_target_tokens) == (2, 7, 6)
+    assert batch.num_padded_tokens == 8
+
+
+def test_an_empty_sentence_is_its_end_alone(store):
+    batch = collate(store, [1])
+    assert (batch.source.tolist(), batch.target_input.tolist()) == ([[3]], [[2]])
+    assert batch.target_output.tolist() == [[3]]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
+def test_counts_agree_with_the_tensors_and_the_planner(pairs):
+    source, target = sides(pairs)
+    batch = make_batch([[9] * n for n in source], [[9] * n for n in target])
+    assert batch.num_target_tokens == int((batch.target_output != 0).sum())
+    assert batch.num_source_tokens == int((batch.source != 0).sum())
+    assert batch.num_padded_tokens == padded_tokens(range(len(pairs)), source, target)
+
+
+def test_moving_a_batch_moves_every_tensor(store):
+    moved = collate(store, [0, 2]).to("meta")
+    assert {x.device.type for x in vars(moved).values() if isinstance(x, torch.Tensor)} == {"meta"}
+    assert moved.num_target_tokens == 6

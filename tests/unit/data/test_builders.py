@@ -1,0 +1,95 @@
+"""The papers' datasets on pairs small enough to see through."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shapeshift.data.builders import Counts, Pair, build
+from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
+from shapeshift.data.subwords import SEP
+
+
+def pair(source: int, target: int, number: int = 0) -> Pair:
+    """A pair with so many subwords on each side."""
+    return Pair(f"s{number}", f"t{number}", [10 + number] * source, [50 + number] * target)
+
+
+def built(lengths, dataset, split="train"):
+    counts = Counts()
+    pairs = [pair(source, target, number) for number, (source, target) in enumerate(lengths)]
+    result = list(build(pairs, dataset, split, counts))
+    return [(len(x.source_ids), len(x.target_ids)) for x in result], counts
+
+
+def test_vanilla_drops_only_empty_sides():
+    kept, counts = built([(3, 2), (0, 2), (4, 0), (0, 0), (900, 1)], Vanilla())
+    assert kept == [(3, 2), (900, 1)]
+    assert counts == Counts(5, 2, 2, {"empty source": 2, "empty target": 1})
+
+
+def test_extrapolate_keeps_up_to_its_limit_on_both_sides():
+    kept, counts = built([(5, 5), (6, 1), (1, 6), (6, 6), (0, 9)], Extrapolate(max_length=5))
+    assert kept == [(5, 5)]
+    assert counts.dropped == {
+        "source over 5 subwords": 2,
+        "target over 5 subwords": 1,
+        "empty source": 1,
+    }
+
+
+def test_length_slice_is_half_open_and_looks_at_the_source():
+    lengths = [(2, 9), (3, 9), (5, 1), (6, 4)]
+    assert built(lengths, LengthSlice(min_length=3, max_length=6))[0] == [(3, 9), (5, 1)]
+    assert built(lengths, LengthSlice(min_length=5))[0] == [(5, 1), (6, 4)]
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize(
+    "dataset", [Vanilla(), Extrapolate(max_length=2), LengthSlice(min_length=4, max_length=5)]
+)
+def test_held_out_splits_lose_nothing(dataset, split):
+    lengths = [(3, 3), (0, 1), (1, 0), (9, 9)]
+    kept, counts = built(lengths, dataset, split)
+    assert kept == lengths
+    assert counts == Counts(4, 4, 4, {})
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_interpolate_joins_neighbours_and_keeps_the_rest(split):
+    counts = Counts()
+    pairs = [pair(1, 2, number) for number in range(5)]
+    first, second, rest = build(pairs, Interpolate(num_joined=2), split, counts)
+    assert first == Pair("s0 <sep> s1", "t0 <sep> t1", [10, SEP, 11], [50, 50, SEP, 51, 51])
+    assert second.source_ids == [12, SEP, 13]
+    assert rest == pairs[4]
+    assert counts == Counts(read=5, kept=5, built=3, dropped={})
+
+
+def test_interpolate_drops_empty_train_pairs_before_joining():
+    pairs = [pair(1, 1, 0), pair(0, 1, 1), pair(1, 1, 2)]
+    counts = Counts()
+    (joined,) = build(pairs, Interpolate(num_joined=2), "train", counts)
+    assert joined.source == "s0 <sep> s2"
+    counts = Counts()
+    first, _ = build(pairs, Interpolate(num_joined=2), "valid", counts)
+    assert (first.source_ids, first.target_ids) == ([10, SEP], [50, SEP, 51])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6))),
+    st.sampled_from(
+        [
+            Vanilla(),
+            Extrapolate(max_length=3),
+            Interpolate(num_joined=3),
+            LengthSlice(min_length=2, max_length=4),
+        ]
+    ),
+    st.sampled_from(["train", "valid", "test"]),
+)
+def test_every_pair_is_accounted_for(lengths, dataset, split):
+    kept, counts = built(lengths, dataset, split)
+    assert counts.read == len(lengths) == counts.kept + sum(counts.dropped.values())
+    assert counts.built == len(kept)
+    if not isinstance(dataset, Interpolate):
+        assert counts.built == counts.kept

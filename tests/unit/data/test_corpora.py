@@ -1,0 +1,110 @@
+"""Corpora: files in their order, the grammar's splits apart, fingerprints of the text."""
+
+import itertools
+import sys
+from types import ModuleType
+
+import pytest
+
+from shapeshift.data.config import SPLITS, FilesCorpus, GrammarCorpus
+from shapeshift.data.corpora import corpus_fingerprint, read_split, write_grammar
+from shapeshift.errors import ShapeshiftError
+
+
+@pytest.fixture
+def numbered_grammar(monkeypatch):
+    """A stand-in for the grammar: numbered sentences, `period` different ones."""
+
+    def install(period=10**9):
+        module = ModuleType("grammar")
+
+        def generate(num_pairs, *, seed, min_words=3, max_words=60):
+            for number in itertools.islice(itertools.count(10_000 * seed), num_pairs):
+                yield f"Sentence {number % period}.", f"Satz {number % period}."
+
+        module.generate = generate
+        monkeypatch.setitem(sys.modules, "shapeshift.data.grammar", module)
+
+    return install
+
+
+def files(root, **prefixes):
+    return FilesCorpus(
+        root=root,
+        source="en",
+        target="de",
+        **({"train": ["train"], "valid": ["valid"], "test": ["test"]} | prefixes),
+    )
+
+
+def fill(root, text="x\n", names=("train", "valid", "test")):
+    for name in names:
+        (root / f"{name}.en").write_text(text)
+        (root / f"{name}.de").write_text(text.upper())
+
+
+def test_prefixes_are_read_one_after_the_other(tmp_path):
+    fill(tmp_path, "one\n", ["a"])
+    fill(tmp_path, "two\nthree", ["b"])
+    corpus = files(tmp_path, train=["b", "a"])
+    assert list(read_split(corpus, "train")) == [("two", "TWO"), ("three", "THREE"), ("one", "ONE")]
+
+
+def test_grammar_splits_have_their_sizes_and_share_no_sentence(tmp_path, numbered_grammar):
+    numbered_grammar()
+    config = GrammarCorpus(num_train=200, num_valid=30, num_test=40)
+    corpus = write_grammar(config, tmp_path)
+    splits = {split: list(read_split(corpus, split)) for split in SPLITS}
+    assert {split: len(pairs) for split, pairs in splits.items()} == {
+        "train": 200,
+        "valid": 30,
+        "test": 40,
+    }
+    english = {split: {source for source, _ in pairs} for split, pairs in splits.items()}
+    assert not english["train"] & english["valid"]
+    assert not english["train"] & english["test"]
+    assert not english["valid"] & english["test"]
+    assert all(t == s.replace("Sentence", "Satz") for pairs in splits.values() for s, t in pairs)
+
+
+def test_grammar_text_is_a_function_of_the_seed(tmp_path, numbered_grammar):
+    numbered_grammar()
+    texts = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        (tmp_path / name).mkdir()
+        write_grammar(GrammarCorpus(seed=seed, num_train=50, num_valid=5), tmp_path / name)
+        texts.append((tmp_path / name / "train.en").read_bytes())
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_too_few_different_sentences_end_in_an_error(tmp_path, numbered_grammar):
+    numbered_grammar(period=1)
+    with pytest.raises(ShapeshiftError, match="too few different sentences of 3 to 4 words"):
+        write_grammar(GrammarCorpus(num_train=10, min_words=3, max_words=4), tmp_path)
+
+
+def test_a_files_fingerprint_is_of_the_text_not_of_the_place(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        fill(tmp_path / name)
+    original = corpus_fingerprint(files(tmp_path / "a"))
+    assert corpus_fingerprint(files(tmp_path / "b")) == original
+    (tmp_path / "b" / "valid.de").write_text("y\n")
+    assert corpus_fingerprint(files(tmp_path / "b")) != original
+    fill(tmp_path / "a", "other\n", ["more"])
+    twice = [
+        corpus_fingerprint(files(tmp_path / "a", train=train))
+        for train in (["train", "more"], ["more", "train"])
+    ]
+    assert len({original, *twice}) == 3
+
+
+def test_a_fingerprint_needs_every_file(tmp_path):
+    fill(tmp_path, names=["train", "valid"])
+    with pytest.raises(ShapeshiftError, match=r"test\.en\.gz"):
+        corpus_fingerprint(files(tmp_path))
+
+
+def test_a_grammar_fingerprint_is_of_its_settings():
+    assert corpus_fingerprint(GrammarCorpus()) == corpus_fingerprint(GrammarCorpus())
+    assert corpus_fingerprint(GrammarCorpus(seed=2)) != corpus_fingerprint(GrammarCorpus())

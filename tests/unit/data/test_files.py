@@ -1,0 +1,86 @@
+"""Lines and parallel lines: what ends a line, what is refused, and where the error points."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from shapeshift.data.files import read_lines, read_parallel
+from shapeshift.errors import ShapeshiftError
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\n\nb\n\n", ["a", "", "b", ""]),
+        ("a\u2028b\u0085c\x0cd\x1ce\x0bf\n".encode(), ["a\u2028b\u0085c\x0cd\x1ce\x0bf"]),
+        (b"a\r\nb\rc\r\n", ["a\r", "b\rc\r"]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    ],
+)
+def test_only_a_newline_ends_a_line(tmp_path, name, data, lines):
+    assert list(read_lines(write(tmp_path / name, data))) == lines
+
+
+def test_a_missing_file_is_looked_for_with_gz(tmp_path):
+    write(tmp_path / "text.en.gz", b"packed\n")
+    assert list(read_lines(tmp_path / "text.en")) == ["packed"]
+    with pytest.raises(ShapeshiftError, match=r"text\.de and .*text\.de\.gz"):
+        list(read_lines(tmp_path / "text.de"))
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"caf\xe9", "not UTF-8: byte 0xe9 at byte 4"),
+        (b"a\0b", "NUL"),
+        (b"\xed\xa0\x80", "not UTF-8"),
+    ],
+)
+def test_bad_bytes_are_reported_with_file_and_line(tmp_path, bad, reason):
+    path = write(tmp_path / "text.en", b"good\nalso good\n" + bad + b"\nrest\n")
+    with pytest.raises(ShapeshiftError, match=reason) as caught:
+        list(read_lines(path))
+    assert (caught.value.path, caught.value.line) == (path, 3)
+
+
+def test_the_lines_before_a_bad_one_are_yielded(tmp_path):
+    lines = read_lines(write(tmp_path / "text.en", b"good\n\xff\n"))
+    assert next(lines) == "good"
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-12], lambda data: b"plain text\n"])
+def test_damaged_gzip_is_an_error_of_the_users(tmp_path, damage):
+    path = tmp_path / "text.en.gz"
+    path.write_bytes(damage(gzip.compress(b"a line\n" * 1000)))
+    with pytest.raises(ShapeshiftError, match="damaged gzip"):
+        list(read_lines(path))
+
+
+def test_pairs_come_line_by_line(tmp_path):
+    source = write(tmp_path / "a.en", b"one\ntwo\x0c\n")
+    target = write(tmp_path / "a.de.gz", b"eins\nzwei")
+    assert list(read_parallel(source, target)) == [("one", "eins"), ("two\x0c", "zwei")]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "counts"),
+    [(5, 3, "5 lines .* 3;"), (3, 5, "3 lines .* 5;"), (0, 2, "0 lines .* 2;"), (4, 3, "4 .* 3;")],
+)
+def test_unequal_counts_name_both_counts_and_files(tmp_path, source, target, counts):
+    en = write(tmp_path / "a.en", b"x\n" * source)
+    de = write(tmp_path / "a.de", b"x\n" * target)
+    with pytest.raises(ShapeshiftError, match=counts) as caught:
+        list(read_parallel(en, de))
+    assert str(en) in str(caught.value)
+    assert str(de) in str(caught.value)

@@ -1,0 +1,209 @@
+"""Preparing data end to end on small generated text."""
+
+import json
+import random
+
+import pytest
+
+from shapeshift.data.config import (
+    SPLITS,
+    DataConfig,
+    Extrapolate,
+    FilesCorpus,
+    GrammarCorpus,
+    Interpolate,
+    SubwordsConfig,
+    Vanilla,
+)
+from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.data.subwords import SEP, split_parts
+from shapeshift.errors import ShapeshiftError
+
+SIZES = {"train": 205, "valid": 23, "test": 31}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A folder of parallel text, with oddities in valid."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcdefgh", k=rng.randint(1, 4))) for _ in range(50)]
+    for split, size in SIZES.items():
+        lines = [rng.choices(words, k=rng.randint(1, 12)) for _ in range(size)]
+        if split == "valid":
+            lines[:3] = [[], ["a\u2028b", "c\r"], ["<sep>", "</s>"]]
+        for language, fold in (("en", str.lower), ("de", str.upper)):
+            data = "".join(fold(" ".join(line)) + "\n" for line in lines)
+            (folder / f"{split}.{language}").write_bytes(data.encode())
+    return folder
+
+
+def config(folder, dataset=None, **subwords):
+    return DataConfig(
+        corpus=FilesCorpus(
+            root=folder, source="en", target="de", train=["train"], valid=["valid"], test=["test"]
+        ),
+        subwords=SubwordsConfig(**({"vocab_size": 40} | subwords)),
+        dataset=dataset or Vanilla(),
+    )
+
+
+def snapshot(folder):
+    return {x: x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_stores_text_and_subwords_belong_together(text, tmp_path, joint):
+    prepared = prepare(config(text, joint=joint, vocab_size=30), tmp_path / "out")
+    for split in ("valid", "test"):
+        sources, references = prepared.text(split)
+        store = prepared.store(split)
+        assert len(sources) == len(references) == len(store) == SIZES[split]
+        assert prepared.subwords.encode_source(sources) == [s.tolist() for s, _ in store]
+        assert prepared.subwords.encode_target(references) == [t.tolist() for _, t in store]
+    assert len(prepared.train) == SIZES["train"]
+    assert prepared.text("valid")[0] == (text / "valid.en").read_bytes().decode().split("\n")[:-1]
+
+
+def test_interpolated_text_and_ids_have_the_same_parts(text, tmp_path):
+    prepared = prepare(config(text, Interpolate()), tmp_path / "out")
+    counts = {split: x.built for split, x in prepared.report.splits.items()}
+    assert counts == {"train": 21, "valid": 3, "test": 4}
+    sources, _ = prepared.text("test")
+    parts = [split_parts(text) for text in sources]
+    assert [len(x) for x in parts] == [10, 10, 10, 1]
+    assert prepared.subwords.encode_source_parts(parts) == [s.tolist() for s, _ in prepared.test]
+    assert [s.tolist().count(SEP) for s, _ in prepared.valid] == [9, 9, 2]
+
+
+def test_the_report_counts_and_measures(text, tmp_path):
+    prepared = prepare(config(text, Extrapolate(max_length=20)), tmp_path / "out")
+    train = prepared.report.splits["train"]
+    assert train.read == SIZES["train"] == train.kept + sum(train.dropped.values())
+    assert "source over 20 subwords" in train.dropped
+    assert train.source_length.max <= 20 < prepared.report.splits["test"].source_length.max
+    assert train.target_length.mean == pytest.approx(prepared.train.target_lengths.mean(), abs=0.01)
+    assert prepared.report.splits["valid"].kept == SIZES["valid"]
+    assert json.loads((tmp_path / "out" / "prepared.json").read_text())["versions"]["numpy"]
+
+
+def test_preparing_again_changes_nothing(text, tmp_path):
+    prepare(config(text), tmp_path / "out")
+    before = snapshot(tmp_path)
+    stages = []
+    prepare(config(text), tmp_path / "out", lambda stage, done, total: stages.append(stage))
+    assert snapshot(tmp_path) == before
+    assert stages == ["fingerprint"]
+
+
+def test_preparing_elsewhere_gives_the_same_bytes(text, tmp_path):
+    one, two = (prepare(config(text), tmp_path / name) for name in "ab")
+    files = [list(snapshot(x.directory).values()) for x in (one, two)]
+    assert files[0] == files[1]
+
+
+def test_other_settings_or_text_are_refused_by_name(text, tmp_path):
+    prepare(config(text), tmp_path / "out")
+    before = snapshot(tmp_path / "out")
+    with pytest.raises(ShapeshiftError, match=r"data\.subwords\.vocab_size changed.*another dir"):
+        prepare(config(text, vocab_size=41), tmp_path / "out")
+    (text / "test.en").write_bytes((text / "test.en").read_bytes().replace(b"a", b"b"))
+    with pytest.raises(ShapeshiftError, match="the corpus text changed"):
+        prepare(config(text), tmp_path / "out")
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_somebody_elses_directory_is_left_alone(text, tmp_path):
+    (tmp_path / "out").mkdir()
+    prepare(config(text), tmp_path / "out")  # an empty one may be used
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x")
+    with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
+        prepare(config(text), tmp_path / "thesis")
+
+
+def test_a_failure_leaves_nothing_behind(text, tmp_path):
+    (text / "valid.de").write_bytes((text / "valid.de").read_bytes() + b"one more\n")
+    before = snapshot(tmp_path)
+    with pytest.raises(ShapeshiftError, match=r"has 23 lines but .* has 24"):
+        prepare(config(text), tmp_path / "out")
+    assert snapshot(tmp_path) == before
+    assert [x.name for x in tmp_path.iterdir()] == ["text"]
+
+
+def test_two_processes_may_prepare_the_same_at_once(text, tmp_path):
+    out = tmp_path / "out"
+
+    def meanwhile(stage, done, total):
+        if stage == "encode train" and not out.exists():
+            prepare(config(text), out)
+
+    prepared = prepare(config(text), out, meanwhile)
+    assert len(prepared.train) == SIZES["train"]
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_an_impossible_place_is_an_error_of_the_users(text):
+    with pytest.raises(ShapeshiftError, match="cannot be made"):
+        prepare(config(text), text / "train.en" / "out")
+
+
+def test_bad_train_text_is_reported_in_its_own_words(text, tmp_path):
+    (text / "train.en").write_bytes(b"fine\n\xff\n")
+    with pytest.raises(ShapeshiftError, match=r"train\.en:2: not UTF-8"):
+        prepare(config(text), tmp_path / "out")
+
+
+def test_a_dataset_without_pairs_is_an_error(text, tmp_path):
+    for language in ("en", "de"):
+        (text / f"train.{language}").write_text("a b c d e f g h A B C D E F G H\n" * 5)
+    with pytest.raises(ShapeshiftError, match=r"none of 5 train pairs .* 5 source over 1 subwords"):
+        prepare(config(text, Extrapolate(max_length=1), vocab_size=24), tmp_path / "out")
+    (text / "test.en").write_text("")
+    (text / "test.de").write_text("")
+    with pytest.raises(ShapeshiftError, match="test text has no lines"):
+        prepare(config(text, vocab_size=24), tmp_path / "out")
+
+
+def test_progress_names_every_stage_and_ends_complete(text, tmp_path):
+    last = {}
+    prepare(config(text), tmp_path / "out", lambda *x: last.__setitem__(x[0], x[1:]))
+    assert last["encode train"] == (205, 205)
+    assert list(last) == [
+        "fingerprint",
+        "train subwords",
+        "encode test",
+        "encode valid",
+        "encode train",
+    ]
+
+
+def test_opening_what_is_damaged_or_missing_is_explained(text, tmp_path):
+    out = tmp_path / "out"
+    prepare(config(text), out)
+    with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
+        Prepared.open(tmp_path)
+    model = out / "subwords" / "joint.model"
+    model.write_bytes(
+        prepare(config(text, vocab_size=39), tmp_path / "b")
+        .directory.joinpath("subwords", "joint.model")
+        .read_bytes()
+    )
+    with pytest.raises(ShapeshiftError, match=r"not those of prepared\.json"):
+        Prepared.open(out)
+    (out / "prepared.json").write_text('{"format": 1}')
+    with pytest.raises(ShapeshiftError, match="not a report of format 1"):
+        Prepared.open(out)
+
+
+def test_the_built_in_grammar_needs_no_files(tmp_path):
+    pytest.importorskip("shapeshift.data.grammar")
+    grammar = GrammarCorpus(num_train=300, num_valid=20, num_test=20, max_words=20)
+    prepared = prepare(
+        DataConfig(corpus=grammar, subwords=SubwordsConfig(vocab_size=300)), tmp_path / "out"
+    )
+    assert [prepared.report.splits[split].read for split in SPLITS] == [300, 20, 20]
+    sources, _ = prepared.text("test")
+    assert all(3 <= len(source.split()) <= 20 for source in sources)
+    assert prepare(prepared.report.config, tmp_path / "out").report == prepared.report

@@ -1,0 +1,161 @@
+"""Subwords: fixed special ids, user text that looks special, errors with a way out."""
+
+import random
+
+import pytest
+
+from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.subwords import BOS, EOS, PAD, SEP, UNK, Subwords, split_parts
+from shapeshift.errors import ShapeshiftError
+
+SPECIAL = {PAD, UNK, BOS, EOS, SEP}
+
+
+def pairs(num_pairs: int = 300) -> list[tuple[str, str]]:
+    rng = random.Random(7)
+    stems = ["".join(rng.choices("abcdehiklmnoprstu", k=rng.randint(3, 7))) for _ in range(60)]
+    english = [*stems[:40], "a", "dog", "<sep>", "</s>", "<s>", "<pad>", "<unk>", "<b>", "x/y"]
+    german = [*stems[20:], "ein", "kleines", "Haus", "Hund", "das", "grün", "läuft", "<sep>"]
+    return [
+        (" ".join(rng.choices(english, k=6)), " ".join(rng.choices(german, k=6)))
+        for _ in range(num_pairs)
+    ]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def joint(request, tmp_path_factory):
+    config = SubwordsConfig(algorithm=request.param, vocab_size=70)
+    return Subwords.train(pairs, config, tmp_path_factory.mktemp("joint"))
+
+
+@pytest.fixture(scope="module")
+def separate_directory(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("separate")
+    Subwords.train(pairs, SubwordsConfig(vocab_size=60, joint=False), directory)
+    return directory
+
+
+def test_text_survives_the_round_trip(joint):
+    sources = [source for source, _ in pairs()]
+    targets = [target for _, target in pairs()]
+    assert [joint.decode_source(x) for x in joint.encode_source(sources)] == sources
+    assert [joint.decode_target(x) for x in joint.encode_target(targets)] == targets
+    assert (joint.source_size, joint.target_size, joint.joint) == (70, 70, True)
+
+
+@pytest.mark.parametrize("literal", ["<sep>", "</s>", "<s>", "<pad>", "<unk>", "a <sep> b</s>"])
+def test_a_literal_special_piece_is_ordinary_text(joint, literal):
+    (ids,) = joint.encode_source([literal])
+    assert not SPECIAL - {UNK} & set(ids)
+    assert len(ids) > 1
+
+
+def test_parts_are_joined_by_the_separator_id(joint):
+    first, second = joint.encode_target(["das Haus", "ein Hund"])
+    (ids,) = joint.encode_target_parts([["das Haus", "ein Hund"]])
+    assert ids == [*first, SEP, *second]
+    text = joint.decode_target(ids)
+    assert text == "das Haus <sep> ein Hund"
+    assert joint.encode_target_parts([split_parts(text)]) == [ids]
+
+
+@pytest.mark.parametrize("parts", [["", "a dog"], ["a dog", ""], ["", "", ""], [""]])
+def test_empty_parts_survive_as_text_and_as_ids(joint, parts):
+    (ids,) = joint.encode_source_parts([parts])
+    assert ids.count(SEP) == len(parts) - 1
+    assert split_parts(joint.decode_source(ids)) == parts
+
+
+def test_framing_ids_leave_no_trace_in_text(joint):
+    (ids,) = joint.encode_target(["ein kleines Haus"])
+    assert joint.decode_target([BOS, *ids, EOS, PAD, PAD]) == "ein kleines Haus"
+
+
+def test_white_space_only_has_no_subwords(joint):
+    assert joint.encode_source(["", "  ", "\r", "\u2028", "\t"]) == [[]] * 5
+    assert joint.encode_source([]) == []
+
+
+def test_an_unknown_character_is_unk(joint):
+    (ids,) = joint.encode_source(["漢"])
+    assert UNK in ids
+
+
+def test_separate_models_know_only_their_language(separate_directory):
+    subwords = Subwords.load(separate_directory)
+    assert not subwords.joint
+    assert UNK in subwords.encode_source(["grün"])[0]
+    assert UNK not in subwords.encode_target(["grün"])[0]
+    assert {path.name for path in separate_directory.iterdir()} == {"source.model", "target.model"}
+
+
+def test_training_is_deterministic_and_loading_gives_the_same(tmp_path):
+    config = SubwordsConfig(algorithm="unigram", vocab_size=60)
+    one, two = (Subwords.train(pairs, config, tmp_path / name) for name in "ab")
+    other = Subwords.train(pairs, SubwordsConfig(vocab_size=60), tmp_path / "c")
+    assert one.fingerprint == two.fingerprint == Subwords.load(tmp_path / "a").fingerprint
+    assert one.fingerprint != other.fingerprint
+    texts = [source for source, _ in pairs(20)]
+    assert Subwords.load(tmp_path / "b").encode_source(texts) == one.encode_source(texts)
+
+
+def test_a_sample_of_the_text_is_deterministic_too(tmp_path):
+    config = SubwordsConfig(vocab_size=60, max_sentences=1_000)
+    one, two = (Subwords.train(lambda: pairs(900), config, tmp_path / name) for name in "ab")
+    assert one.fingerprint == two.fingerprint
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize(("asked", "word"), [(5_000, "less"), (10, "more")])
+def test_an_impossible_size_names_one_that_works(tmp_path, algorithm, asked, word):
+    config = SubwordsConfig(algorithm=algorithm, vocab_size=asked)
+    with pytest.raises(ShapeshiftError, match=rf"vocab_size to \d+ or {word}") as caught:
+        Subwords.train(pairs, config, tmp_path)
+    feasible = int(str(caught.value).split("vocab_size to ")[1].split()[0])
+    again = SubwordsConfig(algorithm=algorithm, vocab_size=feasible)
+    assert Subwords.train(pairs, again, tmp_path).source_size == feasible
+
+
+def test_no_text_is_an_error(tmp_path):
+    with pytest.raises(ShapeshiftError, match="empty"):
+        Subwords.train(lambda: iter([("", "")]), SubwordsConfig(), tmp_path)
+
+
+def test_an_error_in_the_text_comes_through(tmp_path):
+    def broken():
+        yield "a", "b"
+        raise ShapeshiftError("unequal counts")
+
+    with pytest.raises(ShapeshiftError, match=r"^unequal counts$"):
+        Subwords.train(broken, SubwordsConfig(), tmp_path)
+
+
+def test_sentencepiece_writes_nothing_to_the_terminal(tmp_path, capfd):
+    Subwords.train(pairs, SubwordsConfig(vocab_size=60), tmp_path)
+    with pytest.raises(ShapeshiftError):
+        Subwords.train(pairs, SubwordsConfig(vocab_size=6000), tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_damaged_foreign_and_missing_models_are_refused(tmp_path, separate_directory):
+    import io
+
+    import sentencepiece
+
+    with pytest.raises(ShapeshiftError, match="no subword model"):
+        Subwords.load(tmp_path)
+    whole = (separate_directory / "source.model").read_bytes()
+    for damaged in (b"", b"junk", whole[: len(whole) // 2]):
+        (tmp_path / "joint.model").write_bytes(damaged)
+        with pytest.raises(ShapeshiftError, match=r"joint\.model.*|damaged"):
+            Subwords.load(tmp_path)
+    foreign = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(source for source, _ in pairs()),
+        model_writer=foreign,
+        vocab_size=50,
+        minloglevel=2,
+    )
+    (tmp_path / "joint.model").write_bytes(foreign.getvalue())
+    with pytest.raises(ShapeshiftError, match=r"begins with <unk> <s> </s>"):
+        Subwords.load(tmp_path)

@@ -1,0 +1,71 @@
+"""Settings of decoding: the penalties' values, the length limit, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from shapeshift.decoding.config import (
+    AveragePenalty,
+    DecodingConfig,
+    GnmtPenalty,
+    NoPenalty,
+)
+
+
+def test_penalties_by_hand() -> None:
+    assert [NoPenalty()(n) for n in (1, 50)] == [1.0, 1.0]
+    assert [AveragePenalty()(n) for n in (1, 50)] == [1.0, 50.0]
+    gnmt = GnmtPenalty(alpha=0.5)
+    assert gnmt(1) == 1.0
+    assert gnmt(19) == pytest.approx(2.0)  # sqrt(24 / 6)
+    assert gnmt(49) == pytest.approx(3.0)  # sqrt(54 / 6)
+    assert GnmtPenalty(alpha=0)(30) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        ({"name": "none"}, NoPenalty),
+        ({"name": "gnmt", "alpha": 1.0}, GnmtPenalty),
+        ({"name": "average"}, AveragePenalty),
+    ],
+)
+def test_penalty_is_chosen_by_name(section: dict[str, object], kind: type) -> None:
+    config = DecodingConfig.model_validate({"length_penalty": section})
+    assert type(config.length_penalty) is kind
+    assert DecodingConfig.model_validate_json(config.model_dump_json()) == config
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"beam": 0},
+        {"length_penalty": {"name": "gnmt", "alpha": -0.1}},  # would reward short output twice
+        {"length_penalty": {"name": "gnmt", "alpha": float("nan")}},
+        {"length_penalty": {"name": "none", "alpha": 0.6}},
+        {"length_penalty": {"name": "marian"}},
+        {"max_length_a": -1},
+        {"max_length_b": float("inf")},
+        {"max_tokens": 0},
+        {"beam_size": 4},
+    ],
+)
+def test_bad_settings_are_refused(section: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        DecodingConfig.model_validate(section)
+
+
+def test_length_limit_rounds_down_and_leaves_room_for_the_end() -> None:
+    config = DecodingConfig(max_length_a=1.5, max_length_b=2)
+    assert [config.length_limit(n) for n in (1, 2, 3, 100)] == [3, 5, 6, 152]
+    assert DecodingConfig(max_length_a=0, max_length_b=0).length_limit(7) == 1
+
+
+def test_settings_load_without_torch() -> None:
+    code = "import sys, shapeshift.decoding.config as _; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

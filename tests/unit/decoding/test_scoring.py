@@ -1,0 +1,161 @@
+"""Forced scoring on models whose probabilities are known, and against search."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shapeshift.decoding.scoring import evaluating, score_references
+from shapeshift.decoding.search import beam_search
+
+PAD, BOS, EOS = 0, 2, 3
+
+
+@dataclass(frozen=True)
+class Pairs:
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+
+
+class Bigram(nn.Module):
+    """Logits from the last token plus a shift from the source; drops out while it trains."""
+
+    def __init__(self, vocabulary: int = 9, seed: int = 0):
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, vocabulary)
+        nn.init.normal_(self.table.weight, generator=torch.Generator().manual_seed(seed))
+        self.dropout = nn.Dropout(0.5)
+
+    def encode(self, source: Tensor) -> Tensor:
+        return self.table(source[:, 0])
+
+    def decode(self, target_input: Tensor, memory: Tensor) -> Tensor:
+        return self.dropout(self.table(target_input) + memory[:, None])
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return 2 * hidden
+
+    def start(self, source: Tensor, beam: int) -> BigramState:
+        return BigramState(self, self.encode(source).repeat_interleave(beam, dim=0))
+
+
+class BigramState:
+    def __init__(self, model: Bigram, memory: Tensor):
+        self.model, self.memory = model, memory
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.model.project(self.model.decode(tokens[:, None], self.memory))[:, 0]
+
+    def reorder(self, rows: Tensor) -> None:
+        self.memory = self.memory[rows]
+
+
+def pairs(sources: list[list[int]], targets: list[list[int]]) -> Pairs:
+    def padded(rows: list[list[int]]) -> Tensor:
+        width = max(map(len, rows))
+        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+
+    return Pairs(
+        padded([[*ids, EOS] for ids in sources]),
+        padded([[BOS, *ids] for ids in targets]),
+        padded([[*ids, EOS] for ids in targets]),
+    )
+
+
+def test_a_uniform_model_gives_every_token_the_same_share() -> None:
+    model = Bigram()
+    nn.init.zeros_(model.table.weight)
+    [scores] = score_references(model, [pairs([[4], [5]], [[4, 5, 6], []])])
+    share = -math.log(9)
+    expected = torch.tensor([[share] * 4, [share, 0, 0, 0]])
+    torch.testing.assert_close(scores.tokens, expected)
+    assert scores.sentences.tolist() == pytest.approx([4 * share, share])
+
+
+def test_tokens_are_scored_where_they_stand() -> None:
+    model = Bigram()
+    source, target = [6, 4], [7, 5, 5]
+    [scores] = score_references(model, [pairs([source, [4]], [target, [8]])])
+    weight = model.table.weight.detach().double()
+    logits = [2 * (weight[last] + weight[6]) for last in (BOS, 7, 5, 5)]
+    expected = [
+        float(row[token] - row.exp().sum().log())
+        for row, token in zip(logits, (7, 5, 5, EOS), strict=True)
+    ]
+    assert scores.tokens[0].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_what_search_reports_is_what_scoring_finds(beam: int) -> None:
+    model = Bigram(seed=3).eval()
+    sources = [[4], [5], [6], [7], [8]]
+    batch = pairs(sources, [[]] * 5)
+    limits = torch.tensor([2, 4, 6, 8, 8])
+    found = beam_search(model.start(batch.source, beam), limits, beam=beam, n_best=beam)
+    for rank in range(beam):
+        targets = [hypotheses[rank].tokens for hypotheses in found]
+        [scores] = score_references(model, [pairs(sources, targets)])
+        expected = [hypotheses[rank].log_prob for hypotheses in found]
+        assert scores.sentences.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:
+    model = Bigram(seed=1)
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randint(4, 9, (50, 60), generator=generator).tolist()
+    targets = [row[: 20 + i % 41] for i, row in enumerate(rows)]
+    sources = [[4 + i % 5] for i in range(50)]
+    [together] = score_references(model, [pairs(sources, targets)])
+    assert (together.tokens != 0).sum() == sum(len(target) + 1 for target in targets) > 1024
+    alone = score_references(
+        model, (pairs([s], [t]) for s, t in zip(sources, targets, strict=True))
+    )
+    expected = torch.cat([scores.sentences for scores in alone])
+    torch.testing.assert_close(together.sentences, expected)
+
+
+def test_half_precision_is_normalised_in_single() -> None:
+    model = Bigram(vocabulary=2000).bfloat16()
+    batch = pairs([[4]], [[5, 6, 7]])
+    [scores] = score_references(model, [batch])
+    hidden = model.eval().decode(batch.target_input, model.encode(batch.source))
+    logits = model.project(hidden).double()[0]
+    expected = logits.log_softmax(-1).gather(1, batch.target_output.T).squeeze(1)
+    assert scores.tokens.dtype == torch.float32
+    torch.testing.assert_close(scores.tokens[0].double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_modes_come_back_and_hold_only_inside() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Dropout(), nn.Sequential(nn.Dropout()))
+    model[1].eval()
+    before = [module.training for module in model.modules()]
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+        assert not torch.is_grad_enabled()
+    assert [module.training for module in model.modules()] == before
+    assert torch.is_grad_enabled()
+
+
+def test_modes_come_back_after_an_error() -> None:
+    model = Bigram().train()
+    bad = pairs([[99]], [[4]])  # beyond the vocabulary
+    with pytest.raises(IndexError):
+        list(score_references(model, [bad]))
+    assert all(module.training for module in model.modules())
+    assert torch.is_grad_enabled()
+
+
+def test_training_goes_on_between_batches() -> None:
+    model = Bigram().train()
+    batches = [pairs([[4]], [[5, 6]])] * 2
+    seen = []
+    for scores in score_references(model, batches):
+        assert model.training
+        assert torch.is_grad_enabled()
+        seen.append(scores.sentences.tolist())
+    assert seen[0] == seen[1], "dropout was on"

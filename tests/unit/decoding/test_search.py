@@ -1,0 +1,298 @@
+"""Search against references that are written as slow loops over Python lists, in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from shapeshift.decoding.config import AveragePenalty, GnmtPenalty, NoPenalty
+from shapeshift.decoding.search import Hypothesis, _top, beam_search, greedy
+from shapeshift.errors import ShapeshiftError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+PENALTIES = [NoPenalty(), GnmtPenalty(alpha=0.6), GnmtPenalty(alpha=1.5), AveragePenalty()]
+Table = Callable[[int, tuple[int, ...]], np.ndarray]
+"""(sentence, tokens so far) -> logits of the next token."""
+
+
+def random_table(vocabulary: int, seed: int, *, eos_bias: float = 0.0) -> Table:
+    """Logits that depend on the sentence and on the whole prefix."""
+
+    @cache
+    def logits(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+        values = 1.5 * np.random.default_rng([seed, sentence, *prefix]).normal(size=vocabulary)
+        values[EOS] += eos_bias
+        return values.astype(np.float32)
+
+    return logits
+
+
+class TableStepper:
+    """A decoder whose state is the prefix of every row."""
+
+    def __init__(self, table: Table, sentences: list[int], beam: int):
+        self.table, self.beam = table, beam
+        self.rows = [(sentence, ()) for sentence in sentences for _ in range(beam)]
+        self.num_rows_stepped: list[int] = []
+        self.num_beams_moved = 0
+
+    def step(self, tokens: Tensor) -> Tensor:
+        assert tokens.shape == (len(self.rows),)
+        if self.num_rows_stepped:
+            tails = [(token,) for token in tokens.tolist()]
+        else:
+            assert set(tokens.tolist()) == {BOS}
+            tails = [()] * len(self.rows)
+        pairs = zip(self.rows, tails, strict=True)
+        self.rows = [(sentence, prefix + tail) for (sentence, prefix), tail in pairs]
+        self.num_rows_stepped.append(len(self.rows))
+        return torch.from_numpy(np.stack([self.table(*row) for row in self.rows]))
+
+    def reorder(self, rows: Tensor) -> None:
+        groups = (rows.view(-1, self.beam) // self.beam).tolist()
+        assert all(len(set(group)) == 1 for group in groups), "a beam left its sentence"
+        sentences = [group[0] for group in groups]
+        assert sentences == sorted(set(sentences)), "sentences changed places"
+        new = [self.rows[row] for row in rows.tolist()]
+        self.num_beams_moved += sum(a is not b for a, b in zip(new, self.rows, strict=False))
+        self.rows = new
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    values = logits.astype(np.float64)
+    return values - np.log(np.exp(values).sum())
+
+
+def forced(table: Table, sentence: int, tokens: tuple[int, ...]) -> float:
+    """log p of `tokens` and `</s>`, the softmax over everything."""
+    ids = (*tokens, EOS)
+    return sum(float(log_softmax(table(sentence, ids[:t]))[ids[t]]) for t in range(len(ids)))
+
+
+Scored = list[tuple[float, tuple[int, ...]]]
+
+
+def exhaustive(table: Table, sentence: int, limit: int, penalty: Callable[[int], float]) -> Scored:
+    """All translations of at most `limit` tokens, best first."""
+    vocabulary = len(table(sentence, ()))
+    everything: list[tuple[int, ...]] = [()]
+    frontier: list[tuple[int, ...]] = [()]
+    for _ in range(limit - 1):
+        frontier = [
+            (*prefix, token)
+            for prefix in frontier
+            for token in range(vocabulary)
+            if token not in (PAD, BOS, EOS)
+        ]
+        everything += frontier
+    scored = [(forced(table, sentence, y) / penalty(len(y) + 1), y) for y in everything]
+    return sorted(scored, reverse=True)
+
+
+def slow_beam(
+    table: Table,
+    sentence: int,
+    limit: int,
+    beam: int,
+    n_best: int,
+    penalty: Callable[[int], float],
+) -> Scored:
+    """Beam search of one sentence that always runs to the limit."""
+    live: Scored = [(0.0, ())]
+    finished: Scored = []
+    for length in range(1, limit + 1):
+        candidates = []
+        for total, prefix in live:
+            for token, log_prob in enumerate(log_softmax(table(sentence, prefix))):
+                if token not in (PAD, BOS) and (token == EOS or length < limit):
+                    candidates.append((total + float(log_prob), (*prefix, token)))
+        candidates.sort(reverse=True)
+        for total, tokens in candidates[:beam]:
+            if tokens[-1] == EOS:
+                finished.append((total / penalty(length), tokens[:-1]))
+        live = [c for c in candidates[: 2 * beam] if c[1][-1] != EOS][:beam]
+    return sorted(finished, reverse=True)[:n_best]
+
+
+def assert_same(found: list[Hypothesis], expected: Scored) -> None:
+    assert [tuple(h.tokens) for h in found] == [tokens for _, tokens in expected]
+    assert [h.score for h in found] == pytest.approx([score for score, _ in expected], rel=1e-5)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize(("vocabulary", "limit", "beam"), [(5, 5, 24), (6, 4, 36)])
+def test_a_beam_of_full_width_finds_everything(
+    penalty: Callable[[int], float], vocabulary: int, limit: int, beam: int
+) -> None:
+    for seed in range(3):
+        table = random_table(vocabulary, seed)
+        stepper = TableStepper(table, [0, 1], beam)
+        found = beam_search(
+            stepper, torch.tensor([limit, limit]), beam=beam, n_best=beam, penalty=penalty
+        )
+        for sentence in range(2):
+            expected = exhaustive(table, sentence, limit, penalty)[:beam]
+            assert_same(found[sentence], expected)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (2, 2), (3, 1), (4, 3)])
+def test_early_stopping_never_changes_the_result(
+    penalty: Callable[[int], float], beam: int, n_best: int
+) -> None:
+    limits = [9, 1, 5, 12, 12]
+    steps_saved = 0
+    for seed in range(8):
+        table = random_table(9, seed, eos_bias=1.0)
+        stepper = TableStepper(table, list(range(5)), beam)
+        found = beam_search(
+            stepper, torch.tensor(limits), beam=beam, n_best=n_best, penalty=penalty
+        )
+        for sentence, limit in enumerate(limits):
+            expected = slow_beam(table, sentence, limit, beam, n_best, penalty)
+            assert_same(found[sentence], expected)
+        steps_saved += beam * sum(limits) - sum(stepper.num_rows_stepped)
+        assert stepper.num_beams_moved > 0
+    assert steps_saved > 0
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+def test_a_batch_gives_what_each_sentence_gives_alone(penalty: Callable[[int], float]) -> None:
+    table = random_table(12, seed=5, eos_bias=1.5)
+    limits = torch.tensor([3, 20, 7, 1, 15, 20])
+    together = TableStepper(table, list(range(6)), 4)
+    found = beam_search(together, limits, beam=4, n_best=2, penalty=penalty)
+    for sentence in range(6):
+        alone = TableStepper(table, [sentence], 4)
+        limit = limits[sentence : sentence + 1]
+        assert beam_search(alone, limit, beam=4, n_best=2, penalty=penalty) == [found[sentence]]
+    rows = together.num_rows_stepped
+    assert rows[0] == 24
+    assert rows == sorted(rows, reverse=True)
+    assert rows[-1] < 24, "finished sentences stayed in the batch"
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+def test_greedy_follows_the_maximum_and_is_a_beam_of_one(
+    penalty: Callable[[int], float],
+) -> None:
+    table = random_table(12, seed=6, eos_bias=1.0)
+    limits = [2, 30, 9, 1, 30]
+    expected: Scored = []
+    for sentence, limit in enumerate(limits):
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < limit - 1:
+            logits = table(sentence, tokens).copy()
+            logits[[PAD, BOS]] = -np.inf
+            if (token := int(logits.argmax())) == EOS:
+                break
+            tokens = (*tokens, token)
+        expected.append((forced(table, sentence, tokens) / penalty(len(tokens) + 1), tokens))
+    stepper = TableStepper(table, list(range(5)), 1)
+    found = greedy(stepper, torch.tensor(limits), penalty=penalty)
+    for hypotheses, reference in zip(found, expected, strict=True):
+        assert_same(hypotheses, [reference])
+    assert stepper.num_rows_stepped[-1] < 5
+    narrow = TableStepper(table, list(range(5)), 1)
+    assert beam_search(narrow, torch.tensor(limits), beam=1, penalty=penalty) == found
+    if penalty == NoPenalty():  # the width-1 case of the general algorithm
+        for sentence, limit in enumerate(limits):
+            assert_same(found[sentence], slow_beam(table, sentence, limit, 1, 1, penalty))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_limit_closes_with_the_own_probability_of_the_end(beam: int) -> None:
+    table = random_table(10, seed=7, eos_bias=-20.0)
+    limits = torch.tensor([4, 6])
+    found = beam_search(TableStepper(table, [0, 1], beam), limits, beam=beam, n_best=beam)
+    for sentence, limit in enumerate(limits.tolist()):
+        assert len(found[sentence]) == beam
+        for hypothesis in found[sentence]:
+            assert hypothesis.length == limit == len(hypothesis.tokens) + 1
+            score = forced(table, sentence, tuple(hypothesis.tokens))
+            assert hypothesis.log_prob == pytest.approx(score, rel=1e-5)
+            assert hypothesis.score == hypothesis.log_prob
+
+
+def test_padding_and_start_are_never_generated_and_keep_their_share() -> None:
+    logits = np.array([5.0, -9.0, 5.0, 1.0, 0.0, -9.0], np.float32)
+
+    def table(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+        return logits
+
+    for beam in (1, 2):
+        [[best]] = beam_search(TableStepper(table, [0], beam), torch.tensor([5]), beam=beam)
+        assert best.tokens == []
+        expected = 1.0 - math.log(2 * math.exp(5) + 2 * math.exp(-9) + math.exp(1) + 1)
+        assert best.log_prob == pytest.approx(expected, rel=1e-6)
+
+
+def test_equal_scores_go_by_beam_and_then_by_token() -> None:
+    def table(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+        return np.array([0, -90, 0, 2 if prefix else -9, 0, 0, 0, 0], np.float32)
+
+    found = beam_search(TableStepper(table, [0], 3), torch.tensor([2]), beam=3, n_best=3)
+    assert [h.tokens for h in found[0]] == [[4], [5], [6]]
+    assert len({h.score for h in found[0]}) == 1
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0.0, 1.0, 2.0, -math.inf]), min_size=12, max_size=12),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 11),
+)
+def test_top_is_a_stable_sort(rows: list[list[float]], k: int) -> None:
+    values, columns = _top(torch.tensor(rows), k)
+    for row, row_values, row_columns in zip(rows, values, columns, strict=True):
+        expected = sorted(range(12), key=lambda column: -row[column])[:k]
+        assert row_values.tolist() == [row[column] for column in expected]
+        finite = sum(row[column] > -math.inf for column in expected)
+        assert row_columns.tolist()[:finite] == expected[:finite]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_half_precision_logits_are_normalised_in_single(beam: int) -> None:
+    table = random_table(500, seed=8)
+
+    class Half(TableStepper):
+        def step(self, tokens: Tensor) -> Tensor:
+            return super().step(tokens).bfloat16()
+
+    def rounded(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+        return torch.from_numpy(table(sentence, prefix)).bfloat16().float().numpy()
+
+    [[best]] = beam_search(Half(table, [0], beam), torch.tensor([6]), beam=beam)
+    assert best.log_prob == pytest.approx(forced(rounded, 0, tuple(best.tokens)), rel=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_broken_model_is_reported(beam: int, value: float) -> None:
+    def table(sentence: int, prefix: tuple[int, ...]) -> np.ndarray:
+        return np.full(8, value if sentence else 0.0, np.float32)
+
+    with pytest.raises(ShapeshiftError, match="NaN"):
+        beam_search(TableStepper(table, [0, 1], beam), torch.tensor([5, 5]), beam=beam)
+
+
+@pytest.mark.parametrize("n_best", [0, 3])
+def test_n_best_beyond_the_beam_is_refused(n_best: int) -> None:
+    stepper = TableStepper(random_table(8, 0), [0], 2)
+    with pytest.raises(ShapeshiftError, match="n_best"):
+        beam_search(stepper, torch.tensor([5]), beam=2, n_best=n_best)
+
+
+def test_a_limit_without_room_for_the_end_is_refused() -> None:
+    with pytest.raises(ShapeshiftError, match="length limit is 0"):
+        greedy(TableStepper(random_table(8, 0), [0, 1], 1), torch.tensor([5, 0]))

@@ -1,0 +1,190 @@
+"""From lines to lines, with a model that copies its source and characters for subwords."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shapeshift.decoding.config import AveragePenalty, DecodingConfig, NoPenalty
+from shapeshift.decoding.translator import Translator
+from shapeshift.errors import ShapeshiftError
+
+PAD, EOS, SEP = 0, 3, 4
+ALPHABET = "abcdefghijklmnopqrstuvwxyz .\t\n"
+FIRST = 5
+
+
+class Characters:
+    """One id for each character; what is not in the alphabet has none."""
+
+    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[FIRST + ALPHABET.index(c) for c in text if c in ALPHABET] for text in texts]
+
+    def encode_source_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
+        joined = []
+        for parts in texts:
+            ids = self.encode_source(parts)
+            joined.append([t for part in ids for t in (SEP, *part)][1:])
+        return joined
+
+    def decode_target(self, ids: list[int]) -> str:
+        return "".join("|" if i == SEP else ALPHABET[i - FIRST] for i in ids)
+
+
+class Copier(nn.Module):
+    """Copies the source; the right token has all but a little of the probability."""
+
+    def __init__(self, *, eos_logit: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout()
+        self.eos_logit = eos_logit
+        self.shapes: list[tuple[int, int]] = []
+        self.modes: list[bool] = []
+        self.autocast: list[torch.dtype | None] = []
+
+    def start(self, source: Tensor, beam: int) -> CopierState:
+        assert ((source == EOS).sum(dim=1) == 1).all()
+        assert ((source == PAD).long().diff(dim=1) >= 0).all(), "padding is not on the right"
+        self.shapes.append((source.size(0), source.size(1)))
+        self.modes.append(self.dropout.training)
+        enabled = torch.is_autocast_enabled("cpu")
+        self.autocast.append(torch.get_autocast_dtype("cpu") if enabled else None)
+        return CopierState(source.repeat_interleave(beam, dim=0), self.eos_logit)
+
+
+class CopierState:
+    def __init__(self, source: Tensor, eos_logit: float):
+        self.source, self.eos_logit, self.length = source, eos_logit, 0
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits = torch.arange(FIRST + len(ALPHABET)).float().div(-100).repeat(len(self.source), 1)
+        column = min(self.length, self.source.size(1) - 1)
+        wanted = self.source[:, column]
+        wanted = torch.where(wanted == PAD, EOS, wanted)
+        logits[:, EOS] = self.eos_logit
+        logits.scatter_(1, wanted[:, None], 9.0)
+        self.length += 1
+        return logits
+
+    def reorder(self, rows: Tensor) -> None:
+        self.source = self.source[rows]
+
+
+def translator(model: Copier | None = None, **settings: object) -> Translator:
+    config = DecodingConfig.model_validate({"beam": 3, **settings})
+    return Translator(model or Copier(), Characters(), config)
+
+
+LINES = [
+    "the cat.",
+    "",
+    "a",
+    "   ",
+    "a much longer line than all of the others.",
+    "\t",
+    "zz",
+    "q r s",
+]
+EXPECTED = ["" if line.isspace() else line for line in LINES]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("settings", [{}, {"window": 1}, {"window": 3}, {"max_sentences": 2}])
+def test_one_line_out_for_each_line_in(beam: int, settings: dict[str, int]) -> None:
+    lines = [*LINES, "öü", "日"]  # nothing is left of these after encoding
+    found = list(translator(beam=beam, **settings).translate(lines))
+    assert found == [*EXPECTED, "", ""]
+
+
+def test_newlines_at_the_end_are_dropped_and_inside_never_come_out() -> None:
+    assert list(translator().translate(["ab\n", "\n", "a\nb", "c"])) == ["ab", "", "a b", "c"]
+
+
+def test_batches_are_sorted_and_keep_to_the_budget() -> None:
+    model = Copier()
+    lines = ["a" * n for n in (3, 9, 1, 7, 30, 5, 2, 1, 8, 1, 4, 6)]
+    found = list(translator(model, max_tokens=20, max_sentences=4).translate(lines))
+    assert found == lines
+    assert model.shapes[0] == (1, 31)  # over the budget by itself
+    assert all(rows * width <= 20 for rows, width in model.shapes[1:])
+    assert [width for _, width in model.shapes] == sorted(
+        (w for _, w in model.shapes), reverse=True
+    )
+    assert max(rows for rows, _ in model.shapes) == 4
+    assert sum(rows for rows, _ in model.shapes) == len(lines)
+
+
+def test_a_window_is_answered_before_the_next_is_read() -> None:
+    read: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in ("a", "b", "c", "d", "e"):
+            read.append(line)
+            yield line
+
+    answers = translator(window=2).translate(lines())
+    assert not read
+    assert next(answers) == "a"
+    assert read == ["a", "b"]
+    read.clear()
+    for count, answer in enumerate(translator(window=2).translate(lines(), stream=True), start=1):
+        assert len(read) == count
+        assert read[-1] == answer
+
+
+def test_n_best_is_sorted_and_scored() -> None:
+    found = list(translator(length_penalty=AveragePenalty()).translate_n_best(["abc", " "], 3))
+    assert len(found[0]) == 3
+    assert found[0][0].text == "abc"
+    scores = [translation.score for translation in found[0]]
+    assert scores == sorted(scores, reverse=True)
+    assert len({translation.text for translation in found[0]}) == 3
+    assert found[0][0].score == pytest.approx(found[0][0].log_prob / 4)
+    assert [(t.text, t.log_prob, t.score) for t in found[1]] == [("", 0.0, 0.0)]
+
+
+def test_n_best_beyond_the_beam_is_refused() -> None:
+    with pytest.raises(ShapeshiftError, match="n_best is 4, expected 1 to 3"):
+        list(translator().translate_n_best(["abc"], 4))
+
+
+def test_length_limits_go_by_the_own_source() -> None:
+    settings = {"max_length_a": 0.5, "max_length_b": 1, "length_penalty": NoPenalty()}
+    lines = ["abcdefgh", "abcd", "ab"]
+    model = Copier(eos_logit=-90.0)
+    # At most 5, 3 and 2 tokens with the end, which has no chance before the limit.
+    assert list(translator(model, **settings).translate(lines)) == ["abcd", "ab", "a"]
+    assert len(model.shapes) == 1
+
+
+def test_joined_lines_have_separators_between_their_parts() -> None:
+    config = DecodingConfig()
+    joined = Translator(Copier(), Characters(), config, joined=True)
+    assert list(joined.translate(["a <sep> b.", "c"])) == ["a|b.", "c"]
+    assert list(Translator(Copier(), Characters(), config).translate(["a <sep> b."])) == [
+        "a sep b."
+    ]
+
+
+def test_ids_can_be_searched_without_text() -> None:
+    found = translator().search([[7, SEP, 8], [], [9]])
+    assert [hypotheses[0].tokens for hypotheses in found] == [[7, SEP, 8], [], [9]]
+
+
+def test_the_model_is_evaluated_whatever_its_mode() -> None:
+    model = Copier().train()
+    for _ in translator(model, window=1).translate(["a", "b"]):
+        assert model.training
+        assert torch.is_grad_enabled()
+    assert model.modes == [False, False]
+
+
+def test_autocast_holds_while_the_model_runs() -> None:
+    model = Copier()
+    half = Translator(model, Characters(), DecodingConfig(), autocast=torch.bfloat16)
+    assert list(half.translate(["ab"])) == ["ab"]
+    list(translator(model).translate(["ab"]))
+    assert model.autocast == [torch.bfloat16, None]

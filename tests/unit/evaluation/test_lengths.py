@@ -1,0 +1,84 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket, bleu_by_length
+from shapeshift.evaluation.metrics import score_corpus
+
+LINE = "the quick brown fox jumps over the lazy dog"
+
+
+def test_a_length_on_an_edge_opens_the_upper_bucket():
+    lengths = [9, 10, 19, 20, 500]
+    buckets = bleu_by_length([LINE] * 5, [LINE] * 5, lengths, [10, 20])
+    assert [(b.low, b.high, b.num_segments) for b in buckets] == [
+        (0, 10, 1),
+        (10, 20, 2),
+        (20, None, 2),
+    ]
+
+
+def test_each_bucket_holds_the_corpus_bleu_of_its_own_segments():
+    hypotheses = ["good " + LINE, "x y z", LINE, LINE + " cat"]
+    references = [LINE, LINE, LINE, LINE]
+    short, long = bleu_by_length(hypotheses, references, [3, 30, 3, 30], [10])
+    [even] = score_corpus(hypotheses[0::2], references[0::2], ["bleu"])
+    [odd] = score_corpus(hypotheses[1::2], references[1::2], ["bleu"])
+    assert short.score == even
+    assert long.score == odd
+    assert short.bleu > long.bleu
+
+
+def test_an_empty_bucket_has_no_score():
+    first, middle, last = bleu_by_length([LINE, LINE], [LINE, LINE], [1, 9], [4, 8])
+    assert middle.score is None
+    assert middle.bleu is None
+    assert not middle.is_small
+    assert first.bleu == last.bleu == pytest.approx(100)
+
+
+def test_without_edges_all_segments_share_one_bucket():
+    [bucket] = bleu_by_length([LINE], [LINE], [7], [])
+    assert (bucket.low, bucket.high, bucket.num_segments) == (0, None, 1)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12),
+    edges=st.sets(st.integers(1, 60), max_size=5).map(sorted),
+)
+def test_every_segment_is_counted_once(lengths, edges):
+    lines = ["a"] * len(lengths)
+    buckets = bleu_by_length(lines, lines, lengths, edges)
+    assert len(buckets) == len(edges) + 1
+    for bucket in buckets:
+        high = float("inf") if bucket.high is None else bucket.high
+        assert bucket.num_segments == sum(bucket.low <= length < high for length in lengths)
+        assert (bucket.score is None) == (bucket.num_segments == 0)
+
+
+@pytest.mark.parametrize("edges", [[0, 10], [10, 10], [20, 10], [-5]])
+def test_edges_must_be_positive_and_ascend(edges):
+    with pytest.raises(ShapeshiftError, match="positive and ascend"):
+        bleu_by_length([LINE], [LINE], [1], edges)
+
+
+def test_a_missing_length_is_refused():
+    with pytest.raises(ShapeshiftError, match="1 source lengths but 2 hypotheses"):
+        bleu_by_length([LINE] * 2, [LINE] * 2, [1], [10])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "label"), [(0, 10, "0–9"), (7, 8, "7"), (50, None, "≥ 50")]
+)
+def test_labels_name_the_lengths_inside(low, high, label):
+    assert LengthBucket(low=low, high=high, num_segments=0, score=None).label == label
+
+
+@pytest.mark.parametrize(
+    ("num_segments", "small"),
+    [(0, False), (1, True), (FEW_SEGMENTS - 1, True), (FEW_SEGMENTS, False)],
+)
+def test_few_segments_make_a_small_bucket(num_segments, small):
+    bucket = LengthBucket(low=0, high=None, num_segments=num_segments, score=None)
+    assert bucket.is_small is small

@@ -1,0 +1,65 @@
+import math
+
+import pytest
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import METRICS, score_corpus
+
+REFERENCES = ["The old gardener waters the roses.", "A small dog sleeps under the long table."]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_perfect_corpus_scores_100_and_a_foreign_one_next_to_nothing(name):
+    [perfect] = score_corpus(REFERENCES, REFERENCES, [name])
+    [foreign] = score_corpus(["qqqq"] * 2, REFERENCES, [name])
+    assert perfect.value == pytest.approx(100)
+    assert 0 <= foreign.value < 1
+
+
+def test_scores_follow_the_order_asked_for_and_carry_their_own_signature():
+    chrf, bleu = score_corpus(REFERENCES, REFERENCES, ("chrf", "bleu"))
+    assert (chrf.name, bleu.name) == ("chrF2", "BLEU")
+    for part in ("nrefs:1", "case:mixed", "tok:13a", "smooth:exp", "version:"):
+        assert part in bleu.signature
+    for part in ("nc:6", "nw:0", "space:no", "version:"):
+        assert part in chrf.signature
+
+
+def test_chrf_with_words_says_so():
+    [score] = score_corpus(REFERENCES, REFERENCES, ["chrf++"])
+    assert score.name == "chrF2++"
+    assert "nw:2" in score.signature
+    assert score.details["word_order"] == 2
+
+
+def test_bleu_details_agree_with_the_definition():
+    # 13a makes 7 + 9 reference tokens; the hypotheses lose 2 + 3 of them at the end.
+    hypotheses = ["The old gardener waters the", "A small dog sleeps under the"]
+    [bleu] = score_corpus(hypotheses, REFERENCES, ["bleu"])
+    assert bleu.details["reference_length"] == 16
+    assert bleu.details["hypothesis_length"] == 11
+    assert bleu.details["length_ratio"] == pytest.approx(11 / 16)
+    assert bleu.details["precisions"] == (100, 100, 100, 100)
+    assert bleu.details["brevity_penalty"] == pytest.approx(math.exp(1 - 16 / 11))
+    assert bleu.value == pytest.approx(100 * math.exp(1 - 16 / 11))
+
+
+def test_bleu_is_of_the_corpus_not_a_mean_over_sentences():
+    references = ["one two three four five six seven eight", "nine ten eleven twelve"]
+    [whole] = score_corpus([references[0], "x"], references, ["bleu"])
+    [first] = score_corpus(references[:1], references[:1], ["bleu"])
+    [second] = score_corpus(["x"], references[1:], ["bleu"])
+    assert whole.value > (first.value + second.value) / 2 + 5
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "metrics", "message"),
+    [
+        (["a"], ["a", "b"], ["bleu"], "1 hypotheses but 2 references"),
+        ([], [], ["bleu"], "nothing to score"),
+        (["a"], ["a"], ["blue"], "unknown metric 'blue'.*did you mean 'bleu'"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(hypotheses, references, metrics, message):
+    with pytest.raises(ShapeshiftError, match=message):
+        score_corpus(hypotheses, references, metrics)

@@ -1,0 +1,72 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from shapeshift.evaluation.scores import evaluate
+from shapeshift.evaluation.tables import Table, length_table, score_table
+
+REFERENCES = [f"Sentence number {n} is here for all of us to read." for n in range(12)]
+WORSE = [line.replace("here", "there") for line in REFERENCES]
+LENGTHS = [5] * 11 + [50]
+
+
+@pytest.fixture(scope="module")
+def systems():
+    return {
+        name: evaluate(lines, REFERENCES, lengths=LENGTHS, edges=[10, 20])
+        for name, lines in {"good": REFERENCES, "worse": WORSE}.items()
+    }
+
+
+def test_systems_are_columns_and_buckets_are_rows_with_counts(systems):
+    table = length_table(systems)
+    assert table.header == ("source length", "segments", "good", "worse")
+    short, middle, long, whole = table.rows
+    assert short[:3] == ("0–9", "11", "100.00")
+    assert middle == ("10–19", "0", "–", "–")
+    assert long[:3] == ("≥ 20", "1", "100.00†")
+    assert whole[:3] == ("all", "12", "100.00")
+    assert float(short[3]) < 100
+
+
+def test_the_mark_is_explained_only_where_it_is_used(systems):
+    assert "† fewer than 10 segments" in length_table(systems).notes
+    steady = evaluate(REFERENCES, REFERENCES, lengths=[5] * 12, edges=[10])
+    [signature] = length_table({"good": steady}).notes
+    assert signature.startswith("BLEU: nrefs:1|")
+
+
+def test_the_score_table_has_a_row_and_a_signature_for_each_metric(systems):
+    table = score_table(systems)
+    assert [row[0] for row in table.rows] == ["BLEU", "chrF2"]
+    assert [note.split(":")[0] for note in table.notes] == ["BLEU", "chrF2"]
+
+
+def test_a_metric_that_one_system_lacks_is_a_dash(systems):
+    partial = evaluate(WORSE, REFERENCES, metrics=["chrf"], lengths=LENGTHS, edges=[10, 20])
+    rows = {row[0]: row for row in score_table({"good": systems["good"], "part": partial}).rows}
+    assert rows["BLEU"][1:] == ("100.00", "–")
+    assert rows["chrF2"][2] != "–"
+
+
+def test_markdown_keeps_a_bar_in_a_name_inside_its_cell():
+    text = Table(("system", "a|b"), [("BLEU", "1.00")], ["note"]).markdown()
+    assert text == (
+        "| system | a\\|b |\n"
+        "| ------ | ---: |\n"
+        "| BLEU   | 1.00 |\n"
+        "\n"
+        "- note\n"
+    )  # fmt: skip
+
+
+def test_markdown_without_notes_ends_after_the_table():
+    assert Table(("a", "b"), [("1", "2")]).markdown().endswith("| 1   |   2 |\n")
+
+
+def test_rich_prints_names_as_they_are():
+    out = io.StringIO()
+    Console(file=out, width=80).print(Table(("x", "[bold]"), [("row", "[red]1")]).rich())
+    assert "[bold]" in out.getvalue()
+    assert "[red]1" in out.getvalue()
