@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -96,7 +97,7 @@ def expand_preset(name: str) -> dict[str, Any]:
 
 
 @cache
-def _options_model(entry: Entry) -> type[BaseModel]:
+def _options_model(entry: Entry[Any]) -> type[BaseModel]:
     hints = get_type_hints(entry.build.__init__)
     fields: dict[str, Any] = {
         name: (hints[name], ... if option.default is inspect.Parameter.empty else option.default)
@@ -108,7 +109,7 @@ def _options_model(entry: Entry) -> type[BaseModel]:
     return model
 
 
-def _check_types(entry: Entry, options: Mapping[str, Any]) -> None:
+def _check_types(entry: Entry[Any], options: Mapping[str, Any]) -> None:
     try:
         _options_model(entry)(**options)
     except ValidationError as error:
@@ -143,6 +144,11 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         ShapeshiftError: for a file that cannot be read, an override without `=`, and once for all
             settings that are wrong, each with its name and what would be right.
     """
+    return parse_config(read_document(path), overrides, path)
+
+
+def read_document(path: str | Path) -> Any:
+    """Read a YAML file without checking what it says; see `load_config`."""
     path = Path(path)
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -153,7 +159,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     except yaml.MarkedYAMLError as error:
         line = None if error.problem_mark is None else error.problem_mark.line + 1
         raise ShapeshiftError(f"not YAML: {error.problem}", path=path, line=line) from error
-    return parse_config({} if document is None else document, overrides, path)
+    return {} if document is None else document
 
 
 def parse_config(
@@ -164,6 +170,7 @@ def parse_config(
         raise ShapeshiftError(
             f"expected sections such as 'model:', got {type(document).__name__}", path=path
         )
+    document = deepcopy(document)
     for override in overrides:
         _apply(document, override)
     try:

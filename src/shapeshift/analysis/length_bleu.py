@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 
 from shapeshift.analysis.style import TEXT_WIDTH_IN, Look, look, styled
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.evaluation.lengths import LengthBucket
+from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
 from shapeshift.evaluation.scores import Scores, length_columns
+from shapeshift.evaluation.tables import FEW_MARK, NO_VALUE, Table
 
 _HEIGHT_IN = 2.6
 _SHADE = "#ececec"
@@ -144,6 +145,38 @@ def plot(data: LengthBleu) -> Figure:
             frameon=False,
         )
     return figure
+
+
+def tabulate(data: LengthBleu) -> Table:
+    """Lay out the same as a table: a row for each bucket, a column for each system; the standard
+    deviation over runs follows where there are several."""
+    rows = []
+    for row, bucket in enumerate(data.buckets):
+        marks = "*" if data.trained and _is_unseen(bucket, data.trained) else ""
+        cells = [_cell(curve, row, bucket) for curve in data.curves]
+        rows.append((bucket.label + marks, str(bucket.num_segments), *cells))
+    notes = []
+    if data.trained:
+        notes.append("* longer or shorter than anything in training")
+    if any(bucket.is_small for bucket in data.buckets):
+        notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
+    if any(curve.num_runs > 1 for curve in data.curves):
+        notes.append("mean ± standard deviation" + _averaged(data))
+    return Table(("source length", "segments", *(c.name for c in data.curves)), rows, notes)
+
+
+def _is_unseen(bucket: LengthBucket, trained: tuple[int, int | None]) -> bool:
+    low, high = trained
+    return (high is not None and bucket.low >= high - 1) or (
+        bucket.high is not None and bucket.high <= low
+    )
+
+
+def _cell(curve: Curve, row: int, bucket: LengthBucket) -> str:
+    if math.isnan(curve.mean[row]):
+        return NO_VALUE
+    spread = f" ± {curve.spread[row]:.2f}" if curve.num_runs > 1 else ""
+    return f"{curve.mean[row]:.2f}{spread}" + FEW_MARK * bucket.is_small
 
 
 def _curve(name: str, runs: Sequence[Scores]) -> Curve:

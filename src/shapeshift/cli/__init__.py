@@ -29,6 +29,7 @@ COMMANDS = {
     "translate": "shapeshift.cli.translate:translate",
     "score": "shapeshift.cli.score:score",
     "positions": "shapeshift.cli.positions:positions",
+    "demo": "shapeshift.cli.demo:demo",
 }
 """Name of the subcommand → `module:function`, in the order of the help."""
 

@@ -26,8 +26,8 @@ def positions() -> None:
             entry.source,
         )
     indices = Table("indices", "what they are", "options", "source")
-    for name, entry in INDICES.items():
-        indices.add_row(name, entry.summary, ", ".join(entry.options()) or "–", entry.source)
+    for name, way in INDICES.items():
+        indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
     console = Console()
     for table in (presets, kinds, indices):
         console.print(table)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shapeshift.data.config import Split
+    from shapeshift.data.prepare import SplitReport
 
 
 def prepare(
@@ -13,7 +20,8 @@ def prepare(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...", help="Settings that replace those of the file.",
+            metavar="[KEY=VALUE]...",
+            help="Settings that replace those of the file.",
             show_default=False,
         ),
     ] = None,
@@ -41,7 +49,7 @@ def prepare(
     typer.echo(directory)
 
 
-def _table(splits):  # type: ignore[no-untyped-def]
+def _table(splits: Mapping[Split, SplitReport]) -> Table:
     from rich.table import Table
 
     table = Table("split", "read", "kept", "dropped", "sequences", "source length", "target length")

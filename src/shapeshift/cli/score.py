@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,11 +47,15 @@ def score(
     a terminal, as one plain line each into a file or a pipe.
     """
     bounds = _parse_edges(edges)
-    from shapeshift.data.files import read_lines
+    from shapeshift.data.files import read_lines, read_stream
     from shapeshift.evaluation.scores import evaluate
 
     scores = evaluate(
-        _read_stdin() if hypotheses == STDIN else list(read_lines(Path(hypotheses))),
+        list(
+            read_stream(sys.stdin.buffer, "<stdin>")
+            if hypotheses == STDIN
+            else read_lines(hypotheses)
+        ),
         list(read_lines(references)),
         metrics=metric,
         lengths=None if source is None else [len(line.split()) for line in read_lines(source)],
@@ -74,27 +77,6 @@ def _parse_edges(text: str) -> list[int]:
             f"expected whole numbers with commas between them, like 10,20,30; got {text!r}",
             param_hint="--edges",
         ) from None
-
-
-def _read_stdin() -> list[str]:
-    """Read standard input by the rules of `shapeshift.data.files` for what a line is."""
-    from shapeshift.errors import ShapeshiftError
-
-    lines = sys.stdin.buffer.read().removeprefix(codecs.BOM_UTF8).split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    decoded = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            decoded.append(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise ShapeshiftError(
-                f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line; "
-                "convert the text to UTF-8",
-                path="<stdin>",
-                line=number,
-            ) from error
-    return decoded
 
 
 def _print_tables(name: str, scores: Scores) -> None:

@@ -14,8 +14,9 @@ def translate(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE]...", help="Text to translate, a sentence a line; - or nothing reads"
-            " standard input.", show_default=False,
+            metavar="[FILE]...",
+            help="Text to translate, a sentence a line; - or nothing reads standard input.",
+            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -37,24 +38,20 @@ def translate(
     One line out for each line in, in order; an empty line stays empty. Output is written as soon as
     a window of lines is done, and line by line when standard input is a terminal.
     """
-    from shapeshift.data.files import read_lines
+    from shapeshift.data.files import read_lines, read_stream
     from shapeshift.experiments.run import Run
 
-    opened = Run(run)
-    if overrides:
-        opened.override(overrides)
-    translator = opened.translator(checkpoint)
-    stream = False
+    translator = Run(run, overrides or []).translator(checkpoint)
     sink = sys.stdout if output is None else output.open("w", encoding="utf-8", newline="\n")
     number = 0
     for name in files or ["-"]:
-        stream = name == "-" and sys.stdin.isatty()
-        lines = read_lines("-" if name == "-" else Path(name))
-        for best in translator.translate_n_best(lines, n_best, stream=stream):
+        waiting = name == "-" and sys.stdin.isatty()
+        lines = read_stream(sys.stdin.buffer, "<stdin>") if name == "-" else read_lines(name)
+        for best in translator.translate_n_best(lines, n_best, stream=waiting):
             number += 1
             for candidate in best:
-                text = candidate.text
-                sink.write(f"{number}\t{candidate.score:.4f}\t{text}\n" if n_best > 1 else text + "\n")
-            if stream:
+                prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
+                sink.write(prefix + candidate.text + "\n")
+            if waiting:
                 sink.flush()
     sink.flush()

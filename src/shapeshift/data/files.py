@@ -43,32 +43,46 @@ def read_lines(path: str | Path) -> Iterator[str]:
             or a NUL character (which mostly means UTF-16 or a binary file).
     """
     found = find_file(path)
+    try:
+        stream = _open(found)
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=found) from error
+    with stream:
+        yield from read_stream(stream, found)
+
+
+def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
+    """Yield the lines of an open binary stream, such as `sys.stdin.buffer`; see `read_lines`.
+
+    Args:
+        stream: read no further than lines are asked for.
+        name: what an error calls it.
+    """
     number = 0
     try:
-        with _open(found) as stream:
-            for number, raw in enumerate(stream, start=1):
-                data = raw.removesuffix(b"\n")
-                yield _decode(data.removeprefix(codecs.BOM_UTF8) if number == 1 else data)
+        for number, raw in enumerate(stream, start=1):
+            data = raw.removesuffix(b"\n")
+            yield _decode(data.removeprefix(codecs.BOM_UTF8) if number == 1 else data)
     except UnicodeDecodeError as error:
         raise ShapeshiftError(
             f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1} of the "
-            "line; convert the file to UTF-8",
-            path=found,
+            "line; convert the text to UTF-8",
+            path=name,
             line=number,
         ) from error
     except _NulError as error:
         raise ShapeshiftError(
             "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
-            path=found,
+            path=name,
             line=number,
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ShapeshiftError(
             f"damaged gzip data after line {number} ({error}); unpack or fetch the file again",
-            path=found,
+            path=name,
         ) from error
     except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=found) from error
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=name) from error
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:

@@ -6,40 +6,227 @@ some on what it must have, and hands the rest down. Nothing is ever cut off or t
 What a modifier belongs to is never open, or the German would depend on the reading: a clause, an
 adverb or `and` always joins the nearest phrase that could take it. So what has a relative clause
 at its right edge is followed by nothing that could still belong to that relative clause
-(`closed` below), and no because-clause stands inside a relative clause.
+(`Context.closed`), and no because-clause stands inside a relative clause.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 from shapeshift.data import grammar_lexicon as lexicon
 from shapeshift.data import grammar_nominals as nominals
-from shapeshift.data.grammar_english import verb_group_length
-from shapeshift.data.grammar_nominals import Nominals
+from shapeshift.data.grammar_nominals import Context, Freedom, Nominals
+from shapeshift.data.grammar_predicates import Predicates, Subject
 from shapeshift.data.grammar_tree import (
-    Adverb,
     Clause,
     Conjunction,
     Coordination,
     Frame,
     Front,
-    Modal,
     Nominal,
     Noun,
     NounPhrase,
-    Predicate,
-    PrepositionalPhrase,
     RelativeClause,
     Role,
     Sense,
     Sentence,
     Subordinate,
-    Tense,
     Verb,
     is_definite,
     person_index,
 )
-from shapeshift.data.grammar_verbs import BE, BELONG, SEE, VERBS, verbs_for
+from shapeshift.data.grammar_verbs import VERBS
+
+_LIVING = (Sense.PERSON, Sense.ANIMAL)
+_SUBJECTS = {
+    Sense.PERSON: lexicon.PERSONS,
+    Sense.ANIMAL: lexicon.ANIMALS,
+    Sense.TOOL: (*lexicon.THINGS, *lexicon.BUILDINGS),
+}
+_SENSES = (Sense.PERSON,) * 14 + (Sense.ANIMAL,) * 3 + (Sense.TOOL,) * 2
+_GAP_ROLES = {
+    Frame.ACCUSATIVE: Role.ACCUSATIVE,
+    Frame.DATIVE: Role.DATIVE,
+    Frame.OBLIQUE: Role.OBLIQUE,
+}
+
+
+def _verbs_with_gap() -> dict[tuple[Role, Noun], tuple[Verb, ...]]:
+    """Return the verbs of which a noun can be the object, the subject being a person."""
+    found: dict[tuple[Role, Noun], list[Verb]] = {}
+    for verb in VERBS:
+        if verb.frame in _GAP_ROLES and Sense.PERSON in verb.subjects:
+            for noun in verb.objects:
+                found.setdefault((_GAP_ROLES[verb.frame], noun), []).append(verb)
+    return {key: tuple(verbs) for key, verbs in found.items()}
+
+
+_VERBS_WITH_GAP = _verbs_with_gap()
+
+
+class Clauses:
+    """Draws clauses and sentences.
+
+    Args:
+        rng: source of all randomness.
+    """
+
+    def __init__(self, rng: random.Random):
+        self._nominals = Nominals(rng, self._relative)
+        self._predicates = Predicates(self._nominals, self._subordinate)
+        self._pick = self._nominals.pick
+        self._chance = self._nominals.chance
+        self._up_to = self._nominals.up_to
+
+    def sentence(self, num_words: int) -> Sentence:
+        """Return a sentence of exactly `num_words` English words, at least 3."""
+        past = self._chance(0.35)
+        clauses: list[Clause] = []
+        conjunctions: list[Conjunction] = []
+        while num_words >= 9 and self._chance(0.12 if num_words < 16 else 0.6):
+            size = 4 + self._up_to(min(num_words - 9, 16))
+            clauses.append(self._main(size, past))
+            conjunctions.append(self._pick((lexicon.AND, lexicon.AND, lexicon.BUT)))
+            num_words -= size + 1
+        clauses.append(self._main(num_words, past))
+        return Sentence(tuple(clauses), tuple(conjunctions))
+
+    def _main(self, num_words: int, past: bool) -> Clause:
+        """Return a main clause; something else than the subject may open it."""
+        clause = self._clause(num_words, Context(past, front=self._chance(0.3)), main=True)
+        predicate = clause.predicates[0]
+        if clause.adverbial is None and len(clause.predicates) == 1 and predicate.place is not None:
+            free = clause.front is Front.SUBJECT and predicate.time is None
+            if free and self._chance(0.35):
+                clause.front = Front.PLACE
+        return clause
+
+    def _clause(self, num_words: int, context: Context, *, main: bool = False) -> Clause:
+        """Return a clause of at least 2 words."""
+        may_nest = not (context.relative or context.closed) and context.depth < 4
+        if may_nest and num_words >= 7 and self._chance(0.2 if num_words < 12 else 0.5):
+            return self._with_adverbial(num_words, context, main)
+        context = context if main else context._replace(front=False)
+        subject, rest = self._subject(num_words, context)
+        if rest >= 5 and self._chance(0.1):
+            return self._with_two_predicates(subject, rest, context)
+        predicate = self._predicates.predicate(rest, _about(subject), context)
+        fronted = context.front and predicate.time is not None
+        return Clause(subject, (predicate,), front=Front.TIME if fronted else Front.SUBJECT)
+
+    def _with_adverbial(self, num_words: int, context: Context, main: bool) -> Clause:
+        """Return a clause with a because-clause, before or behind it."""
+        conjunction = self._pick(lexicon.ADVERBIALS)
+        if conjunction.only_present and context.past:
+            conjunction = lexicon.ADVERBIALS[0]
+        size = 3 + self._up_to(num_words - 5)  # with the conjunction; 2 words stay for the rest
+        freedom = Freedom.SIMPLE if conjunction.simple else Freedom.ANY
+        inner = Context(context.past, freedom, depth=context.depth + 1)
+        adverbial = self._subordinate(size, conjunction, inner)
+        freedom = freedom if conjunction.simple else context.freedom
+        outer = context._replace(freedom=freedom, front=False, depth=context.depth + 1)
+        front = Front.ADVERBIAL if main and self._chance(0.4) else Front.SUBJECT
+        subject, rest = self._subject(num_words - size, outer)
+        predicate = self._predicates.predicate(rest, _about(subject), outer)
+        return Clause(subject, (predicate,), adverbial, front)
+
+    def _with_two_predicates(self, subject: Nominal, num_words: int, context: Context) -> Clause:
+        """Return `subject …s and …s`. The first predicate is plain: `they can sleep and work` would
+        leave open whether both can."""
+        about = _about(subject)
+        size = 2 + self._up_to(min(num_words - 5, 4))
+        plain = context._replace(freedom=Freedom.PLAIN, closed=True, front=False)
+        first = self._predicates.predicate(size, about, plain)
+        inner = context._replace(front=False)
+        second = self._predicates.predicate(num_words - size - 1, about, inner)
+        return Clause(subject, (first, second))
+
+    def _subordinate(
+        self, num_words: int, conjunction: Conjunction, context: Context
+    ) -> Subordinate:
+        """Return a subordinate clause of `num_words` words with its conjunction, at least 3; or
+        two of them, the first closed so that the second can only belong where it stands."""
+        if num_words >= 9 and not context.closed and self._chance(0.12):
+            size = 4 + self._up_to(min(num_words - 9, 4))
+            first = self._clause(size - 1, context._replace(closed=True))
+            second = self._clause(num_words - size - 2, context)
+            return Subordinate(conjunction, (first, second))
+        return Subordinate(conjunction, (self._clause(num_words - 1, context),))
+
+    def _subject(self, num_words: int, context: Context) -> tuple[Nominal, int]:
+        """Return a subject and the number of words left for its predicate."""
+        sense = self._pick(_SENSES)
+        most = num_words - 1
+        if sense is Sense.TOOL:
+            if num_words < 3 or num_words > 9:
+                sense = Sense.PERSON
+            else:
+                most = num_words - 2
+        size = 1 + self._up_to(3)
+        if num_words > 10 and context.depth < 3 and self._chance(0.3):
+            size += 1 + self._up_to(6)
+        size = min(size, most)
+        plain = context.freedom is Freedom.PLAIN
+        determiners = nominals.AFFIRMATIVE if plain else nominals.ANY
+        # The verb follows, so that a relative clause in the subject always ends before it.
+        inner = context._replace(closed=context.depth > 3)
+        subject = self._nominals.nominal(
+            size, _SUBJECTS[sense], determiners, nominals.ALL_PERSONS, inner
+        )
+        return subject, num_words - size
+
+    def _relative(
+        self, num_words: int, noun: Noun, plural: bool, context: Context
+    ) -> RelativeClause:
+        """Return a relative clause of `num_words` words with its pronoun: at least 2 for a living
+        noun, 3 for others."""
+        inner = Context(context.past, relative=True, depth=context.depth + 1)
+        if num_words >= 3 and self._chance(0.5 if noun.sense in _LIVING else 0.75):
+            role = self._pick((Role.ACCUSATIVE, Role.ACCUSATIVE, Role.DATIVE, Role.OBLIQUE))
+            gapped = self._gapped(role, num_words, noun, inner)
+            if gapped is not None:
+                return gapped
+        if noun.sense is Sense.PERSON and num_words >= 4 and self._chance(0.15):
+            return self._possessive(num_words, inner)
+        about = Subject(noun.sense, True, 2 if plural else 1, None)
+        predicate = self._predicates.predicate(num_words - 1, about, inner)
+        return RelativeClause(Role.SUBJECT, Clause(None, (predicate,)))
+
+    def _gapped(
+        self, role: Role, num_words: int, noun: Noun, context: Context
+    ) -> RelativeClause | None:
+        verbs = _VERBS_WITH_GAP.get((role, noun))
+        rest = num_words - (2 if role is Role.OBLIQUE else 1)
+        if verbs is None or not 2 <= rest <= 12:
+            return None
+        size = min(1 + self._up_to(3), rest - 1)
+        subject = self._nominals.nominal(
+            size, lexicon.PERSONS, nominals.AFFIRMATIVE, nominals.ALL_PERSONS, context
+        )
+        predicate = self._predicates.gapped(rest - size, verbs, _about(subject), context)
+        return None if predicate is None else RelativeClause(role, Clause(subject, (predicate,)))
+
+    def _possessive(self, num_words: int, context: Context) -> RelativeClause:
+        """Return `whose (…) dog …`."""
+        adjectives = ()
+        noun = self._pick((*lexicon.ANIMALS, *nominals.KIN))
+        if num_words > 4 and self._chance(0.5):
+            adjectives = (self._pick(lexicon.ADJECTIVES[noun.sense]),)
+        possessed = NounPhrase(noun, self._chance(0.3), lexicon.BARE, adjectives)
+        about = Subject(noun.sense, True, 2 if possessed.plural else 1, possessed)
+        rest = num_words - 2 - len(adjectives)
+        predicate = self._predicates.predicate(rest, about, context)
+        return RelativeClause(Role.POSSESSOR, Clause(possessed, (predicate,)))
+
+
+def _about(nominal: Nominal) -> Subject:
+    match nominal:
+        case NounPhrase():
+            sense = nominal.noun.sense
+        case Coordination():
+            return _about(nominal.items[-1])._replace(
+                definite=is_definite(nominal), person=2, nominal=nominal
+            )
+        case _:
+            sense = Sense.PERSON
+    return Subject(sense, is_definite(nominal), person_index(nominal, None), nominal)

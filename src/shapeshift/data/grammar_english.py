@@ -83,9 +83,7 @@ def _subordinate(subordinate: Subordinate) -> list[str]:
 
 
 def _predicate(predicate: Predicate, person: int, front: Front) -> list[str]:
-    words = verb_group(
-        predicate.verb, predicate.tense, predicate.modal, predicate.negated, person
-    )
+    words = verb_group(predicate.verb, predicate.tense, predicate.modal, predicate.negated, person)
     if predicate.frequency is not None:
         # often helps; has often helped; is often tired
         after_first = predicate.tense is Tense.PERFECT or predicate.verb.frame is Frame.COPULA

@@ -1,7 +1,8 @@
 """The German side of a derivation: word order, case, commas.
 
 A clause is laid out in fields: front, finite verb, middle field, verbs at the end, and what
-follows them (subordinate clauses). A comma is a word of its own until the end; where two meet,
+follows them: the relative clause of the last phrase in the middle field (er hat den Hund gesehen,
+der schläft) and subordinate clauses. A comma is a word of its own until the end; where two meet,
 or one meets the full stop, one of them goes.
 """
 
@@ -90,7 +91,7 @@ def _main(clause: Clause) -> list[str]:
             front, subject = subject, []
     finite, prefix, nonfinite = _verbs(first, person)
     words = [*front, finite, *subject, *_middle(first, clause.front), *prefix, *nonfinite]
-    words += _after(first)
+    words += _after(first, clause.front)
     for predicate in others:
         finite, prefix, nonfinite = _verbs(predicate, person)
         words += ["und", finite, *_middle(predicate), *prefix, *nonfinite, *_after(predicate)]
@@ -145,14 +146,33 @@ def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
 
 
 def _verbs(predicate: Predicate, person: int) -> tuple[str, list[str], list[str]]:
-    finite, prefix, nonfinite = verb_parts(
-        predicate.verb, predicate.tense, predicate.modal, person
-    )
+    finite, prefix, nonfinite = verb_parts(predicate.verb, predicate.tense, predicate.modal, person)
     return finite, [prefix] if prefix else [], [nonfinite] if nonfinite else []
 
 
-def _after(predicate: Predicate) -> list[str]:
-    return [] if predicate.complement is None else _subordinate(predicate.complement)
+def _after(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
+    if predicate.complement is not None:
+        return _subordinate(predicate.complement)
+    phrase = _last_phrase(predicate, front)
+    if phrase is not None and isinstance(phrase.modifier, RelativeClause):
+        return _relative(phrase.modifier, phrase)
+    return []
+
+
+def _last_phrase(predicate: Predicate, front: Front) -> NounPhrase | None:
+    """Return the noun phrase at the end of the middle field: its relative clause follows the
+    verbs."""
+    place = None if front is Front.PLACE else predicate.place
+    for prepositional in (predicate.oblique, place, predicate.beneficiary):
+        if prepositional is not None:
+            last = prepositional.object
+            break
+    else:
+        found = predicate.dative if predicate.accusative is None else predicate.accusative
+        if found is None:
+            return None
+        last = found
+    return last if isinstance(last, NounPhrase) else None
 
 
 def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
@@ -161,6 +181,7 @@ def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
     Order: pronouns, adverb, noun phrases (dative first), `nicht`, für-phrase, place, prepositional
     object or direction, adjective. With `nicht` the noun phrases come before the adverb.
     """
+    last = _last_phrase(predicate, front)
     kein = predicate.negated and _negated_by_kein(predicate)
     nicht = predicate.negated and not kein
     pronouns: list[str] = []
@@ -173,8 +194,8 @@ def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
             pronouns.append(nominal.german[case])
         elif nominal is not None:
             # Of two objects it is the accusative that takes kein.
-            last = case is Case.ACCUSATIVE or predicate.accusative is None
-            phrases += _nominal(nominal, case, kein=kein and last)
+            target = case is Case.ACCUSATIVE or predicate.accusative is None
+            phrases += _nominal(nominal, case, kein=kein and target, bare=nominal is last)
     adverbs: list[str] = []
     if predicate.time is not None and front is not Front.TIME:
         adverbs.append(predicate.time.german)
@@ -183,11 +204,11 @@ def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
     words = pronouns
     words += [*phrases, *adverbs, "nicht"] if nicht else adverbs + phrases
     if predicate.beneficiary is not None:
-        words += _prepositional(predicate.beneficiary)
+        words += _prepositional(predicate.beneficiary, last)
     if predicate.place is not None and front is not Front.PLACE:
-        words += _prepositional(predicate.place)
+        words += _prepositional(predicate.place, last)
     if predicate.oblique is not None:
-        words += _prepositional(predicate.oblique)
+        words += _prepositional(predicate.oblique, last)
     if predicate.adjective is not None:
         words += ["sehr"] * predicate.very + [predicate.adjective.predicative]
     return words
@@ -199,10 +220,11 @@ def _negated_by_kein(predicate: Predicate) -> bool:
     return isinstance(target, NounPhrase) and not is_definite(target)
 
 
-def _nominal(nominal: Nominal, case: Case, *, kein: bool = False) -> list[str]:
+def _nominal(nominal: Nominal, case: Case, *, kein: bool = False, bare: bool = False) -> list[str]:
+    """Return the phrase; `kein` replaces its determiner, `bare` leaves out its relative clause."""
     match nominal:
         case NounPhrase():
-            return _noun_phrase(nominal, case, kein=kein)
+            return _noun_phrase(nominal, case, kein, bare)
         case Pronoun():
             return [nominal.german[case]]
         case ProperName():
@@ -215,7 +237,7 @@ def _nominal(nominal: Nominal, case: Case, *, kein: bool = False) -> list[str]:
             return [*words, "und", *_nominal(last, case)]
 
 
-def _noun_phrase(phrase: NounPhrase, case: Case, *, kein: bool) -> list[str]:
+def _noun_phrase(phrase: NounPhrase, case: Case, kein: bool, bare: bool) -> list[str]:
     place = column(phrase.noun, phrase.plural)
     determiner = lexicon.NO if kein else phrase.determiner
     words: list[str] = []
@@ -233,18 +255,18 @@ def _noun_phrase(phrase: NounPhrase, case: Case, *, kein: bool) -> list[str]:
         words += [adjective.stem + ending for adjective in phrase.adjectives]
     words.append(phrase.noun.forms[phrase.plural][case])
     if isinstance(phrase.possessor, NounPhrase):
-        words += _noun_phrase(phrase.possessor, Case.GENITIVE, kein=False)
+        words += _noun_phrase(phrase.possessor, Case.GENITIVE, False, False)
     match phrase.modifier:
         case PrepositionalPhrase():
             words += _prepositional(phrase.modifier)
-        case RelativeClause():
+        case RelativeClause() if not bare:
             words += _relative(phrase.modifier, phrase)
     return words
 
 
-def _prepositional(phrase: PrepositionalPhrase) -> list[str]:
+def _prepositional(phrase: PrepositionalPhrase, bare: NounPhrase | None = None) -> list[str]:
     preposition = phrase.preposition.german
-    words = _nominal(phrase.object, phrase.preposition.case)
+    words = _nominal(phrase.object, phrase.preposition.case, bare=phrase.object is bare)
     # Only before a definite article, and not before a coordination: zu dem Mann und der Frau.
     if isinstance(phrase.object, NounPhrase):
         contracted = _CONTRACTIONS.get((preposition, words[0]))

@@ -21,13 +21,17 @@ _Table = tuple[tuple[str, str, str, str], ...]
 
 def _table(text: str) -> _Table:
     rows = (row.split("-")[1:] for row in text.split("/"))
-    return tuple((masculine, feminine, neuter, plural) for masculine, feminine, neuter, plural in rows)
+    return tuple(
+        (masculine, feminine, neuter, plural) for masculine, feminine, neuter, plural in rows
+    )
 
 
 _DER = _table("-der-die-das-die/-den-die-das-die/-dem-der-dem-den/-des-der-des-der")
 _DIESER = _table("-er-e-es-e/-en-e-es-e/-em-er-em-en/-es-er-es-er")
 _EIN = _table("--e--e/-en-e--e/-em-er-em-en/-es-er-es-er")
-_RELATIVE = _table("-der-die-das-die/-den-die-das-die/-dem-der-dem-denen/-dessen-deren-dessen-deren")
+_RELATIVE = _table(
+    "-der-die-das-die/-den-die-das-die/-dem-der-dem-denen/-dessen-deren-dessen-deren"
+)
 _ADJECTIVE = {
     Declension.WEAK: _table("-e-e-e-en/-en-e-e-en/-en-en-en-en/-en-en-en-en"),
     Declension.MIXED: _table("-er-e-es-en/-en-e-es-en/-en-en-en-en/-en-en-en-en"),
@@ -67,9 +71,7 @@ def relative_pronoun(column: int, case: Case) -> str:
     return _RELATIVE[case][column]
 
 
-def verb_parts(
-    verb: Verb, tense: Tense, modal: Modal | None, person: int
-) -> tuple[str, str, str]:
+def verb_parts(verb: Verb, tense: Tense, modal: Modal | None, person: int) -> tuple[str, str, str]:
     """Return (finite verb, separated prefix, non-finite verb); what there is not is empty.
 
     Args:

@@ -23,8 +23,8 @@ from shapeshift.data.grammar_tree import (
     Modal,
     Noun,
     Preposition,
-    ProperName,
     Pronoun,
+    ProperName,
     Sense,
     Tense,
 )
@@ -147,7 +147,8 @@ BUILDINGS = _nouns(
     restaurant: das Restaurant Restaurants Restaurants""",
 )
 ROOMS = _nouns(
-    Sense.ROOM, "kitchen: die Küche Küchen; office: das Büro Büros Büros; cellar: der Keller Kellers Keller"
+    Sense.ROOM,
+    "kitchen: die Küche Küchen; office: das Büro Büros Büros; cellar: der Keller Kellers Keller",
 )
 AREAS = _nouns(
     Sense.AREA,
@@ -179,7 +180,11 @@ _INANIMATE = _ALL - _LIVING
 
 # (rank, who may have the property, the adjectives): opinion, size, age, state, colour.
 _ADJECTIVE_TABLE: tuple[tuple[int, frozenset[Sense], str], ...] = (
-    (0, _PERSON, "friendly freundlich, clever klug, famous berühmt, honest ehrlich, polite höflich"),
+    (
+        0,
+        _PERSON,
+        "friendly freundlich, clever klug, famous berühmt, generous großzügig, polite höflich",
+    ),
     (0, _PERSON, "strict streng, nervous nervös, lazy faul, patient geduldig, curious neugierig"),
     (0, _LIVING, "brave mutig"),
     (0, frozenset({Sense.ANIMAL}), "wild wild, dangerous gefährlich, fast schnell"),
@@ -190,11 +195,11 @@ _ADJECTIVE_TABLE: tuple[tuple[int, frozenset[Sense], str], ...] = (
     (0, _PLACE | _GOODS, "beautiful schön"),
     (1, _ALL - _TEXT - {Sense.ROOM}, "big groß, small klein"),
     (1, _TEXT, "long lang, short kurz"),
-    (1, frozenset({Sense.BUILDING, Sense.PART}), "high hoch/hoh"),
+    (1, frozenset({Sense.PART}), "high hoch/hoh"),
     (2, _ALL - _FOOD, "old alt"),
     (2, _LIVING, "young jung"),
     (2, _INANIMATE - _FOOD, "new neu"),
-    (3, _LIVING, "tired müde, sick krank, hungry hungrig, strong stark, healthy gesund"),
+    (3, _LIVING, "tired müde/müd, sick krank, hungry hungrig, strong stark, healthy gesund"),
     (3, _PERSON, "happy glücklich, sad traurig, rich reich, poor arm"),
     (3, _FOOD, "fresh frisch, hot heiß, cold kalt, sour sauer/saur"),
     (3, _GOODS, "heavy schwer, clean sauber, dirty schmutzig"),
@@ -220,14 +225,37 @@ ADJECTIVES = _adjectives()
 
 PERSON_NAMES = tuple(
     ProperName(name, name)
-    for name in "Anna Maria Julia Eva Clara Laura Peter Paul Martin Jan Tim David Simon Robert".split()
+    for name in [
+        "Anna",
+        "Maria",
+        "Julia",
+        "Eva",
+        "Clara",
+        "Laura",
+        "Peter",
+        "Paul",
+        "Martin",
+        "Jan",
+        "Tim",
+        "David",
+        "Simon",
+        "Robert",
+    ]
 )
 CITIES = tuple(
     ProperName(english, german or english)
     for english, _, german in (
         entry.partition("/")
-        for entry in "Berlin Hamburg Munich/München Vienna/Wien Cologne/Köln Leipzig Bremen "
-        "Zurich/Zürich".split()
+        for entry in [
+            "Berlin",
+            "Hamburg",
+            "Munich/München",
+            "Vienna/Wien",
+            "Cologne/Köln",
+            "Leipzig",
+            "Bremen",
+            "Zurich/Zürich",
+        ]
     )
 )
 

@@ -32,7 +32,7 @@ class Determiners(NamedTuple):
     plural: tuple[Determiner, ...]
 
 
-_DEFINITE = ((lexicon.THE,) * 12 + lexicon.POSSESSIVES + (lexicon.THIS,) * 2)
+_DEFINITE = (lexicon.THE,) * 12 + lexicon.POSSESSIVES + (lexicon.THIS,) * 2
 DEFINITE = Determiners(_DEFINITE, _DEFINITE)
 # What goes with negation: not + a is kein, the others leave nicht alone.
 UNDER_NEGATION = Determiners(_DEFINITE + (lexicon.A,) * 8, _DEFINITE + (lexicon.BARE,) * 6)
@@ -55,11 +55,23 @@ _ATTRIBUTES: dict[Sense, tuple[Noun, ...]] = {
     Sense.PERSON: (*lexicon.CLOTHES, *lexicon.CONTAINERS, *lexicon.TOOLS[:2]),
     Sense.BUILDING: lexicon.PARTS,
 }
-_KIN = frozenset(
+KIN = tuple(
     noun
     for noun in lexicon.PERSONS
     if noun.singular
-    in "friend brother father son uncle grandfather mother sister daughter aunt grandmother".split()
+    in [
+        "friend",
+        "brother",
+        "father",
+        "son",
+        "uncle",
+        "grandfather",
+        "mother",
+        "sister",
+        "daughter",
+        "aunt",
+        "grandmother",
+    ]
 )
 
 
@@ -164,7 +176,7 @@ class Nominals:
         plural = bool(determiners.plural) and (num_words == 1 or self.chance(0.3))
         if num_words == 1:
             return NounPhrase(noun, True, lexicon.BARE)
-        possible = noun.sense is not Sense.PERSON or noun in _KIN
+        possible = noun.sense is not Sense.PERSON or noun in KIN
         if possible and self.chance(0.1):
             if num_words == 2 or self.chance(0.5):
                 name = self.pick(lexicon.PERSON_NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import NamedTuple
 
 from shapeshift.data import grammar_lexicon as lexicon
@@ -10,12 +11,12 @@ from shapeshift.data import grammar_nominals as nominals
 from shapeshift.data.grammar_english import verb_group_length
 from shapeshift.data.grammar_nominals import Context, Determiners, Freedom, Nominals
 from shapeshift.data.grammar_tree import (
-    Adverb,
     Conjunction,
     Frame,
     Modal,
     Nominal,
     Noun,
+    NounPhrase,
     Predicate,
     PrepositionalPhrase,
     Pronoun,
@@ -25,7 +26,7 @@ from shapeshift.data.grammar_tree import (
     Tense,
     Verb,
 )
-from shapeshift.data.grammar_verbs import BE, BELONG, SEE, VERBS, verbs_for
+from shapeshift.data.grammar_verbs import BE, BELONG, SEE, verbs_for
 
 
 class Subject(NamedTuple):
@@ -73,11 +74,29 @@ _MIDDLE = _weighted(
     intransitive=2, accusative=7, dative=4, ditransitive=4, oblique=4, direction=3, clause=4,
     dative_clause=1, copula=1,
 )  # fmt: skip
-_LONG = _weighted(
-    accusative=4, dative=2, ditransitive=3, oblique=3, clause=8, dative_clause=4
-)
+_LONG = _weighted(accusative=4, dative=2, ditransitive=3, oblique=3, clause=8, dative_clause=4)
 _ANIMAL = _weighted(intransitive=3, accusative=6, dative=3, copula=3)
 _THING = _weighted(intransitive=1, dative=3, copula=4)
+
+
+class _Slot(Enum):
+    RECIPIENT = auto()
+    DATIVE = auto()
+    ACCUSATIVE = auto()
+    OBLIQUE = auto()
+    DIRECTION = auto()
+    BENEFICIARY = auto()
+    PLACE = auto()
+
+
+_SLOTS: dict[Frame, tuple[_Slot, ...]] = {
+    Frame.INTRANSITIVE: (),
+    Frame.ACCUSATIVE: (_Slot.ACCUSATIVE,),
+    Frame.DATIVE: (_Slot.DATIVE,),
+    Frame.DITRANSITIVE: (_Slot.RECIPIENT, _Slot.ACCUSATIVE),
+    Frame.OBLIQUE: (_Slot.OBLIQUE,),
+    Frame.DIRECTION: (_Slot.DIRECTION,),
+}
 _TIMES = {tense: tuple(a for a in lexicon.TIMES if tense in a.tenses) for tense in Tense}
 _SHORT_TIMES = {
     tense: tuple(adverb for adverb in times if adverb.num_words == 1)
@@ -142,18 +161,16 @@ class Predicates:
         `verbs` does not fit into `num_words`."""
         group = self._group(self._pick(verbs), subject, context)
         free = num_words - group.num_words
-        if free < 0:
+        if free < 0 or (free and group.verb.stative):
             return None
         predicate = Predicate(*group)
-        if free == 1:
-            predicate.time = self._pick(_SHORT_TIMES[group.tense])
-        elif free:
+        if free >= 2 and group.verb.has_place:
             predicate.place = self._place(free, context)
+        elif self._add_time(predicate, free, exactly=True):
+            return None
         return predicate
 
-    def _frames(
-        self, num_words: int, subject: Subject, context: Context
-    ) -> tuple[Frame, ...]:
+    def _frames(self, num_words: int, subject: Subject, context: Context) -> tuple[Frame, ...]:
         if subject.sense is Sense.ANIMAL:
             return _ANIMAL
         if subject.sense is not Sense.PERSON:
@@ -191,7 +208,9 @@ class Predicates:
             found = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)
             return Predicate(SEE, tense, accusative=found)
         if num_words > 2:
-            owner = self._object(num_words - 2, BELONG.objects, nominals.AFFIRMATIVE, subject, context)
+            owner = self._object(
+                num_words - 2, BELONG.objects, nominals.AFFIRMATIVE, subject, context
+            )
             return Predicate(BELONG, tense, dative=owner)
         return Predicate(BE, tense, adjective=self._pick(lexicon.ADJECTIVES[subject.sense]))
 
@@ -200,7 +219,8 @@ class Predicates:
     ) -> Predicate | None:
         """Add objects and adverbials to a verb group; None where they cannot make up the words."""
         predicate = Predicate(*group)
-        if context.front and self._chance(0.5):
+        lasting = group.verb.stative
+        if context.front and not lasting:
             free = self._add_time(predicate, free)
         fronted = predicate.time is not None
         match group.verb.frame:
@@ -208,25 +228,164 @@ class Predicates:
                 return self._fill_copula(predicate, free, subject)
             case Frame.CLAUSE | Frame.DATIVE_CLAUSE:
                 return self._fill_clause(predicate, free, subject, context)
-        trailing = False
-        if not fronted:
-            if self._chance(0.25):
-                free = self._add_time(predicate, free)
-                trailing = predicate.time is not None
-            elif self._chance(0.15):
-                free = self._add_frequency(predicate, free)
-        places: list[str] = _SLOTS[group.verb.frame].copy()
+        if not (fronted or lasting):
+            free = self._add_adverb(predicate, free)
+        closed = context.closed or (predicate.time is not None and not fronted)
+        slots = [*_SLOTS[group.verb.frame]]
         if group.verb.for_someone and free >= 2 and self._chance(0.35):
-            places.append("beneficiary")
+            slots.append(_Slot.BENEFICIARY)
             free -= 2
-        may_stand = not group.verb.stative and group.verb.frame is not Frame.DIRECTION
-        if may_stand and free >= 2 and (not places or self._chance(0.2)):
-            places.append("place")
+        if free >= 2 and group.verb.has_place and (not slots or self._chance(0.2)):
+            slots.append(_Slot.PLACE)
             free -= 2
-        if not places and free:
-            add = self._add_frequency if predicate.time is not None else self._add_time
-            free = add(predicate, free, exactly=True)
-            if free:
-                return None
-        self._fill_slots(predicate, places, free, trailing, subject, context)
+        if free and not slots:
+            if predicate.time is None:
+                free = self._add_time(predicate, free, exactly=True)
+            return predicate if free == 0 else None
+        self._fill_slots(predicate, slots, free, subject, context._replace(closed=closed))
         return predicate
+
+    def _add_adverb(self, predicate: Predicate, free: int) -> int:
+        if self._chance(0.25):
+            return self._add_time(predicate, free)
+        return self._add_frequency(predicate, free) if self._chance(0.15) else free
+
+    def _add_time(self, predicate: Predicate, free: int, *, exactly: bool = False) -> int:
+        """Add a time adverbial if there is room; return the words still free."""
+        if free == 1:
+            predicate.time = self._pick(_SHORT_TIMES[predicate.tense])
+        elif free:
+            time = self._pick(_TIMES[predicate.tense])
+            if time.num_words <= free and not (exactly and time.num_words != free):
+                predicate.time = time
+        return free - (predicate.time.num_words if predicate.time is not None else 0)
+
+    def _add_frequency(self, predicate: Predicate, free: int) -> int:
+        simple = not (predicate.negated or predicate.modal or predicate.tense is Tense.FUTURE)
+        if free == 0 or not simple:
+            return free
+        predicate.frequency = self._pick(_FREQUENCIES[predicate.tense])
+        return free - 1
+
+    def _fill_copula(self, predicate: Predicate, free: int, subject: Subject) -> Predicate | None:
+        # No white bird is brown, nor a tired man tired.
+        used = subject.nominal.adjectives if isinstance(subject.nominal, NounPhrase) else ()
+        ranks = [adjective.rank for adjective in used]
+        adjectives = lexicon.ADJECTIVES[subject.sense]
+        predicate.adjective = self._pick([a for a in adjectives if a.rank not in ranks])
+        passing = predicate.adjective.rank == 3  # tired today, but not big today
+        if free and passing and self._chance(0.5):
+            free = self._add_time(predicate, free, exactly=free != 2)
+        if free == 1 and predicate.adjective.rank == 4:  # very brown
+            return None
+        predicate.very = free == 1
+        return predicate if free <= 1 else None
+
+    def _fill_clause(
+        self, predicate: Predicate, free: int, subject: Subject, context: Context
+    ) -> Predicate | None:
+        if context.closed:
+            return None
+        if predicate.verb.frame is Frame.DATIVE_CLAUSE:
+            extra = min(self._up_to(2), free)
+            free -= extra
+            determiners = nominals.DEFINITE if predicate.negated else nominals.AFFIRMATIVE
+            inner = context._replace(closed=True)
+            predicate.dative = self._object(
+                1 + extra, predicate.verb.objects, determiners, subject, inner
+            )
+        inner = Context(context.past, relative=context.relative, depth=context.depth + 1)
+        predicate.complement = self._derive_complement(3 + free, lexicon.THAT, inner)
+        return predicate
+
+    def _fill_slots(
+        self,
+        predicate: Predicate,
+        slots: list[_Slot],
+        free: int,
+        subject: Subject,
+        context: Context,
+    ) -> None:
+        """Fill the slots in the English order; the last takes the words that are left over."""
+        inner = context._replace(closed=True)
+        for slot in slots[:-1]:
+            extra = min(self._up_to(2), free)
+            free -= extra
+            self._fill_slot(predicate, slot, extra, subject, inner)
+        if slots:
+            self._fill_slot(predicate, slots[-1], free, subject, context)
+
+    def _fill_slot(
+        self, predicate: Predicate, slot: _Slot, extra: int, subject: Subject, context: Context
+    ) -> None:
+        """Fill one slot with `extra` words more than it needs."""
+        verb = predicate.verb
+        if predicate.negated:
+            determiners = nominals.UNDER_NEGATION
+        elif subject.definite and predicate.frequency is None:
+            determiners = nominals.ANY
+        else:
+            determiners = nominals.AFFIRMATIVE
+        match slot:
+            case _Slot.RECIPIENT:
+                predicate.dative = self._object(
+                    1 + extra, lexicon.PERSONS, nominals.DEFINITE, subject, context
+                )
+            case _Slot.DATIVE:
+                predicate.dative = self._object(
+                    1 + extra, verb.objects, determiners, subject, context
+                )
+            case _Slot.ACCUSATIVE:
+                predicate.accusative = self._object(
+                    1 + extra, verb.objects, determiners, subject, context
+                )
+            case _Slot.OBLIQUE:
+                assert verb.preposition is not None
+                found = self._object(1 + extra, verb.objects, determiners, subject, context)
+                predicate.oblique = PrepositionalPhrase(verb.preposition, found)
+            case _Slot.BENEFICIARY:
+                found = self._object(
+                    1 + extra, lexicon.PERSONS, nominals.UNDER_NEGATION, subject, context
+                )
+                predicate.beneficiary = PrepositionalPhrase(lexicon.FOR, found)
+            case _Slot.DIRECTION:
+                predicate.oblique = self._direction(1 + extra, verb.objects, context)
+            case _Slot.PLACE:
+                predicate.place = self._place(2 + extra, context)
+
+    def _object(
+        self,
+        num_words: int,
+        pool: tuple[Noun, ...],
+        determiners: Determiners,
+        subject: Subject,
+        context: Context,
+    ) -> Nominal:
+        """Return an object that is not the subject itself: no `I see me`, no `Anna sees Anna`."""
+        first = isinstance(subject.nominal, Pronoun) and subject.nominal.first_person
+        pronouns = nominals.THIRD_PERSON if first else nominals.ALL_PERSONS
+        found = self._nominals.nominal(num_words, pool, determiners, pronouns, context)
+        if isinstance(found, ProperName) and found is subject.nominal:
+            return lexicon.THEY
+        return found
+
+    def _direction(
+        self, num_words: int, pool: tuple[Noun, ...], context: Context
+    ) -> PrepositionalPhrase:
+        if num_words == 1:
+            return PrepositionalPhrase(lexicon.TO_CITY, self._pick(lexicon.CITIES))
+        goal = self._nominals.nominal(num_words, pool, nominals.ONE_PLACE, (), context)
+        return PrepositionalPhrase(lexicon.TO, goal)
+
+    def _place(self, num_words: int, context: Context) -> PrepositionalPhrase:
+        """Return a place of `num_words` words with its preposition, at least 2."""
+        if num_words == 2:
+            return PrepositionalPhrase(lexicon.IN, self._pick(lexicon.CITIES))
+        preposition, pool = lexicon.IN, lexicon.PLACES
+        if self._chance(0.35):
+            other = self._pick(lexicon.AT_BUILDING)
+            if num_words - other.num_words >= 2:
+                preposition, pool = other, lexicon.BUILDINGS
+        rest = num_words - preposition.num_words
+        found = self._nominals.nominal(rest, pool, nominals.ONE_PLACE, (), context)
+        return PrepositionalPhrase(preposition, found)

@@ -185,6 +185,7 @@ class Verb:
     preposition: Preposition | None
     stative: bool  # not in the perfect
     for_someone: bool  # takes für + accusative
+    has_place: bool  # takes a place: in the garden
 
 
 @dataclass(frozen=True, slots=True, eq=False)

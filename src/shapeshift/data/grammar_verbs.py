@@ -3,7 +3,7 @@
 An entry of a table reads: English base, past, participle if it differs from the past, `+` and
 what follows the verb; then German infinitive (`auf|machen`: separable prefix), third person,
 preterite, participle (`ist gegangen`: perfect with sein). `*` marks a verb of state, which has no
-perfect here; `€` a verb that one can do für somebody.
+perfect here; `!` one that takes no place; `€` something that one can do für somebody.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _verb(
 ) -> Verb:
     english, german = (side.split() for side in entry.split(":"))
     stative, for_someone = "*" in german, "€" in german
-    german = [word for word in german if word not in "*€"]
+    placeless = "!" in german
+    german = [word for word in german if word not in "*€!"]
     particle = english[english.index("+") + 1] if "+" in english else ""
     base, past, *rest = [word for word in english if word not in ("+", particle)]
     prefix, _, infinitive = german[0].rpartition("|")
@@ -77,6 +78,7 @@ def _verb(
         preposition=governed,
         stative=stative,
         for_someone=for_someone,
+        has_place=not (placeless or stative or frame is Frame.DIRECTION),
     )
 
 
@@ -98,11 +100,11 @@ _INTRANSITIVE = (
         """sleep slept: schlafen schläft schlief geschlafen
         play played: spielen spielt spielte gespielt
         run ran run: laufen läuft lief ist gelaufen
-        swim swam swum: schwimmen schwimmt schwamm ist geschwommen
+        swim swam swum: schwimmen schwimmt schwamm ist geschwommen !
         wake woke woken + up: auf|wachen wacht wachte ist aufgewacht
         fall fell fallen + asleep: ein|schlafen schläft schlief ist eingeschlafen
-        come came come + back: zurück|kommen kommt kam ist zurückgekommen
-        get got + up: auf|stehen steht stand ist aufgestanden
+        come came come + back: zurück|kommen kommt kam ist zurückgekommen !
+        get got + up: auf|stehen steht stand ist aufgestanden !
         disappear disappeared: verschwinden verschwindet verschwand ist verschwunden""",
         Frame.INTRANSITIVE,
         _LIVING,
@@ -113,8 +115,8 @@ _INTRANSITIVE = (
         sing sang sung: singen singt sang gesungen; dance danced: tanzen tanzt tanzte getanzt
         sneeze sneezed: niesen niest nieste geniest; pray prayed: beten betet betete gebetet
         arrive arrived: an|kommen kommt kam ist angekommen
-        depart departed: ab|reisen reist reiste ist abgereist
-        go went gone + out: aus|gehen geht ging ist ausgegangen""",
+        depart departed: ab|reisen reist reiste ist abgereist !
+        go went gone + out: aus|gehen geht ging ist ausgegangen !""",
         Frame.INTRANSITIVE,
         _PERSON,
     ),
@@ -164,9 +166,7 @@ _ACCUSATIVE = (
         kiss kissed: küssen küsst küsste geküsst""",
         PERSONS,
     ),
-    *_accusative(
-        "watch watched: beobachten beobachtet beobachtete beobachtet", _LIVING_NOUNS
-    ),
+    *_accusative("watch watched: beobachten beobachtet beobachtete beobachtet", _LIVING_NOUNS),
     *_accusative("visit visited: besuchen besucht besuchte besucht", (*PERSONS, *BUILDINGS)),
     *_accusative(
         """buy bought: kaufen kauft kaufte gekauft €; sell sold: verkaufen verkauft verkaufte verkauft
@@ -216,7 +216,13 @@ _ACCUSATIVE = (
     *_accusative("clean cleaned: putzen putzt putzte geputzt €", (*ROOMS, *PARTS, *VEHICLES)),
     *_accusative(
         "build built: bauen baut baute gebaut €",
-        (*(noun for noun in NOUNS if noun.singular in ("house", "church", "ship", "table", "chair")),),
+        (
+            *(
+                noun
+                for noun in NOUNS
+                if noun.singular in ("house", "church", "ship", "table", "chair")
+            ),
+        ),
     ),
 )
 BELONG, *_ = _verbs(
@@ -255,9 +261,7 @@ _DITRANSITIVE = (
         _PERSON,
         (*TEXTS, *CLOTHES, *TOOLS, *CONTAINERS),
     ),
-    *_verbs(
-        "offer offered: an|bieten bietet bot angeboten", Frame.DITRANSITIVE, _PERSON, FOOD
-    ),
+    *_verbs("offer offered: an|bieten bietet bot angeboten", Frame.DITRANSITIVE, _PERSON, FOOD),
 )
 
 
@@ -277,7 +281,7 @@ _OBLIQUE = (
         "after", "auf", Case.ACCUSATIVE, _LIVING_NOUNS,
     ),
     *_oblique(
-        "think thought: denken denkt dachte gedacht",
+        "think thought: denken denkt dachte gedacht !",
         "of", "an", Case.ACCUSATIVE, (*_LIVING_NOUNS, *PLACES),
     ),
     *_oblique(
@@ -285,7 +289,7 @@ _OBLIQUE = (
         "about", "über", Case.ACCUSATIVE, (*_LIVING_NOUNS, *TEXTS, *PLACES),
     ),
     *_oblique(
-        "dream dreamed: träumen träumt träumte geträumt",
+        "dream dreamed: träumen träumt träumte geträumt !",
         "of", "von", Case.DATIVE, (*_LIVING_NOUNS, *VEHICLES, *PLACES),
     ),
     *_oblique(
@@ -306,13 +310,13 @@ _DIRECTION = _verbs(
 )
 _CLAUSE = _verbs(
     """say said: sagen sagt sagte gesagt; know knew known: wissen weiß wusste gewusst *
-    believe believed: glauben glaubt glaubte geglaubt *; hope hoped: hoffen hofft hoffte gehofft
+    believe believed: glauben glaubt glaubte geglaubt *; hope hoped: hoffen hofft hoffte gehofft *
     think thought: denken denkt dachte gedacht; hear heard: hören hört hörte gehört
     see saw seen: sehen sieht sah gesehen; claim claimed: behaupten behauptet behauptete behauptet
     notice noticed: bemerken bemerkt bemerkte bemerkt
     forget forgot forgotten: vergessen vergisst vergaß vergessen
     explain explained: erklären erklärt erklärte erklärt
-    fear feared: befürchten befürchtet befürchtete befürchtet""",
+    fear feared: befürchten befürchtet befürchtete befürchtet *""",
     Frame.CLAUSE,
     _PERSON,
 )
@@ -327,7 +331,7 @@ BE = Verb(
     base="be", third="is", past="was", participle="been", particle="", infinitive="sein",
     german_present=("bin", "ist", "sind"), german_past=("war", "waren"),
     german_participle="gewesen", prefix="", with_sein=True, frame=Frame.COPULA,
-    subjects=frozenset(Sense), objects=(), preposition=None, stative=True, for_someone=False,
+    subjects=frozenset(Sense), objects=(), preposition=None, stative=True, for_someone=False, has_place=False,
 )  # fmt: skip
 VERBS = (
     *_INTRANSITIVE, *_ACCUSATIVE, *_DATIVE, *_DITRANSITIVE, *_OBLIQUE, *_DIRECTION, *_CLAUSE,

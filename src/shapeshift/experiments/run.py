@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,19 +57,20 @@ class Run:
 
     Args:
         directory: made by `create`, or by an earlier run.
+        overrides: settings to differ from `config.yaml`, such as `decoding.beam=10`.
 
     Raises:
         ShapeshiftError: if it is not the folder of a run.
     """
 
-    def __init__(self, directory: str | Path):
+    def __init__(self, directory: str | Path, overrides: Sequence[str] = ()):
         self.directory = Path(directory)
         if not (self.directory / "config.yaml").is_file():
             raise ShapeshiftError(
                 "not a run (it has no config.yaml); name a folder made by `shapeshift train`",
                 path=self.directory,
             )
-        self.config = load_config(self.directory / "config.yaml")
+        self.config = load_config(self.directory / "config.yaml", overrides)
         self.checkpoints = Checkpoints(
             self.directory / "checkpoints", self.config.training.keep_checkpoints
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import cast
 
 from shapeshift.errors import ShapeshiftError, nearest
 
@@ -41,7 +40,7 @@ def check(scheme: Scheme) -> None:
     for part in scheme.parts:
         kind = entry(KINDS, part.kind, "kind")
         check_options(kind, part.options, f"kind {part.kind!r}")
-        places = cast(type[Representation], kind.build).places
+        places = kind.build.places
         if part.place is not None and part.place not in PLACES:
             raise ShapeshiftError(
                 f"unknown place {part.place!r}{nearest(part.place, PLACES)}"
@@ -67,8 +66,7 @@ def check(scheme: Scheme) -> None:
 
 def build_indices(scheme: Scheme) -> Absolute:
     """Return a fresh module that numbers the tokens of one side (source or target)."""
-    made = INDICES[scheme.indices.name].build(**scheme.indices.options)
-    return cast(Absolute, made)
+    return INDICES[scheme.indices.name].build(**scheme.indices.options)
 
 
 def place(scheme: Scheme, stack: Stack) -> Placed:
@@ -89,7 +87,7 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
 
 
 def _place(part: Part) -> str:
-    return part.place or cast(type[Representation], KINDS[part.kind].build).places[0]
+    return part.place or KINDS[part.kind].build.places[0]
 
 
 def _build(part: Part, stack: Stack) -> Representation:
@@ -102,7 +100,7 @@ def _build(part: Part, stack: Stack) -> Representation:
     }
     wanted = inspect.signature(build).parameters
     fixed = {name: value for name, value in available.items() if name in wanted}
-    return cast(Representation, build(**fixed, **part.options))
+    return build(**fixed, **part.options)
 
 
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from torch import nn
 
@@ -16,12 +17,14 @@ from .learned import Learned
 from .shaw import Shaw
 from .sinusoidal import Sinusoidal
 
+M = TypeVar("M", bound=nn.Module, covariant=True)
+
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Generic[M]):
     """A registered class, what it is in a line, and where it comes from."""
 
-    build: type[nn.Module]
+    build: type[M]
     summary: str
     source: str
 
@@ -42,20 +45,20 @@ class Entry:
 
 FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal")
 
-KINDS: dict[str, Entry] = {
+KINDS: dict[str, Entry[Representation]] = {
     "none": Entry(Representation, "no position", "base class"),
     "sinusoidal": Entry(Sinusoidal, "sines and cosines", "Vaswani et al. 2017, §3.5"),
     "learned": Entry(Learned, "a trained vector a position", "Gehring et al. 2017, §3.1"),
     "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),
 }
 
-INDICES: dict[str, Entry] = {
+INDICES: dict[str, Entry[Absolute]] = {
     "absolute": Entry(Absolute, "0, 1, 2, …", "Vaswani et al. 2017"),
     "shifted": Entry(Shifted, "a random offset while training", "Kiyono et al. 2021, §2.3"),
 }
 
 
-def entry(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
+def entry(registry: Mapping[str, Entry[M]], name: str, what: str) -> Entry[M]:
     """Return the entry `name`, or raise an error that names the nearest one."""
     if name not in registry:
         raise ShapeshiftError(
@@ -64,7 +67,7 @@ def entry(registry: Mapping[str, Entry], name: str, what: str) -> Entry:
     return registry[name]
 
 
-def check_options(entry: Entry, options: Mapping[str, object], what: str) -> None:
+def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: str) -> None:
     """Raise an error if `options` holds a name that the constructor does not take."""
     known = entry.options()
     for option in options:

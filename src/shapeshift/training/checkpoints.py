@@ -72,32 +72,44 @@ class Checkpoints:
 
         Every file is flushed to the disk before the folder takes its name, and the name is flushed
         before anything is deleted: whenever the machine stops, a complete checkpoint is there.
+
+        Raises:
+            ShapeshiftError: if a weight is not finite, for nothing could continue from there.
         """
+        tensors = weights(model)
+        for name, tensor in tensors.items():
+            if not tensor.isfinite().all():
+                raise ShapeshiftError(
+                    f"{name} is not finite after update {progress.update}, so no checkpoint was"
+                    " written; train with a lower learning rate or with training.clip_norm",
+                    path=self.directory,
+                )
         final = self.path(progress.update)
         self.directory.mkdir(parents=True, exist_ok=True)
         for stray in self.directory.glob(".partial-*"):
             shutil.rmtree(stray)
         partial = self.directory / f".partial-{final.name}"
         partial.mkdir()
-        save_file(weights(model), partial / MODEL)
-        tensors, numbers = _flatten(optimizer)
-        save_file(tensors, partial / OPTIMIZER)
+        save_file(tensors, partial / MODEL)
+        moments, numbers = _flatten(optimizer)
+        save_file(moments, partial / OPTIMIZER)
         files = {
             name: {"bytes": (partial / name).stat().st_size, "sha256": _sha256(partial / name)}
             for name in (MODEL, OPTIMIZER)
         }
         state = {"progress": asdict(progress), "optimizer": numbers, "files": files}
+        state["sha256"] = _sha256_of(state)
         (partial / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
         for name in (MODEL, OPTIMIZER, STATE):
             _sync(partial / name)
         _sync(partial)
         if final.exists():
-            shutil.rmtree(final)
+            self._remove(final)
         partial.rename(final)
         _sync(self.directory)
         for update in self.updates()[: -self.keep]:
             if update != progress.best_update:
-                shutil.rmtree(self.path(update))
+                self._remove(self.path(update))
         return final
 
     def restore(self, update: int, model: nn.Module, optimizer: Optimizer) -> Progress:
@@ -118,10 +130,18 @@ class Checkpoints:
         """Return how far the run was at a checkpoint."""
         return Progress(**self._state(self.path(update))["progress"])
 
+    def _remove(self, path: Path) -> None:
+        # It loses its name first: a deletion that is cut short leaves no half of a checkpoint.
+        doomed = path.with_name(f".partial-removed-{path.name}")
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
     def _state(self, path: Path) -> dict[str, Any]:
         try:
             state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            if state.pop("sha256") != _sha256_of(state):
+                raise ValueError(f"{STATE} differs from what was saved")
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise ShapeshiftError(
                 "not a readable checkpoint; remove it and run again to continue from the one"
                 f" before ({error})",
@@ -151,14 +171,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
             f" unknown, {example!r} for one",
             path=path,
         )
+    for name, parameter in own.items():
+        if loaded[name].shape != parameter.shape:
+            raise ShapeshiftError(
+                f"holds another model: {name} has shape {tuple(loaded[name].shape)}, expected"
+                f" {tuple(parameter.shape)}",
+                path=path,
+            )
     with torch.no_grad():
         for name, parameter in own.items():
-            if loaded[name].shape != parameter.shape:
-                raise ShapeshiftError(
-                    f"{name} has shape {tuple(loaded[name].shape)}, expected"
-                    f" {tuple(parameter.shape)}",
-                    path=path,
-                )
             parameter.copy_(loaded[name])
 
 
@@ -166,13 +187,17 @@ def average(paths: Sequence[Path], target: Path) -> None:
     """Write the mean of several files of weights to `target`, atomically.
 
     Raises:
-        ShapeshiftError: if there is nothing to average, or a file cannot be read.
+        ShapeshiftError: if there is nothing to average, a file cannot be read, or they are not
+            all of one model.
     """
     if not paths:
         raise ShapeshiftError("there is no checkpoint to average yet")
     total = {name: tensor.double() for name, tensor in _read(paths[0]).items()}
     for path in paths[1:]:
-        for name, tensor in _read(path).items():
+        tensors = _read(path)
+        if _shapes(tensors) != _shapes(total):
+            raise ShapeshiftError(f"holds another model than {paths[0]}", path=path)
+        for name, tensor in tensors.items():
             total[name] += tensor
     mean = {name: (tensor / len(paths)).float() for name, tensor in total.items()}
     partial = target.with_name(f".partial-{target.name}")
@@ -181,6 +206,10 @@ def average(paths: Sequence[Path], target: Path) -> None:
     _sync(partial)
     partial.replace(target)
     _sync(target.parent)
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _flatten(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -232,6 +261,10 @@ def _verify(path: Path, expected: Mapping[str, Any]) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sha256_of(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _sync(path: Path) -> None:

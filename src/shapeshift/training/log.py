@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from shapeshift.errors import ShapeshiftError
+
 
 class Log:
     """`log.jsonl` and `tensorboard/` in a run's folder.
@@ -27,26 +29,39 @@ class Log:
         partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         partial.replace(path)
         self._file = path.open("a", encoding="utf-8")
-        self._curves = SummaryWriter(  # type: ignore[no-untyped-call]
-            str(directory / "tensorboard"), purge_step=update + 1
-        )
+        self._curves = SummaryWriter(str(directory / "tensorboard"), purge_step=update + 1)
 
     def write(self, update: int, **values: float) -> None:
         """Append a line."""
         self._file.write(json.dumps({"update": update, **values}) + "\n")
         self._file.flush()
         for name, value in values.items():
-            self._curves.add_scalar(name, value, update)  # type: ignore[no-untyped-call]
+            self._curves.add_scalar(name, value, update)
 
     def close(self) -> None:
         """Flush and close both."""
         self._file.close()
-        self._curves.close()  # type: ignore[no-untyped-call]
+        self._curves.close()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a log; none if there is no file, and without a torn last line."""
+    """Return the lines of a log; none if there is no file, and without a torn last line.
+
+    Raises:
+        ShapeshiftError: if a line is not a JSON object with `update`.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    lines = path.read_bytes().split(b"\n")
+    return [_parse(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
+
+
+def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(line)
+        values["update"] + 0
+    except (ValueError, LookupError, TypeError) as error:
+        raise ShapeshiftError(
+            f"not a line of a log ({error}); remove the line or the file", path=path, line=number
+        ) from error
+    return values

@@ -13,17 +13,26 @@ def choose_device(name: str) -> torch.device:
     """Return the device: `auto` takes a GPU if there is one.
 
     Raises:
-        ShapeshiftError: for a name PyTorch does not know, or a GPU that is not there.
+        ShapeshiftError: for a device that is neither CPU nor CUDA, or a GPU that is not there.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ShapeshiftError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ShapeshiftError(f"device {name!r} is not available here; use device=auto or cpu")
+        raise ShapeshiftError(_unknown(name)) from error
+    if device.type not in ("cpu", "cuda"):
+        raise ShapeshiftError(_unknown(name))
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ShapeshiftError(
+            f"training.device={name} is not here ({torch.cuda.device_count()} GPUs are); use auto"
+            " or cpu"
+        )
     return device
+
+
+def _unknown(name: str) -> str:
+    return f"unknown training.device {name!r}; use auto, cpu, cuda or cuda:N"
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
@@ -35,7 +44,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         if name == "bf16" and not native:
-            raise ShapeshiftError("this GPU has no bf16; use precision=fp32 or auto")
+            raise ShapeshiftError("this GPU has no bf16; use training.precision=fp32 or auto")
     else:
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     if name == "bf16" or (name == "auto" and native):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shapeshift.data.batching import collate, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer, label_smoothed_loss
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Progress
@@ -20,6 +21,12 @@ from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.precision import autocast, choose_device, choose_precision
+
+Pairs = NDArray[np.int64]
+"""The numbers of the pairs of a batch."""
+
+MOST_NAMED = 20
+"""How many pairs of a faulty batch an error names."""
 
 
 class Observer(Protocol):
@@ -32,15 +39,37 @@ class Observer(Protocol):
         """Called after each validation."""
 
 
-@dataclass
 class _Window:
     """Sums since the last line of the log, and the time training took for them."""
 
-    loss: torch.Tensor
-    nll: torch.Tensor
-    num_tokens: int = 0
-    elapsed_s: float = 0.0
-    _since: float = field(default_factory=time.perf_counter)
+    def __init__(self, device: torch.device):
+        self.loss = torch.zeros((), device=device, dtype=torch.float64)
+        self.nll = torch.zeros_like(self.loss)
+        self.num_tokens = 0
+        self.elapsed_s = 0.0
+        self._since = time.perf_counter()
+        self._unchecked: list[tuple[int, Pairs, torch.Tensor]] = []
+
+    def add(self, update: int, pairs: Pairs, loss: Loss) -> None:
+        """Take in the loss of one batch of an update."""
+        smoothed = loss.smoothed.detach()
+        self.loss += smoothed
+        self.nll += loss.nll
+        self.num_tokens += loss.num_tokens
+        self._unchecked.append((update, pairs, smoothed))
+
+    def check(self) -> None:
+        """Raise if a loss that came in since the last check is not finite.
+
+        This waits for the device.
+        """
+        if not self._unchecked:
+            return
+        finite = torch.stack([loss for *_, loss in self._unchecked]).isfinite().tolist()
+        if not all(finite):
+            update, pairs, loss = self._unchecked[finite.index(False)]
+            raise ShapeshiftError(_not_finite(update, pairs, float(loss)))
+        self._unchecked.clear()
 
     def pause(self) -> None:
         """Stop the clock: what follows is not training."""
@@ -56,14 +85,23 @@ class Trainer:
 
     Nothing depends on history but the weights, the optimiser's state and the cursor (update, epoch,
     batch): the order of the data is a function of (seed, epoch), dropout and offsets of (seed,
-    update). So a run that was stopped and one that was not are the same run.
+    update). So a run that was stopped and one that was not are the same run. A line of the log ends
+    at each checkpoint for the same reason.
+
+    A loss that is not finite ends training. On a CPU that is seen before the optimiser moves the
+    weights. On a GPU, where reading the loss of each update would make the device wait, it is seen
+    at the next line of the log; nothing was saved since, because each checkpoint follows a line.
 
     Args:
         model: with the weights to begin from.
         config: how to train.
         train, valid: token stores.
-        checkpoints: where to save; if one is there, `fit` continues from the newest.
+        checkpoints: where to save; if one is there, `resume` continues from the newest.
         validators: further measures of the model at each validation, name → function.
+
+    Raises:
+        ShapeshiftError: if a store is empty, a validation pair is longer than a batch may be, or
+            the device or precision is not there.
     """
 
     def __init__(
@@ -75,6 +113,11 @@ class Trainer:
         checkpoints: Checkpoints,
         validators: dict[str, Callable[[], float]] | None = None,
     ):
+        for store in (train, valid):
+            if not len(store):
+                raise ShapeshiftError(
+                    "holds no pairs; training and validation need one each", path=store.directory
+                )
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
         self.model = model.to(self.device)
@@ -84,6 +127,7 @@ class Trainer:
         self.validators = validators or {}
         self.optimizer = build_optimizer(config.optimizer, model.parameters())
         self.progress = Progress()
+        self._valid_plan = _plan_validation(valid, config)
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint; return False if there is none."""
@@ -94,22 +138,27 @@ class Trainer:
         return True
 
     def fit(self, log: Log, observer: Observer) -> None:
-        """Train until `max_updates`, validating and saving on the way."""
+        """Train until `max_updates`, validating and saving on the way.
+
+        Raises:
+            ShapeshiftError: if a loss or a weight is not finite; a training pair is longer than a
+                batch may be.
+        """
         config = self.config
         if self.device.type == "cpu":
             torch.set_flush_denormal(True)  # Adam's moments reach them, at 100 times the cost
         validate_every = config.validate_every or config.checkpoint_every
-        window = self._window()
+        window = _Window(self.device)
         batches = self._batches()
         began = time.perf_counter() - self.progress.elapsed_s
         while self.progress.update < config.max_updates:
             self._update([next(batches) for _ in range(config.accumulation)], window)
             done = self.progress.update
             last = done == config.max_updates
-            if done % config.log_every == 0 or last:
-                self._report(window, log, observer)
-                window = self._window()
             saving = done % config.checkpoint_every == 0 or last
+            if done % config.log_every == 0 or saving:
+                self._report(window, log, observer)
+                window = _Window(self.device)
             validating = done % validate_every == 0 or last
             if not saving and not validating:
                 continue
@@ -124,7 +173,7 @@ class Trainer:
                 self.checkpoints.save(self.model, self.optimizer, self.progress)
             window.go_on()
 
-    def _batches(self) -> Iterator[NDArray[np.int64]]:
+    def _batches(self) -> Iterator[Pairs]:
         """Yield batches from the cursor on, and move it."""
         progress = self.progress
         while True:
@@ -141,7 +190,7 @@ class Trainer:
             progress.epoch += 1
             progress.batch = 0
 
-    def _update(self, batches: list[NDArray[np.int64]], window: _Window) -> None:
+    def _update(self, batches: list[Pairs], window: _Window) -> None:
         """One step of the optimiser on the summed loss of `batches` over their target tokens."""
         update = self.progress.update + 1
         num_tokens = sum(
@@ -153,9 +202,9 @@ class Trainer:
             self.model.seed(derive(self.config.seed, "offsets", update, micro))
             loss = self._loss(self.train, pairs, self.config.label_smoothing)
             (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
-            window.loss += loss.smoothed.detach()
-            window.nll += loss.nll
-        window.num_tokens += num_tokens
+            window.add(update, pairs, loss)
+        if self.device.type == "cpu":
+            window.check()
         rate = self._learning_rate(update)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -173,20 +222,15 @@ class Trainer:
             max_updates=self.config.max_updates,
         )
 
-    def _loss(self, store: TokenStore, pairs: NDArray[np.int64], epsilon: float) -> Loss:
+    def _loss(self, store: TokenStore, pairs: Pairs, epsilon: float) -> Loss:
         batch = collate(store, pairs).to(self.device, non_blocking=True)
         with autocast(self.device, self.dtype):
             return label_smoothed_loss(
                 self.model, batch.source, batch.target_input, batch.target_output, epsilon
             )
 
-    def _window(self) -> _Window:
-        return _Window(
-            torch.zeros((), device=self.device, dtype=torch.float64),
-            torch.zeros((), device=self.device, dtype=torch.float64),
-        )
-
     def _report(self, window: _Window, log: Log, observer: Observer) -> None:
+        window.check()
         loss = float(window.loss) / window.num_tokens
         window.pause()
         speed = window.num_tokens / window.elapsed_s
@@ -204,16 +248,36 @@ class Trainer:
     def _validate(self, log: Log, observer: Observer) -> float:
         self.model.eval()
         nll, num_tokens = 0.0, 0
-        plan = plan_in_order(
-            self.valid.source_lengths, self.valid.target_lengths, self.config.batch
-        )
-        for pairs in plan:
+        for pairs in self._valid_plan:
             loss = self._loss(self.valid, pairs, 0.0)
             nll += float(loss.nll)
             num_tokens += loss.num_tokens
         update = self.progress.update
+        if not math.isfinite(nll):
+            raise ShapeshiftError(
+                f"the validation loss is {nll} after update {update}; train with a lower learning"
+                " rate or with training.clip_norm"
+            )
         values = {"valid_loss": nll / num_tokens}
         values.update((name, measure()) for name, measure in self.validators.items())
         log.write(update, **values)
         observer.validated(update, values)
         return values["valid_loss"]
+
+
+def _plan_validation(store: TokenStore, config: TrainingConfig) -> list[Pairs]:
+    # Made before training begins: a pair that fits into no batch should not end a run hours later.
+    try:
+        return plan_in_order(store.source_lengths, store.target_lengths, config.batch)
+    except ShapeshiftError as error:
+        raise ShapeshiftError(f"in the validation data, {error}", path=store.directory) from error
+
+
+def _not_finite(update: int, pairs: Pairs, loss: float) -> str:
+    named = ", ".join(map(str, sorted(pairs.tolist())[:MOST_NAMED]))
+    more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
+    return (
+        f"the loss of update {update} is {loss}, in the batch of training pairs {named}{more}"
+        " (counted from 0); train with a lower learning rate, with training.clip_norm or with"
+        " training.precision=fp32"
+    )

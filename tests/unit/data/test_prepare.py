@@ -197,13 +197,10 @@ def test_opening_what_is_damaged_or_missing_is_explained(text, tmp_path):
         Prepared.open(out)
 
 
-def test_the_built_in_grammar_needs_no_files(tmp_path):
-    pytest.importorskip("shapeshift.data.grammar")
-    grammar = GrammarCorpus(num_train=300, num_valid=20, num_test=20, max_words=20)
-    prepared = prepare(
-        DataConfig(corpus=grammar, subwords=SubwordsConfig(vocab_size=300)), tmp_path / "out"
-    )
-    assert [prepared.report.splits[split].read for split in SPLITS] == [300, 20, 20]
+def test_the_built_in_grammar_fills_the_default_vocabulary(tmp_path):
+    grammar = GrammarCorpus(num_train=5_000, num_valid=20, num_test=20, max_words=20)
+    prepared = prepare(DataConfig(corpus=grammar), tmp_path / "out")
+    assert [prepared.report.splits[split].read for split in SPLITS] == [5_000, 20, 20]
     sources, _ = prepared.text("test")
     assert all(3 <= len(source.split()) <= 20 for source in sources)
     assert prepare(prepared.report.config, tmp_path / "out").report == prepared.report

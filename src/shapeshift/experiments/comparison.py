@@ -1,0 +1,112 @@
+"""The same data and model with several position schemes, compared by source length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shapeshift.analysis import length_bleu
+from shapeshift.analysis.style import save
+from shapeshift.config import Config, parse_config
+from shapeshift.data.config import Extrapolate, LengthSlice
+from shapeshift.evaluation.scores import Scores
+from shapeshift.evaluation.tables import Table
+from shapeshift.experiments.run import DataProgress, Run, train, translate_and_score
+from shapeshift.training.checkpoints import MODEL
+from shapeshift.training.trainer import Observer
+
+PAPER_SYSTEMS: dict[str, tuple[str, ...]] = {
+    "ape": ("position=ape",),
+    "shape": ("position=shape",),
+    "rpe": ("position=rpe",),
+}
+"""The three systems of Kiyono et al. 2021, as overrides."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Where each run is and what came out.
+
+    Attributes:
+        scores: system → its test scores, one for each seed.
+        data: BLEU by source length.
+        files: the table and the figure.
+    """
+
+    scores: dict[str, list[Scores]]
+    data: length_bleu.LengthBleu
+    files: list[Path]
+
+    def table(self) -> Table:
+        """Return BLEU by source length, a column for each system."""
+        return length_bleu.tabulate(self.data)
+
+
+def compare(
+    document: Mapping[str, Any],
+    systems: Mapping[str, Sequence[str]],
+    seeds: Sequence[int],
+    directory: Path,
+    *,
+    observe: Callable[[str, Config], Observer],
+    on_progress: DataProgress,
+    prepared_root: Path,
+) -> Comparison:
+    """Train and test every system with every seed, one after the other, and put them side by side.
+
+    A run that is finished is not run again, and one that was stopped goes on.
+
+    Args:
+        document: the configuration that all share.
+        systems: name → overrides; the first is the one that gains are measured from.
+        seeds: of training.
+        directory: gets a folder `SYSTEM-SEED` for each run, the table and the figure.
+        observe: makes an observer for a run, given its name and configuration.
+        on_progress: told of preparing and translating.
+        prepared_root: see `experiments.run.train`.
+    """
+    plan = {
+        (system, seed): parse_config(document, (*overrides, f"training.seed={seed}"))
+        for system, overrides in systems.items()
+        for seed in seeds
+    }
+    scores: dict[str, list[Scores]] = {system: [] for system in systems}
+    for (system, seed), config in plan.items():
+        name = f"{system}-{seed}" if len(seeds) > 1 else system
+        run = train(
+            config,
+            directory / name,
+            observe(name, config),
+            prepared_root=prepared_root,
+            on_prepare=on_progress,
+        )
+        scores[system].append(_tested(run, name, prepared_root, on_progress))
+    first = next(iter(plan.values()))
+    data = length_bleu.compute(scores, baseline=next(iter(systems)), trained=_trained(first))
+    files = save(length_bleu.plot(data), directory / "bleu-by-length", ("png", "svg"))
+    table = directory / "bleu-by-length.md"
+    table.write_text(length_bleu.tabulate(data).markdown(), encoding="utf-8")
+    return Comparison(scores, data, [table, *files])
+
+
+def _tested(run: Run, name: str, prepared_root: Path, on_progress: DataProgress) -> Scores:
+    done = run.directory / "results" / "test.average.json"
+    last = run.checkpoints.path(run.checkpoints.updates()[-1]) / MODEL
+    if done.exists() and done.stat().st_mtime > last.stat().st_mtime:
+        return Scores.load(done)
+    return translate_and_score(
+        run,
+        prepared_root=prepared_root,
+        on_translate=lambda count, total: on_progress(f"test {name}", count, total),
+    )
+
+
+def _trained(config: Config) -> tuple[int, int | None] | None:
+    match config.data.dataset:
+        case Extrapolate(max_length=longest):
+            return (1, longest + 1)
+        case LengthSlice(min_length=shortest, max_length=end):
+            return (shortest, end)
+    return None
