@@ -44,9 +44,13 @@ def demo(
     """
     import time
 
-    from rich.console import Console
-
-    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress
+    from shapeshift.cli.progress import (
+        Steps,
+        TrainingDisplay,
+        console,
+        make_progress,
+        results_console,
+    )
     from shapeshift.config import read_document
     from shapeshift.experiments.comparison import PAPER_SYSTEMS, compare
 
@@ -67,7 +71,7 @@ def demo(
             prepared_root=prepared,
         )
     table = result.table()
-    out = Console()
+    out = results_console()
     out.print("BLEU by source length in subwords")
     out.print(table.rich())
     for note in table.notes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 def positions() -> None:
     """List the presets, the kinds of position representation, and the ways to number tokens."""
-    from rich.console import Console
     from rich.table import Table
 
+    from shapeshift.cli.progress import results_console
     from shapeshift.positions import INDICES, KINDS, PRESETS
 
     presets = Table("preset", "indices", "kind at place")
@@ -28,6 +28,6 @@ def positions() -> None:
     indices = Table("indices", "what they are", "options", "source")
     for name, way in INDICES.items():
         indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
-    console = Console()
+    console = results_console()
     for table in (presets, kinds, indices):
         console.print(table)

@@ -34,9 +34,7 @@ def prepare(
     Training does this by itself; run it alone to see the counts, or ahead of many runs on the same
     data. Prints where the data are, and for each split the pairs read, kept and dropped.
     """
-    from rich.console import Console
-
-    from shapeshift.cli.progress import Steps, make_progress
+    from shapeshift.cli.progress import Steps, make_progress, results_console
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
     from shapeshift.experiments.run import prepared_directory
@@ -45,7 +43,7 @@ def prepare(
     directory = prepared_directory(settings.data, prepared)
     with make_progress() as progress:
         data = prepare_data(settings.data, directory, Steps(progress))
-    Console().print(_table(data.report.splits))
+    results_console().print(_table(data.report.splits))
     typer.echo(directory)
 
 

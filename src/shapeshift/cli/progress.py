@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 
 from rich.console import Console
@@ -21,6 +22,11 @@ console = Console(stderr=True)
 """Progress goes to standard error: standard output holds results alone."""
 
 
+def results_console() -> Console:
+    """Return the console for standard output; in a file or a pipe tables are not folded."""
+    return Console() if sys.stdout.isatty() else Console(width=200)
+
+
 def make_progress() -> Progress:
     """Return a display with a description, a bar, counts, time spent and time left."""
     return Progress(
@@ -34,6 +40,7 @@ def make_progress() -> Progress:
         TimeRemainingColumn(),
         console=console,
         refresh_per_second=4,
+        disable=not console.is_terminal,  # a file gets lines, printed below
     )
 
 
@@ -77,4 +84,4 @@ class TrainingDisplay:
         line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {math.exp(loss):.2f}"
         if "valid_bleu" in values:
             line += f" · BLEU {values['valid_bleu']:.2f}"
-        self._progress.console.print(line, highlight=False)
+        console.print(line, highlight=False)

@@ -18,6 +18,7 @@ from shapeshift.data import grammar_nominals as nominals
 from shapeshift.data.grammar_nominals import Context, Freedom, Nominals
 from shapeshift.data.grammar_predicates import Predicates, Subject
 from shapeshift.data.grammar_tree import (
+    Adjective,
     Clause,
     Conjunction,
     Coordination,
@@ -104,7 +105,7 @@ class Clauses:
     def _clause(self, num_words: int, context: Context, *, main: bool = False) -> Clause:
         """Return a clause of at least 2 words."""
         may_nest = not (context.relative or context.closed) and context.depth < 4
-        if may_nest and num_words >= 7 and self._chance(0.2 if num_words < 12 else 0.5):
+        if may_nest and num_words >= 7 and self._chance(0.2 if num_words < 12 or not main else 0.5):
             return self._with_adverbial(num_words, context, main)
         context = context if main else context._replace(front=False)
         subject, rest = self._subject(num_words, context)
@@ -208,7 +209,7 @@ class Clauses:
 
     def _possessive(self, num_words: int, context: Context) -> RelativeClause:
         """Return `whose (…) dog …`."""
-        adjectives = ()
+        adjectives: tuple[Adjective, ...] = ()
         noun = self._pick((*lexicon.ANIMALS, *nominals.KIN))
         if num_words > 4 and self._chance(0.5):
             adjectives = (self._pick(lexicon.ADJECTIVES[noun.sense]),)

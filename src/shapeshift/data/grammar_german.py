@@ -90,11 +90,22 @@ def _main(clause: Clause) -> list[str]:
         case _:
             front, subject = subject, []
     finite, prefix, nonfinite = _verbs(first, person)
-    words = [*front, finite, *subject, *_middle(first, clause.front), *prefix, *nonfinite]
-    words += _after(first, clause.front)
+    pronouns, middle = _pronouns(first), _middle(first, clause.front)
+    # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
+    subject_first = isinstance(clause.subject, Pronoun)
+    start = [*subject, *pronouns] if subject_first else [*pronouns, *subject]
+    words = [*front, finite, *start, *middle, *prefix, *nonfinite, *_after(first, clause.front)]
     for predicate in others:
         finite, prefix, nonfinite = _verbs(predicate, person)
-        words += ["und", finite, *_middle(predicate), *prefix, *nonfinite, *_after(predicate)]
+        words += [
+            "und",
+            finite,
+            *_pronouns(predicate),
+            *_middle(predicate),
+            *prefix,
+            *nonfinite,
+            *_after(predicate),
+        ]
     if clause.adverbial is not None and clause.front is not Front.ADVERBIAL:
         words += _subordinate(clause.adverbial)
     return words
@@ -108,7 +119,8 @@ def _verb_final(clause: Clause, antecedent: NounPhrase | None) -> list[str]:
         if number:
             words.append("und")
         finite, prefix, nonfinite = _verbs(predicate, person)
-        words += [*_middle(predicate), *nonfinite, "".join(prefix) + finite, *_after(predicate)]
+        words += [*_pronouns(predicate), *_middle(predicate), *nonfinite]
+        words += ["".join(prefix) + finite, *_after(predicate)]
     if clause.adverbial is not None:
         words += _subordinate(clause.adverbial)
     return words
@@ -175,24 +187,31 @@ def _last_phrase(predicate: Predicate, front: Front) -> NounPhrase | None:
     return last if isinstance(last, NounPhrase) else None
 
 
-def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
-    """Everything between the subject and the verbs at the end.
+def _objects(predicate: Predicate) -> list[tuple[Nominal, Case]]:
+    pairs = ((predicate.dative, Case.DATIVE), (predicate.accusative, Case.ACCUSATIVE))
+    return [(nominal, case) for nominal, case in pairs if nominal is not None]
 
-    Order: pronouns, adverb, noun phrases (dative first), `nicht`, für-phrase, place, prepositional
+
+def _pronouns(predicate: Predicate) -> list[str]:
+    return [
+        nominal.german[case]
+        for nominal, case in _objects(predicate)
+        if isinstance(nominal, Pronoun)
+    ]
+
+
+def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
+    """Everything between subject and pronouns and the verbs at the end.
+
+    Order: adverb, noun phrases (dative first), `nicht`, für-phrase, place, prepositional
     object or direction, adjective. With `nicht` the noun phrases come before the adverb.
     """
     last = _last_phrase(predicate, front)
     kein = predicate.negated and _negated_by_kein(predicate)
     nicht = predicate.negated and not kein
-    pronouns: list[str] = []
     phrases: list[str] = []
-    for nominal, case in (
-        (predicate.dative, Case.DATIVE),
-        (predicate.accusative, Case.ACCUSATIVE),
-    ):
-        if isinstance(nominal, Pronoun):
-            pronouns.append(nominal.german[case])
-        elif nominal is not None:
+    for nominal, case in _objects(predicate):
+        if not isinstance(nominal, Pronoun):
             # Of two objects it is the accusative that takes kein.
             target = case is Case.ACCUSATIVE or predicate.accusative is None
             phrases += _nominal(nominal, case, kein=kein and target, bare=nominal is last)
@@ -201,8 +220,7 @@ def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
         adverbs.append(predicate.time.german)
     if predicate.frequency is not None:
         adverbs.append(predicate.frequency.german)
-    words = pronouns
-    words += [*phrases, *adverbs, "nicht"] if nicht else adverbs + phrases
+    words = [*phrases, *adverbs, "nicht"] if nicht else adverbs + phrases
     if predicate.beneficiary is not None:
         words += _prepositional(predicate.beneficiary, last)
     if predicate.place is not None and front is not Front.PLACE:

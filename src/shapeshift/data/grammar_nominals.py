@@ -44,7 +44,7 @@ AFFIRMATIVE = Determiners(
     + lexicon.NUMERALS[:5]
     + lexicon.NUMERALS,
 )
-ANY = Determiners(AFFIRMATIVE.singular + (lexicon.NO,), AFFIRMATIVE.plural + (lexicon.NO,))
+ANY = Determiners((*AFFIRMATIVE.singular, lexicon.NO), (*AFFIRMATIVE.plural, lexicon.NO))
 ONE_PLACE = Determiners(UNDER_NEGATION.singular, ())
 
 THIRD_PERSON = (lexicon.HE, lexicon.SHE, lexicon.THEY)
@@ -163,7 +163,7 @@ class Nominals:
             return self.pick(lexicon.PERSON_NAMES) if self.chance(0.4) else self.pick(pronouns)
         if num_words <= 2 or (num_words <= 4 and self.chance(0.85)):
             return self._simple(num_words, noun, determiners)
-        if not self.chance(0.15):
+        if num_words > 9 or not self.chance(0.15):
             modified = self._modified(num_words, noun, determiners, context)
             if modified is not None:
                 return modified

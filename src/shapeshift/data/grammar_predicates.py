@@ -228,7 +228,8 @@ class Predicates:
                 return self._fill_copula(predicate, free, subject)
             case Frame.CLAUSE | Frame.DATIVE_CLAUSE:
                 return self._fill_clause(predicate, free, subject, context)
-        if not (fronted or lasting):
+        # Behind a long object an adverb would forbid every relative clause in it.
+        if not (fronted or lasting) and free <= 8:
             free = self._add_adverb(predicate, free)
         closed = context.closed or (predicate.time is not None and not fronted)
         slots = [*_SLOTS[group.verb.frame]]

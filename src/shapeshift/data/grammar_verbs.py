@@ -34,7 +34,6 @@ _ANIMAL = frozenset({Sense.ANIMAL})
 _LIVING = _PERSON | _ANIMAL
 _THING = frozenset(noun.sense for noun in THINGS)
 _IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does"}
-# (ich, er, wir) and (ich/er, wir) where the rules below do not give them.
 _IRREGULAR_FIRST = {"wissen": "weiß"}
 
 _LIVING_NOUNS = (*PERSONS, *ANIMALS)
@@ -169,7 +168,8 @@ _ACCUSATIVE = (
     *_accusative("watch watched: beobachten beobachtet beobachtete beobachtet", _LIVING_NOUNS),
     *_accusative("visit visited: besuchen besucht besuchte besucht", (*PERSONS, *BUILDINGS)),
     *_accusative(
-        """buy bought: kaufen kauft kaufte gekauft €; sell sold: verkaufen verkauft verkaufte verkauft
+        """buy bought: kaufen kauft kaufte gekauft €
+        sell sold: verkaufen verkauft verkaufte verkauft
         need needed: brauchen braucht brauchte gebraucht *
         have had: haben hat hatte gehabt *
         lose lost: verlieren verliert verlor verloren
@@ -192,7 +192,8 @@ _ACCUSATIVE = (
         tuple(noun for noun in FOOD if noun.singular in ("soup", "salad", "cake")),
     ),
     *_accusative(
-        """read read: lesen liest las gelesen; write wrote written: schreiben schreibt schrieb geschrieben €
+        """read read: lesen liest las gelesen
+        write wrote written: schreiben schreibt schrieb geschrieben €
         understand understood: verstehen versteht verstand verstanden *
         translate translated: übersetzen übersetzt übersetzte übersetzt €""",
         TEXTS,
@@ -204,7 +205,8 @@ _ACCUSATIVE = (
         (*VEHICLES, *DEVICES, *PARTS),
     ),
     *_accusative(
-        "open opened: auf|machen macht machte aufgemacht; close closed: zu|machen macht machte zugemacht",
+        """open opened: auf|machen macht machte aufgemacht
+        close closed: zu|machen macht machte zugemacht""",
         (*CONTAINERS, *(noun for noun in PARTS if noun.singular in ("door", "window"))),
     ),
     *_accusative(
@@ -303,7 +305,8 @@ _OBLIQUE = (
 )  # fmt: skip
 _DIRECTION = _verbs(
     """go went gone: gehen geht ging ist gegangen; run ran run: laufen läuft lief ist gelaufen
-    drive drove driven: fahren fährt fuhr ist gefahren; come came come: kommen kommt kam ist gekommen""",
+    drive drove driven: fahren fährt fuhr ist gefahren
+    come came come: kommen kommt kam ist gekommen""",
     Frame.DIRECTION,
     _PERSON,
     (*BUILDINGS, *(noun for noun in NOUNS if noun.singular in ("doctor", "neighbour", "baker"))),
@@ -331,7 +334,8 @@ BE = Verb(
     base="be", third="is", past="was", participle="been", particle="", infinitive="sein",
     german_present=("bin", "ist", "sind"), german_past=("war", "waren"),
     german_participle="gewesen", prefix="", with_sein=True, frame=Frame.COPULA,
-    subjects=frozenset(Sense), objects=(), preposition=None, stative=True, for_someone=False, has_place=False,
+    subjects=frozenset(Sense), objects=(), preposition=None, stative=True, for_someone=False,
+    has_place=False,
 )  # fmt: skip
 VERBS = (
     *_INTRANSITIVE, *_ACCUSATIVE, *_DATIVE, *_DITRANSITIVE, *_OBLIQUE, *_DIRECTION, *_CLAUSE,

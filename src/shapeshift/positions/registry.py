@@ -31,7 +31,7 @@ class Entry(Generic[M]):
     def options(self) -> Mapping[str, inspect.Parameter]:
         """Return the constructor's parameters that a user chooses.
 
-        Those the model fixes (widths, heads, causality) are left out.
+        Those that the model or its training fixes (widths, heads, causality, seed) are left out.
         """
         parameters = inspect.signature(self.build).parameters
         return {
@@ -43,7 +43,7 @@ class Entry(Generic[M]):
         }
 
 
-FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal")
+FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal", "seed")
 
 KINDS: dict[str, Entry[Representation]] = {
     "none": Entry(Representation, "no position", "base class"),

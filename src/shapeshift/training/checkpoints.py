@@ -97,7 +97,7 @@ class Checkpoints:
             name: {"bytes": (partial / name).stat().st_size, "sha256": _sha256(partial / name)}
             for name in (MODEL, OPTIMIZER)
         }
-        state = {"progress": asdict(progress), "optimizer": numbers, "files": files}
+        state: dict[str, Any] = {"progress": asdict(progress), "optimizer": numbers, "files": files}
         state["sha256"] = _sha256_of(state)
         (partial / STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
         for name in (MODEL, OPTIMIZER, STATE):

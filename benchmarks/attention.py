@@ -1,0 +1,67 @@
+"""Explicit attention (matmul, softmax, matmul) against the fused kernel, forward and backward.
+
+    python benchmarks/attention.py
+
+Decides `shapeshift.model.attention.FUSED_FROM`. Prints milliseconds, the median of several runs,
+by length and precision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + mask
+    return scores.softmax(-1).to(v.dtype) @ v
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def median_ms(step: Callable[[], object], repeats: int) -> float:
+    step()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        step()
+        times.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tokens", type=int, default=4096, help="B × L, the same for each length")
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=7)
+    args = parser.parse_args()
+    print(f"{torch.get_num_threads()} threads, {args.tokens} tokens, torch {torch.__version__}")
+    print("length  precision  explicit ms  fused ms  explicit/fused")
+    for length in (16, 32, 64, 128, 256, 512, 1024, 2048):
+        for dtype in (torch.float32, torch.bfloat16):
+            shape = (max(1, args.tokens // length), args.heads, length, args.head_dim)
+            q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
+            gradient = torch.randn(shape, dtype=dtype)
+            mask = torch.zeros(shape[0], 1, 1, length, dtype=dtype)
+            times = [
+                median_ms(lambda: way(q, k, v, mask).backward(gradient), args.repeats)  # noqa: B023
+                for way in (explicit, fused)
+            ]
+            name = str(dtype).removeprefix("torch.")
+            print(
+                f"{length:6}  {name:9}  {times[0]:11.1f}  {times[1]:8.1f}"
+                f"  {times[0] / times[1]:14.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

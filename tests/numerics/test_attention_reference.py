@@ -1,0 +1,107 @@
+"""Attention without position, and whole encoder layers, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+
+import numpy as np
+import pytest
+import torch
+
+from shapeshift.model import attention as attention_module
+from shapeshift.model.attention import Attention
+from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
+from shapeshift.model.transformer import causal_mask, padding_mask
+from shapeshift.positions import Representation
+
+DIM, HEADS = 12, 3
+
+
+def make_attention() -> Attention:
+    torch.manual_seed(0)
+    layer = Attention(DIM, HEADS, 0.0, Representation()).double()
+    torch.nn.init.normal_(layer.in_bias)
+    torch.nn.init.normal_(layer.out.bias)
+    return layer
+
+
+@pytest.mark.parametrize("fused_from", [0, 1000], ids=["fused", "explicit"])
+def test_self_attention_sees_what_the_causal_mask_allows(
+    fused_from, slow_attention, monkeypatch
+) -> None:
+    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": fused_from})
+    layer = make_attention()
+    x = torch.randn(2, 7, DIM, dtype=torch.float64)
+    pos = torch.arange(7)[None]
+    got = layer(x, x, pos, pos, causal_mask(7, 7, x.dtype, x.device)).detach().numpy()
+    for sentence, out in zip(x.numpy(), got, strict=True):
+        expected = slow_attention(layer)(sentence, sentence, lambda i, j: j <= i)
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("fused_from", [0, 1000], ids=["fused", "explicit"])
+def test_cross_attention_does_not_see_padding(fused_from, slow_attention, monkeypatch) -> None:
+    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": fused_from})
+    layer = make_attention()
+    ids = torch.tensor([[4, 5, 6, 7, 3], [4, 3, 0, 0, 0]])
+    x = torch.randn(2, 3, DIM, dtype=torch.float64)
+    memory = torch.randn(2, 5, DIM, dtype=torch.float64)
+    mask = padding_mask(ids, x.dtype)
+    got = layer(x, memory, torch.arange(3)[None], torch.arange(5)[None], mask).detach().numpy()
+    for row, real in ((0, 5), (1, 2)):
+        allowed = (lambda real: lambda i, j: j < real)(real)
+        expected = slow_attention(layer)(x[row].numpy(), memory[row].numpy(), allowed)
+        np.testing.assert_allclose(got[row], expected, rtol=0, atol=1e-10)
+
+
+def layer_norm(x: np.ndarray, norm: torch.nn.LayerNorm) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
+    return scaled * norm.weight.detach().numpy() + norm.bias.detach().numpy()
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, 0.0)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2)))
+
+
+@pytest.mark.parametrize("activation", [relu, gelu])
+@pytest.mark.parametrize("pre_norm", [True, False], ids=["pre", "post"])
+def test_encoder_layer(pre_norm: bool, activation: Callable, slow_attention) -> None:
+    attention = make_attention()
+    layer = EncoderLayer(
+        attention,
+        FeedForward(DIM, 20, activation.__name__, 0.0),
+        [Residual(DIM, 0.0, pre_norm) for _ in range(2)],
+    ).double()
+    for parameter in (p for name, p in layer.named_parameters() if "norm" in name):
+        torch.nn.init.normal_(parameter, mean=1.0, std=0.5)
+    torch.nn.init.normal_(layer.feed_forward.inner.bias)
+    torch.nn.init.normal_(layer.feed_forward.outer.bias)
+    tensor = torch.randn(1, 6, DIM, dtype=torch.float64)
+    pos = torch.arange(6)[None]
+    got = layer(tensor, pos, None)[0].detach().numpy()
+
+    inner, outer = (
+        (linear.weight.detach().numpy(), linear.bias.detach().numpy())
+        for linear in (layer.feed_forward.inner, layer.feed_forward.outer)
+    )
+
+    def attend(x: np.ndarray) -> np.ndarray:
+        return slow_attention(attention)(x, x, lambda i, j: True)
+
+    def feed(x: np.ndarray) -> np.ndarray:
+        return activation(x @ inner[0].T + inner[1]) @ outer[0].T + outer[1]
+
+    norms = (layer.around_attention.norm, layer.around_feed_forward.norm)
+    x = tensor[0].numpy()
+    for branch, norm in zip((attend, feed), norms, strict=True):
+        if pre_norm:
+            x = x + branch(layer_norm(x, norm))
+        else:
+            x = layer_norm(x + branch(x), norm)
+    np.testing.assert_allclose(got, x, rtol=0, atol=1e-10)

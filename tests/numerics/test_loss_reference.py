@@ -1,0 +1,106 @@
+"""The label-smoothed loss against a loop over tokens and words, its gradient against slopes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model import loss as loss_module
+from shapeshift.model.loss import linear_cross_entropy
+from shapeshift.positions import PRESETS
+
+EPSILONS = [0.0, 0.1, 0.7]
+
+
+def slow_loss(logits: list[list[float]], targets: list[int], epsilon: float) -> tuple[float, float]:
+    smoothed, nll = 0.0, 0.0
+    for row, target in zip(logits, targets, strict=True):
+        total = math.log(sum(math.exp(logit) for logit in row))
+        log_probs = [logit - total for logit in row]
+        nll -= log_probs[target]
+        for word, log_prob in enumerate(log_probs):
+            wanted = epsilon / len(row) + (1 - epsilon if word == target else 0.0)
+            smoothed -= wanted * log_prob
+    return smoothed, nll
+
+
+def make_inputs(num_tokens: int, vocabulary: int = 7) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(num_tokens)
+    hidden = torch.randn(num_tokens, 5, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(vocabulary, 5, dtype=torch.float64, requires_grad=True)
+    return hidden, weight, torch.randint(vocabulary, (num_tokens,))
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("num_tokens", [1, 3, 4, 5, 11])
+def test_loss_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK", 4)
+    hidden, weight, targets = make_inputs(num_tokens)
+    got = linear_cross_entropy(hidden, weight, targets, epsilon)
+    expected = slow_loss((hidden @ weight.T).tolist(), targets.tolist(), epsilon)
+    assert [float(x) for x in got] == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("num_tokens", [4, 6])
+def test_gradient_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK", 4)
+    hidden, weight, targets = make_inputs(num_tokens)
+
+    def smoothed(hidden: Tensor, weight: Tensor) -> Tensor:
+        return 3.0 * linear_cross_entropy(hidden, weight, targets, epsilon)[0]
+
+    assert torch.autograd.gradcheck(smoothed, (hidden, weight))
+
+
+def test_the_likelihood_for_reports_carries_no_gradient() -> None:
+    hidden, weight, targets = make_inputs(3)
+    smoothed, nll = linear_cross_entropy(hidden, weight, targets, 0.1)
+    assert smoothed.requires_grad
+    assert not nll.requires_grad
+
+
+def test_no_tokens_no_loss() -> None:
+    hidden, weight, targets = make_inputs(0)
+    smoothed, _ = linear_cross_entropy(hidden, weight, targets, 0.1)
+    smoothed.backward()
+    assert float(smoothed) == 0.0
+    assert not weight.grad.any()
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_padding_costs_nothing(epsilon: float) -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(
+        size="tiny", dim=8, num_heads=2, ff_dim=16, encoder_layers=1, decoder_layers=1
+    )
+    model = build(config, PRESETS["rpe"], 9, 9).double().eval()
+    source = torch.tensor([[4, 5, 3], [6, 3, 0]])
+    target_input = torch.tensor([[2, 7, 8], [2, 0, 0]])
+    target_output = torch.tensor([[7, 8, 3], [3, 0, 0]])
+    got = label_smoothed_loss(model, source, target_input, target_output, epsilon)
+    logits = model.project(model(source, target_input)).tolist()
+    rows = [*logits[0], logits[1][0]]
+    smoothed, nll = slow_loss(rows, [7, 8, 3, 3], epsilon)
+    assert got.num_tokens == 4
+    assert float(got.smoothed) == pytest.approx(smoothed, abs=1e-10)
+    assert float(got.nll) == pytest.approx(nll, abs=1e-10)
+
+
+def test_bfloat16_autocast_stays_close_and_keeps_float32_sums() -> None:
+    torch.manual_seed(0)
+    hidden, weight = (torch.randn(n, 16, requires_grad=True) for n in (600, 50))
+    targets = torch.randint(50, (600,))
+    exact, _ = linear_cross_entropy(hidden, weight, targets, 0.1)
+    wanted = torch.autograd.grad(exact, (hidden, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough, _ = linear_cross_entropy(hidden, weight, targets, 0.1)
+    assert rough.dtype == torch.float32
+    torch.testing.assert_close(rough, exact, rtol=2e-3, atol=0)
+    for got, grad in zip(torch.autograd.grad(rough, (hidden, weight)), wanted, strict=True):
+        assert got.dtype == torch.float32
+        assert float((got - grad).norm() / grad.norm()) < 0.02

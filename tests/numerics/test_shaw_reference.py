@@ -1,0 +1,155 @@
+"""Shaw et al. 2018 against loops over i and j: scores, outputs, whole layers, gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.model import attention as attention_module
+from shapeshift.model.attention import Attention
+from shapeshift.model.transformer import causal_mask
+from shapeshift.positions import Shaw
+
+DIM, HEADS, WIDTH = 8, 2, 4
+LAYOUTS = [
+    {"add_to": "keys"},
+    {"add_to": "values"},
+    {"add_to": "both"},
+    {"add_to": "both", "share_tables": True},
+    {"add_to": "keys", "per_head": True},
+    {"add_to": "both", "per_head": True},
+    {"add_to": "both", "per_head": True, "share_tables": True},
+]
+
+
+def identify(options: dict) -> str:
+    return "-".join(str(v) if k == "add_to" else k for k, v in options.items())
+
+
+def make_layer(max_distance: int, causal: bool, options: dict) -> Attention:
+    torch.manual_seed(max_distance)
+    position = Shaw(HEADS, WIDTH, max_distance=max_distance, causal=causal, **options)
+    layer = Attention(DIM, HEADS, 0.0, position).double()
+    torch.nn.init.normal_(layer.in_bias)
+    torch.nn.init.normal_(layer.out.bias)
+    return layer
+
+
+def tables(position: Shaw) -> dict:
+    copied = {
+        name: None if table is None else table.detach().numpy().copy()
+        for name, table in (("keys", position.keys), ("values", position.values))
+    }
+    return {"clip": position.max_distance, **copied}
+
+
+def run(layer: Attention, x: Tensor, causal: bool) -> Tensor:
+    length = x.shape[1]
+    pos = torch.arange(length)[None]
+    mask = causal_mask(length, length, x.dtype, x.device) if causal else None
+    return layer(x, x, pos, pos, mask)
+
+
+@pytest.mark.parametrize("options", LAYOUTS, ids=identify)
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("max_distance", [0, 1, 3, 16])
+def test_layer_equals_the_papers_equations(max_distance, causal, options, slow_attention) -> None:
+    layer = make_layer(max_distance, causal, options)
+    x = torch.randn(2, max_distance + 6, DIM, dtype=torch.float64)
+    slow = slow_attention(layer, **tables(layer.position))
+    got = run(layer, x, causal).detach().numpy()
+    for sentence, out in zip(x.numpy(), got, strict=True):
+        expected = slow(sentence, sentence, lambda i, j: j <= i or not causal)
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", LAYOUTS, ids=identify)
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+def test_gradients_are_the_slopes_of_the_papers_equations(causal, options, slow_attention) -> None:
+    layer = make_layer(2, causal, options)
+    x = torch.randn(1, 7, DIM, dtype=torch.float64, requires_grad=True)
+    towards = torch.randn(1, 7, DIM, dtype=torch.float64)
+    (run(layer, x, causal) * towards).sum().backward()
+    shared = options.get("share_tables", False)
+
+    def reference(step: float, direction: dict[str, np.ndarray]) -> float:
+        relative = tables(layer.position)
+        for name in ("keys", "values"):
+            if relative[name] is not None:
+                source = "keys" if shared else name
+                relative[name] = relative[name] + step * direction[f"position.{source}"]
+        slow = slow_attention(layer, **relative)
+        slow.in_weight += step * direction["in_weight"]
+        slow.in_bias += step * direction["in_bias"]
+        moved = x[0].detach().numpy() + step * direction["x"]
+        out = slow(moved, moved, lambda i, j: j <= i or not causal)
+        return float((out * towards[0].numpy()).sum())
+
+    gradients = {"x": x.grad[0].numpy()} | {
+        name: parameter.grad.numpy() for name, parameter in layer.named_parameters()
+    }
+    rng = np.random.default_rng(0)
+    for name in ("x", "in_weight", "in_bias", *(n for n in gradients if "position" in n)):
+        direction = {key: np.zeros_like(value) for key, value in gradients.items()}
+        direction[name] = rng.standard_normal(gradients[name].shape)
+        step = 1e-5
+        slope = (reference(step, direction) - reference(-step, direction)) / (2 * step)
+        assert (gradients[name] * direction[name]).sum() == pytest.approx(slope, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
+    torch.manual_seed(0)
+    shaw = Shaw(HEADS, WIDTH, max_distance=3, per_head=per_head).double()
+    pos_q = torch.tensor([[5, 0, 9], [100, 102, 101]])  # neither sorted nor without gaps
+    pos_k = torch.tensor([[0, 4, 5, 6, 30], [101, 99, 100, 103, 0]])
+    q = torch.randn(2, HEADS, 3, WIDTH, dtype=torch.float64)
+    probs = torch.rand(2, HEADS, 3, 5, dtype=torch.float64)
+    bias, mix = shaw.bias(q, pos_q, pos_k), shaw.mix(probs, pos_q, pos_k)
+    for b in range(2):
+        for h in range(HEADS):
+            for i in range(3):
+                z = torch.zeros(WIDTH, dtype=torch.float64)
+                for j in range(5):
+                    row = 3 + max(-3, min(3, int(pos_k[b, j] - pos_q[b, i])))
+                    a_key = shaw.keys[h if per_head else 0, row]
+                    z += probs[b, h, i, j] * shaw.values[h if per_head else 0, row]
+                    e = float(q[b, h, i] @ a_key) / math.sqrt(WIDTH)
+                    assert float(bias[b, h, i, j]) == pytest.approx(e, abs=1e-12)
+                torch.testing.assert_close(mix[b, h, i], z, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("per_head", [False, True])
+def test_fused_and_explicit_attention_agree(causal, per_head, monkeypatch) -> None:
+    layer = make_layer(3, causal, {"add_to": "keys", "per_head": per_head})
+    x = torch.randn(2, 9, DIM, dtype=torch.float64)
+    results, gradients = [], []
+    for fused_from in (0, 1000):
+        monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": fused_from})
+        results.append(run(layer, x, causal))
+        gradients.append(torch.autograd.grad(results[-1].square().sum(), layer.position.keys)[0])
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-10)
+
+
+def test_values_keep_the_explicit_path_where_the_fused_one_would_lose_them(monkeypatch) -> None:
+    layer = make_layer(3, False, {"add_to": "values"})
+    x = torch.randn(1, 9, DIM, dtype=torch.float64)
+    explicit = run(layer, x, False)
+    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": 0})
+    torch.testing.assert_close(run(layer, x, False), explicit, rtol=0, atol=0)
+
+
+def test_half_precision_sums_far_keys_without_losing_them() -> None:
+    # 4,096 keys fall into one clipped row; added up in bfloat16 one by one they would stop at 256.
+    torch.manual_seed(0)
+    shaw = Shaw(1, WIDTH, max_distance=1, add_to="values")
+    pos_q, pos_k = torch.tensor([[0]]), torch.arange(1, 4097)[None]
+    probs = torch.full((1, 1, 1, 4096), 1 / 4096)
+    got = shaw.to(torch.bfloat16).mix(probs.bfloat16(), pos_q, pos_k)
+    torch.testing.assert_close(got[0, 0, 0], shaw.values[0, 2], rtol=0.02, atol=0.0)

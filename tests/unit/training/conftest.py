@@ -1,0 +1,96 @@
+"""A tiny model and a tiny task: reverse the source."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.model import ModelConfig, build
+from shapeshift.positions import PRESETS
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.log import Log
+from shapeshift.training.trainer import Trainer
+
+SPECIAL, VOCAB = 5, 20
+
+
+def write_store(folder, pairs):
+    with TokenStoreWriter(folder, source_size=VOCAB, target_size=VOCAB) as writer:
+        for source, target in pairs:
+            writer.add(source, target)
+    return TokenStore.open(folder)
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory):
+    """100 training pairs (13 batches of at most 8) and 15 for validation."""
+    rng = random.Random(5)
+    folder = tmp_path_factory.mktemp("stores")
+
+    def pairs(count):
+        sources = [rng.choices(range(SPECIAL, VOCAB), k=rng.randint(1, 6)) for _ in range(count)]
+        return [(source, source[::-1]) for source in sources]
+
+    return SimpleNamespace(
+        train=write_store(folder / "train", pairs(100)),
+        valid=write_store(folder / "valid", pairs(15)),
+    )
+
+
+class Recorder:
+    """Remembers what it is told; stops training at an update, as Ctrl-C would."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at = stop_at
+        self.updates, self.validations = [], []
+
+    def updated(self, update, loss, tokens_per_s):
+        assert tokens_per_s > 0
+        self.updates.append((update, loss))
+        if update == self.stop_at:
+            raise KeyboardInterrupt
+
+    def validated(self, update, values):
+        self.validations.append((update, values))
+
+
+@pytest.fixture
+def lab(stores, tmp_path):
+    """Makes trainers that differ from one another in what a test says, and runs them."""
+
+    def make(name="run", *, position="shape", dropout=0.1, data=stores, validators=None, **settings):
+        given = {
+            "max_updates": 20,
+            "batch": {"max_sentences": 8},
+            "accumulation": 2,
+            "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
+            "precision": "fp32",
+            "device": "cpu",
+            "log_every": 3,
+            "checkpoint_every": 4,
+            "keep_checkpoints": 2,
+            "average_checkpoints": 2,
+        }
+        config = TrainingConfig(**(given | settings))
+        shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
+        torch.manual_seed(7)
+        model = build(ModelConfig(**shape, dropout=dropout), PRESETS[position], VOCAB, VOCAB)
+        checkpoints = Checkpoints(tmp_path / name / "checkpoints", config.keep_checkpoints)
+        (tmp_path / name).mkdir(exist_ok=True)
+        return Trainer(model, config, data.train, data.valid, checkpoints, validators)
+
+    def fit(trainer, stop_at=None):
+        recorder = Recorder(stop_at)
+        log = Log(trainer.checkpoints.directory.parent, trainer.progress.update)
+        try:
+            trainer.fit(log, recorder)
+        except KeyboardInterrupt:
+            assert stop_at is not None
+        finally:
+            log.close()
+        return recorder
+
+    return SimpleNamespace(make=make, fit=fit, folder=tmp_path, write_store=write_store)
