@@ -69,12 +69,17 @@ class PositionConfig(Strict):
             own = {key: options.pop(key) for key in _PART_FIELDS if key in options}
             if "kind" not in own:
                 raise ShapeshiftError(f"a part needs a kind ({', '.join(KINDS)}), got {given}")
+            for key, value in own.items():
+                _check_type(f"{key} of a part", value, _PART_FIELDS[key])
             parts.append(Part(**own, options=options))
         name = indices.pop("name", "absolute")
+        _check_type("name of indices", name, str)
         return Scheme(IndicesChoice(name, indices), tuple(parts))
 
 
-_PART_FIELDS = ("kind", "place", "stacks", "layers")
+_PART_FIELDS = {"kind": str, "place": str | None, "stacks": str, "layers": int | None}
+
+DEFAULT_POSITION = "ape"
 
 
 def expand_preset(name: str) -> dict[str, Any]:
@@ -94,6 +99,12 @@ def expand_preset(name: str) -> dict[str, Any]:
         "indices": {"name": scheme.indices.name, **scheme.indices.options},
         "parts": parts,
     }
+
+
+def _check_type(what: str, value: Any, expected: Any) -> None:
+    if not isinstance(value, expected):
+        wanted = getattr(expected, "__name__", str(expected))
+        raise ShapeshiftError(f"{what} must be of type {wanted}, got {value!r}")
 
 
 @cache
@@ -126,7 +137,7 @@ class Config(Strict):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     position: PositionConfig = PydanticField(
-        default_factory=lambda: PositionConfig(**expand_preset("ape"))
+        default_factory=lambda: PositionConfig(**expand_preset(DEFAULT_POSITION))
     )
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
@@ -188,9 +199,11 @@ def _read_yaml(path: Path, extending: tuple[Path, ...]) -> Any:
         raise ShapeshiftError(f"no such configuration file{reason}", path=path) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
-    except yaml.MarkedYAMLError as error:
-        line = None if error.problem_mark is None else error.problem_mark.line + 1
-        raise ShapeshiftError(f"not YAML: {error.problem}", path=path, line=line) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ShapeshiftError(f"not YAML: {problem}", path=path, line=line) from error
     return {} if document is None else document
 
 
@@ -203,8 +216,8 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        merged[key] = _merge(below, value) if both else value
+        mappings = isinstance(below, dict) and isinstance(value, dict)
+        merged[key] = _merge(merged[key], value) if mappings else value
     return merged
 
 
@@ -235,8 +248,9 @@ def _apply(document: dict[str, Any], override: str) -> None:
     except yaml.YAMLError as error:
         raise ShapeshiftError(f"the value of {override!r} is not YAML") from error
     keys = name.split(".")
-    if keys[0] == "position" and len(keys) > 1 and isinstance(document.get("position"), str):
-        document["position"] = expand_preset(document["position"])
+    position = document.get("position", DEFAULT_POSITION)
+    if keys[0] == "position" and len(keys) > 1 and isinstance(position, str):
+        document["position"] = expand_preset(position)
     node: Any = document
     for key in keys[:-1]:
         if isinstance(node, list):

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from shapeshift.errors import ShapeshiftError
+
 
 class Representation(nn.Module):
     """How position enters a Transformer; the base class is "no position".
@@ -28,7 +30,7 @@ class Representation(nn.Module):
     """Where this kind has a meaning: `embedding`, `self` (self-attention), `cross`
     (encoder-decoder attention). The first is the default."""
 
-    shift_invariant: ClassVar[bool] = True
+    shift_invariant: bool = True
     """True if adding one number to all positions never changes the model's output."""
 
     mixes: bool = False
@@ -71,12 +73,17 @@ class Encoding(Representation):
 
     Args:
         add_to: the projections whose inputs get the vector at an attention, letters of `qkv`.
+
+    Raises:
+        ShapeshiftError: if `add_to` has another letter, or none.
     """
 
     shift_invariant = False
 
     def __init__(self, add_to: str = "qk"):
         super().__init__()
+        if not add_to or not set(add_to) <= set("qkv"):
+            raise ShapeshiftError(f"add_to must be letters of 'qkv', such as 'qk', got {add_to!r}")
         self.add_to = add_to
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
@@ -105,6 +112,7 @@ class Chain(Representation):
         super().__init__()
         self.parts = nn.ModuleList(parts)
         self.mixes = any(part.mixes for part in parts)
+        self.shift_invariant = all(part.shift_invariant for part in parts)
 
     def _parts(self) -> list[Representation]:
         return [part for part in self.parts if isinstance(part, Representation)]

@@ -37,7 +37,7 @@ class Learned(Encoding):
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         limit = self.weight.shape[0]
-        last = int(pos.max())
+        last = int(pos.max()) if pos.numel() else 0  # none where all keys are in a cache
         if last >= limit:
             raise ShapeshiftError(
                 f"a sequence of {pos.shape[-1]} tokens needs position {last}, but the learned table"

@@ -23,6 +23,7 @@ from shapeshift.data import grammar_tree as tree
 from shapeshift.data.grammar import derive, fingerprint, generate
 from shapeshift.data.grammar import linearise_english as english
 from shapeshift.data.grammar import linearise_german as german
+from shapeshift.data.grammar_inflection import column, determiner_form
 from shapeshift.data.grammar_nominals import Nominals
 from shapeshift.data.grammar_tree import (
     Case,
@@ -46,8 +47,8 @@ PRESENT, PAST, PERFECT, FUTURE = Tense.PRESENT, Tense.PAST, Tense.PERFECT, Tense
 HE, SHE, THEY, WE, I = lex.HE, lex.SHE, lex.THEY, lex.WE, lex.I  # noqa: E741
 THE, A, NO, BARE, THIS, EVERY = lex.THE, lex.A, lex.NO, lex.BARE, lex.THIS, lex.EVERY
 MY, HIS, HER, OUR, THEIR = lex.POSSESSIVES
-TWO, THREE = lex.NUMERALS[:2]
-CAN, MUST, WANT, SHOULD, MAY = lex.MODALS
+TWO = lex.NUMERALS[0]
+_, MUST, WANT, SHOULD, _ = lex.MODALS
 
 
 def np(determiner, *words, plural=False, possessor=None, modifier=None) -> NounPhrase:
@@ -60,9 +61,7 @@ def np(determiner, *words, plural=False, possessor=None, modifier=None) -> NounP
 
 
 def verb(name: str, frame: Frame = Frame.ACCUSATIVE) -> tree.Verb:
-    return next(
-        v for v in VERBS if f"{v.base} {v.particle}".strip() == name and v.frame is frame
-    )
+    return next(v for v in VERBS if f"{v.base} {v.particle}".strip() == name and v.frame is frame)
 
 
 def says(subject, name, frame, tense=PRESENT, **parts) -> Clause:
@@ -82,9 +81,7 @@ def does(subject, name, tense=PRESENT, **parts) -> Clause:
 
 
 def gives(subject, name, whom, what, tense=PRESENT, **parts) -> Clause:
-    return says(
-        subject, name, Frame.DITRANSITIVE, tense, dative=whom, accusative=what, **parts
-    )
+    return says(subject, name, Frame.DITRANSITIVE, tense, dative=whom, accusative=what, **parts)
 
 
 def oblique(subject, name, found, tense=PRESENT, **parts) -> Clause:
@@ -208,9 +205,9 @@ GOLDEN = [
         "Sie haben den Studenten eingeladen.",
     ),
     (
-        dat(np(THE, "pig", plural=True), "listen to", HIM := HE, FUTURE),
-        "The pigs will listen to him.",
-        "Die Schweine werden ihm zuhören.",
+        dat(np(THE, "girl", plural=True), "listen to", HE, FUTURE),
+        "The girls will listen to him.",
+        "Die Mädchen werden ihm zuhören.",
     ),
     (
         that(HE, "know", acc(SHE, "switch on", np(THE, "lamp"))),
@@ -263,9 +260,7 @@ GOLDEN = [
         "Sie sah den Bären heute nicht.",
     ),
     (
-        acc(np(THE, "farmer"), "sell", np(THE, "cow"), modal=MUST, negated=True)
-        if False
-        else acc(np(THE, "farmer"), "watch", np(THE, "cow"), modal=MUST, negated=True),
+        acc(np(THE, "farmer"), "watch", np(THE, "cow"), modal=MUST, negated=True),
         "The farmer does not have to watch the cow.",
         "Der Bauer muss die Kuh nicht beobachten.",
     ),
@@ -281,7 +276,7 @@ GOLDEN = [
     ),
     # Verb second.
     (
-        fronted(acc(np(THE, "doctor"), "call", HIM, PAST, time=time("yesterday")), Front.TIME),
+        fronted(acc(np(THE, "doctor"), "call", HE, PAST, time=time("yesterday")), Front.TIME),
         "Yesterday, the doctor called him.",
         "Gestern rief ihn der Arzt an.",
     ),
@@ -332,7 +327,10 @@ GOLDEN = [
     (
         acc(
             I, "read",
-            np(THE, "book", modifier=who(Role.ACCUSATIVE, acc(np(THE, "girl"), "write", None, PERFECT))),
+            np(
+                THE, "book",
+                modifier=who(Role.ACCUSATIVE, acc(np(THE, "girl"), "write", None, PERFECT)),
+            ),
         ),
         "I read the book that the girl has written.",
         "Ich lese das Buch, das das Mädchen geschrieben hat.",
@@ -480,8 +478,6 @@ def test_adjectives_and_nouns_agree(sentence: Sentence):
 @pytest.mark.parametrize("case", list(Case))
 @pytest.mark.parametrize("head", ["man", "woman", "child"])
 def test_definite_article_against_table(head: str, case: Case):
-    from shapeshift.data.grammar_inflection import column, determiner_form
-
     for plural in (False, True):
         phrase = np(THE, head, plural=plural)
         key = "p" if plural else {"man": "m", "woman": "f", "child": "n"}[head]
@@ -522,11 +518,13 @@ def test_finite_verb_comes_second_in_main_clauses(sentence: Sentence):
                 first = clause.predicates[0].time.german
             case Front.PLACE:
                 place = clause.predicates[0].place
-                first = german(Sentence((does(HE, "sleep", PAST, place=place),)))[len("Er schlief "):-1]
+                text_behind = german(Sentence((does(HE, "sleep", PAST, place=place),)))
+                first = text_behind.removeprefix("Er schlief ").removesuffix(".")
             case Front.ADVERBIAL:
                 behind = dataclasses.replace(does(HE, "sleep"), adverbial=clause.adverbial)
-                first = german(Sentence((behind,)))[len("Er schläft, "):-1]
-        rest = text[len(first):].lstrip(" ,")
+                text_behind = german(Sentence((behind,)))
+                first = text_behind.removeprefix("Er schläft, ").removesuffix(".")
+        rest = text[len(first) :].lstrip(" ,")
         assert text.lower().startswith(first.lower())
         finite, _ = finite_form(clause.predicates[0], clause.subject)
         assert rest.rstrip(".").replace(",", "").split()[0] == finite
@@ -618,9 +616,9 @@ def test_a_longer_run_starts_with_the_shorter_one():
 def test_pairs_do_not_depend_on_the_hash_seed():
     program = (
         "from shapeshift.data.grammar import generate\n"
-        "import hashlib; print(hashlib.sha256(repr(list(generate(300, seed=5))).encode()).hexdigest())"
+        "for pair in generate(300, seed=5): print(ascii(pair))"
     )
-    digests = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -630,7 +628,8 @@ def test_pairs_do_not_depend_on_the_hash_seed():
         ).stdout
         for hash_seed in ("0", "1", "77")
     }
-    assert len(digests) == 1
+    assert len(outputs) == 1
+    assert outputs.pop().count("\n") == 300
 
 
 def test_german_is_a_function_of_english():
@@ -640,22 +639,23 @@ def test_german_is_a_function_of_english():
 
 
 def test_german_is_a_function_of_english_with_hardly_any_words(monkeypatch: pytest.MonkeyPatch):
-    """With one word a class the same English is derived again and again, in many ways."""
+    """With the first word of every class only, the same English is derived in many ways: what a
+    modifier belongs to must never be open."""
     pick = Nominals.pick
-    words = (tree.Noun, tree.Verb, tree.Adjective, tree.ProperName, tree.Adverb, tuple)
 
     def pick_first(self, choices):
-        return choices[0] if isinstance(choices[0], words) else pick(self, choices)
+        structure = isinstance(choices[0], Frame | tree.Sense | Role)
+        return pick(self, choices) if structure else choices[0]
 
     monkeypatch.setattr(Nominals, "pick", pick_first)
     translations: dict[str, str] = {}
-    rng = random.Random(7)
-    total = 30_000
+    rng = random.Random(3)
+    total = 60_000
     for number in range(total):
-        sentence = derive(rng, 3 + number % 8)
+        sentence = derive(rng, 3 + number % 10)
         source, target = english(sentence), german(sentence)
         assert translations.setdefault(source, target) == target
-    assert len(translations) < 0.8 * total  # so that the test had something to find
+    assert len(translations) < 0.7 * total  # so that there was something to find
 
 
 def test_lexicon_is_large_and_unambiguous():
@@ -672,7 +672,8 @@ def test_lexicon_is_large_and_unambiguous():
 
 
 def test_vocabulary_of_the_corpus():
-    words = {w.strip(".,").lower() for source, _ in generate(10_000, seed=8) for w in source.split()}
+    sources = (source for source, _ in generate(10_000, seed=8))
+    words = {word.strip(".,").lower() for source in sources for word in source.split()}
     assert 500 < len(words) < 1200
 
 

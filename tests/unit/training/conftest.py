@@ -61,7 +61,9 @@ class Recorder:
 def lab(stores, tmp_path):
     """Makes trainers that differ from one another in what a test says, and runs them."""
 
-    def make(name="run", *, position="shape", dropout=0.1, data=stores, validators=None, **settings):
+    def make(
+        name="run", *, position="shape", dropout=0.1, data=stores, validators=None, **settings
+    ):
         given = {
             "max_updates": 20,
             "batch": {"max_sentences": 8},

@@ -1,6 +1,7 @@
 """Schedules against numbers worked out by hand, optimisers against the papers' algorithms."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -80,9 +81,9 @@ def test_cosine(update, expected):
 def test_a_schedule_rises_to_its_peak_and_falls_without_a_jump(schedule, peak):
     rates = [learning_rate(schedule, u, dim=16, max_updates=500) for u in range(1, 501)]
     assert max(rates) == rates[49] == pytest.approx(peak, rel=1e-12)
-    assert all(a < b for a, b in zip(rates[:49], rates[1:50], strict=True))
-    assert all(a > b for a, b in zip(rates[49:-1], rates[50:], strict=True))
-    steps = [abs(a - b) for a, b in zip(rates[:-1], rates[1:], strict=True)]
+    assert all(a < b for a, b in pairwise(rates[:50]))
+    assert all(a > b for a, b in pairwise(rates[49:]))
+    steps = [abs(a - b) for a, b in pairwise(rates)]
     assert max(steps) <= 1.001 * peak / 50
 
 
@@ -118,16 +119,14 @@ def radam(config, start, gradients, rate):
         if length <= 5:
             w -= rate * mean
             continue
-        spread = math.sqrt((1 - beta2**t)) / (math.sqrt(v) + config.eps)
+        spread = math.sqrt(1 - beta2**t) / (math.sqrt(v) + config.eps)
         above, below = (length - 4) * (length - 2), (longest - 4) * (longest - 2)
         w -= rate * math.sqrt(above * longest / (below * length)) * mean * spread
     return w
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.3])
-@pytest.mark.parametrize(
-    ("name", "reference"), [("adam", adam), ("adamw", adam), ("radam", radam)]
-)
+@pytest.mark.parametrize(("name", "reference"), [("adam", adam), ("adamw", adam), ("radam", radam)])
 def test_optimisers_take_their_settings(name, reference, weight_decay):
     config = OptimizerConfig(name=name, betas=(0.8, 0.95), eps=0.05, weight_decay=weight_decay)
     parameter = nn.Parameter(torch.tensor([1.5], dtype=torch.float64))

@@ -1,0 +1,150 @@
+"""What a training run will take, before it begins: FLOPs, time, memory, disk. Needs no data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import ModelConfig, build
+from shapeshift.model.cost import (
+    FP32,
+    BatchShape,
+    ByPart,
+    activation_bytes,
+    count_parameters,
+    forward_flops,
+)
+from shapeshift.positions import Scheme
+from shapeshift.training.config import TrainingConfig
+
+BACKWARD = 2
+"""FLOPs of the backward pass for each one of the forward pass: a product's two gradients."""
+MOMENTS = 2
+"""Numbers that Adam, AdamW and RAdam keep for each parameter."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device when the backward pass of an update begins, where they are most.
+
+    Attributes:
+        weights: 4 a parameter.
+        gradients: 4 a parameter.
+        moments: 8 a parameter, Adam's first and second.
+        casts: the layers' weights in bf16, which autocast keeps until the pass is over; 0 in fp32.
+        activations: see `shapeshift.model.cost.activation_bytes`.
+    """
+
+    weights: int
+    gradients: int
+    moments: int
+    casts: int
+    activations: ByPart
+
+    @property
+    def total(self) -> int:
+        """The sum; the framework's own needs and fragmentation come on top."""
+        return self.weights + self.gradients + self.moments + self.casts + self.activations.total
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What `estimate` finds.
+
+    Attributes:
+        parameters: exact numbers.
+        batch: one batch, as it was assumed.
+        device: that activations were estimated for, `cuda` or `cpu`.
+        dtype: of the matrix products.
+        max_tokens_per_update: `max_tokens` x `accumulation`: padded tokens of the longer side.
+        flops_per_update: forward and backward, of all batches of an update.
+        num_updates: updates of the run.
+        memory: bytes on the device.
+        checkpoint_bytes: one checkpoint: weights and moments.
+        disk_bytes: what the run leaves on the disk: the newest checkpoints, the best one if it is
+            none of them, and the average.
+    """
+
+    parameters: ByPart
+    batch: BatchShape
+    device: str
+    dtype: torch.dtype
+    max_tokens_per_update: int
+    flops_per_update: ByPart
+    num_updates: int
+    memory: Memory
+    checkpoint_bytes: int
+    disk_bytes: int
+
+    @property
+    def total_flops(self) -> int:
+        """FLOPs of the run's updates; validation and tests come on top."""
+        return self.num_updates * self.flops_per_update.total
+
+    def hours(self, tflops_per_s: float) -> float:
+        """Return the hours of training at a speed that is really reached, in 10^12 FLOP/s."""
+        return self.total_flops / (tflops_per_s * 1e12) / 3600
+
+
+def estimate(
+    model: ModelConfig, scheme: Scheme, training: TrainingConfig, vocab_size: int, length: int
+) -> Estimate:
+    """Estimate a run on batches as full as `max_tokens` allows, all sentences of one length.
+
+    Parameters are counted on the model itself, which is built without memory (on the `meta`
+    device). FLOPs and activations follow the formulas of `shapeshift.model.cost`; training takes
+    three times the FLOPs of a forward pass. The device `auto` is taken for a GPU, the precision
+    `auto` for bf16, whatever this machine has.
+
+    Args:
+        model: the model's shape.
+        scheme: its positions.
+        training: batches, updates, checkpoints.
+        vocab_size: V, of either side.
+        length: tokens of a sentence with `</s>`, on either side: the data's mean, or so.
+
+    Raises:
+        ShapeshiftError: if not even one sentence of this length fits into a batch, or the scheme
+            cannot number it.
+    """
+    max_tokens = training.batch.max_tokens
+    if not 1 <= length <= max_tokens:
+        raise ShapeshiftError(
+            f"a sentence of {length:,} tokens does not fit into training.batch.max_tokens="
+            f"{max_tokens:,}; estimate for another length, or raise max_tokens"
+        )
+    num_pairs = min(max_tokens // length, training.batch.max_sentences or max_tokens)
+    shape = BatchShape(num_pairs, length, length)
+    device = "cpu" if training.device == "cpu" else "cuda"
+    dtype = torch.float32 if training.precision == "fp32" else torch.bfloat16
+    with torch.device("meta"):
+        parameters = count_parameters(build(model, scheme, vocab_size, vocab_size))
+    forward = forward_flops(model, scheme, vocab_size, shape)
+    factor = (1 + BACKWARD) * training.accumulation
+    num_bytes = FP32 * parameters.total
+    in_layers = parameters.encoder + parameters.decoder
+    memory = Memory(
+        weights=num_bytes,
+        gradients=num_bytes,
+        moments=MOMENTS * num_bytes,
+        casts=0 if dtype == torch.float32 else dtype.itemsize * in_layers,
+        activations=activation_bytes(model, scheme, vocab_size, shape, dtype=dtype, device=device),
+    )
+    checkpoint = memory.weights + memory.moments
+    saved = min(
+        training.keep_checkpoints + 1, -(-training.max_updates // training.checkpoint_every)
+    )
+    return Estimate(
+        parameters=parameters,
+        batch=shape,
+        device=device,
+        dtype=dtype,
+        max_tokens_per_update=max_tokens * training.accumulation,
+        flops_per_update=forward.scaled(factor),
+        num_updates=training.max_updates,
+        memory=memory,
+        checkpoint_bytes=checkpoint,
+        disk_bytes=saved * checkpoint + memory.weights,
+    )

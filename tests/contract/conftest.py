@@ -1,0 +1,126 @@
+"""Every cell that the contract holds for.
+
+Presets, kinds × places and indices come from the registries: what is registered is tested. The
+variants are the options that change what a kind computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.model import ModelConfig, Transformer, build
+from shapeshift.positions import INDICES, KINDS, PRESETS, IndicesChoice, Part, Scheme
+
+VOCABULARY = 11
+
+
+def shaw(**options: object) -> Part:
+    return Part("shaw", "self", options={"max_distance": 2, **options})
+
+
+SINUSOIDAL = Part("sinusoidal", "embedding")
+
+CELLS = {
+    f"{kind}@{place}": Scheme(parts=(Part(kind, place),))
+    for kind, entry in KINDS.items()
+    for place in entry.build.places
+}
+NUMBERINGS = {
+    f"indices:{name}": Scheme(IndicesChoice(name), (SINUSOIDAL, Part("sinusoidal", "cross")))
+    for name in INDICES
+}
+VARIANTS = {
+    "shaw-keys": Scheme(parts=(shaw(add_to="keys"),)),
+    "shaw-values": Scheme(parts=(shaw(add_to="values"),)),
+    "shaw-one-table": Scheme(parts=(shaw(share_tables=True),)),
+    "shaw-per-head": Scheme(parts=(shaw(per_head=True),)),
+    "shaw-one-for-all-layers": Scheme(parts=(shaw(share_layers=True),)),
+    "shaw-no-distance": Scheme(parts=(shaw(max_distance=0),)),
+    "shaw-encoder-only": Scheme(parts=(Part("shaw", stacks="encoder"), SINUSOIDAL)),
+    "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
+    "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
+    "sinusoidal-qkv-tensor2tensor": Scheme(
+        parts=(
+            Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),
+        )
+    ),
+    "two-at-one-place": Scheme(parts=(Part("sinusoidal", "self"), shaw())),
+    "shaw-twice": Scheme(parts=(shaw(add_to="keys"), shaw(max_distance=5, per_head=True))),
+    "everywhere": Scheme(
+        IndicesChoice("shifted", {"max_offset": 30}),
+        (SINUSOIDAL, shaw(), Part("sinusoidal", "cross")),
+    ),
+    "shape-authors": Scheme(
+        IndicesChoice("shifted", {"max_offset": 30, "authors": True}), (SINUSOIDAL,)
+    ),
+}
+SCHEMES = {**PRESETS, **CELLS, **NUMBERINGS, **VARIANTS}
+
+
+@pytest.fixture(params=SCHEMES.values(), ids=list(SCHEMES))
+def scheme(request: pytest.FixtureRequest) -> Scheme:
+    """A position scheme: each test that asks for it runs over all."""
+    return request.param
+
+
+@pytest.fixture(params=CELLS.values(), ids=list(CELLS))
+def cell(request: pytest.FixtureRequest) -> Scheme:
+    """One registered kind at one of its places, with its default options."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def all_schemes() -> dict[str, Scheme]:
+    """Everything that `scheme` runs over, by name."""
+    return SCHEMES
+
+
+@pytest.fixture
+def make_model() -> Callable[..., Transformer]:
+    """Return a function that builds a tiny model with random weights in evaluation mode."""
+
+    def make(
+        scheme: Scheme, *, seed: int = 0, vocabulary: int = VOCABULARY, **settings: object
+    ) -> Transformer:
+        torch.manual_seed(seed)
+        shape = {"dim": 16, "num_heads": 2, "ff_dim": 24}
+        model = build(ModelConfig(size="tiny", **shape, **settings), scheme, vocabulary, vocabulary)
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):  # zero when fresh, which would hide a bias that is lost
+                torch.nn.init.normal_(parameter, std=0.2)
+        return model.double().eval()
+
+    return make
+
+
+@pytest.fixture
+def logits() -> Callable[..., Tensor]:
+    """Return a function that makes all logits `(B, T, V)` in one forward pass."""
+
+    def compute(
+        model: Transformer,
+        source: Tensor,
+        target_input: Tensor,
+        offset: int | Tensor | None = None,
+    ) -> Tensor:
+        memory = model.encode(source, offset=offset)
+        return model.project(model.decode(target_input, memory, offset=offset))
+
+    return compute
+
+
+@pytest.fixture
+def sentences() -> tuple[Tensor, Tensor]:
+    """Source `(3, 9)` of 8, 5 and 1 subwords, and decoder inputs `(3, 32)`: four times as long."""
+    generator = torch.Generator().manual_seed(1)
+    source = torch.randint(4, VOCABULARY, (3, 9), generator=generator)
+    for row, length in enumerate((8, 5, 1)):
+        source[row, length] = 3
+        source[row, length + 1 :] = 0
+    target_input = torch.randint(4, VOCABULARY, (3, 32), generator=generator)
+    target_input[:, 0] = 2
+    return source, target_input

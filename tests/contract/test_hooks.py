@@ -1,0 +1,118 @@
+"""What every registered kind promises of its hooks, at every place where it has a meaning."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from shapeshift.model.attention import Attention
+from shapeshift.positions import INDICES, KINDS, Placed, Representation, Scheme, Stack, place
+from shapeshift.positions.scheme import PLACES
+
+B, Q, K, H, D = 2, 4, 6, 2, 8
+E = D // H
+
+
+def build_cell(cell: Scheme) -> tuple[Representation, str]:
+    """Return the module of a one-part scheme in a decoder, and the place it stands at."""
+    torch.manual_seed(0)
+    placed: Placed = place(cell, Stack("decoder", D, H, num_layers=1, causal=True))
+    at = cell.parts[0].place
+    modules = {
+        "embedding": placed.embedding,
+        "self": placed.self_attention[0],
+        "cross": placed.cross_attention[0],
+    }
+    return modules[at], at
+
+
+def positions(each: bool, length: int, start: int = 0) -> Tensor:
+    pos = torch.arange(start, start + length)[None]
+    return torch.cat([pos + 7 * b for b in range(B)]) if each else pos
+
+
+def test_everything_registered_has_a_case(all_schemes) -> None:
+    parts = [part for scheme in all_schemes.values() for part in scheme.parts]
+    for kind, entry in KINDS.items():
+        assert entry.build.places, f"{kind} has no place"
+        assert set(entry.build.places) <= set(PLACES)
+        assert {part.place for part in parts if part.kind == kind} >= set(entry.build.places)
+    assert {scheme.indices.name for scheme in all_schemes.values()} == set(INDICES)
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_shapes_and_dtypes(cell: Scheme, dtype: torch.dtype, each: bool) -> None:
+    position, _ = build_cell(cell)
+    position.to(dtype)
+    pos_q, pos_k = positions(each, Q, start=K - Q), positions(each, K)
+    x, memory = torch.randn(B, Q, D, dtype=dtype), torch.randn(B, K, D, dtype=dtype)
+    q, k = torch.randn(B, H, Q, E, dtype=dtype), torch.randn(B, H, K, E, dtype=dtype)
+    probs = torch.rand(B, H, Q, K, dtype=dtype)
+    given = [x, memory, q, k, probs, pos_q, pos_k]
+    before = [tensor.clone() for tensor in given]
+
+    made = [position.embed(x, pos_q), *position.inputs(x, memory, memory, pos_q, pos_k)]
+    made += position.heads(q, k, pos_q, pos_k)
+    for got, like in zip(made, (x, x, memory, memory, q, k), strict=True):
+        assert (got.shape, got.dtype) == (like.shape, dtype)
+    bias = position.bias(q, pos_q, pos_k)
+    if bias is not None:
+        assert bias.dtype == dtype
+        assert torch.broadcast_shapes(bias.shape, (B, H, Q, K)) == (B, H, Q, K)
+        assert bias.isfinite().all(), "a bias never contains a mask"
+    mixed = position.mix(probs, pos_q, pos_k)
+    assert position.mixes == (mixed is not None)
+    if mixed is not None:
+        assert (mixed.shape, mixed.dtype) == ((B, H, Q, E), dtype)
+    for tensor, copy in zip(given, before, strict=True):
+        assert torch.equal(tensor, copy), "a hook changed what it was given"
+
+
+@pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
+def test_no_new_keys(cell: Scheme, each: bool) -> None:
+    # While decoding, cross-attention has all its keys in the cache and none to add.
+    position, _ = build_cell(cell)
+    x, none = torch.randn(B, Q, D), torch.empty(B, 0, D)
+    pos_q, pos_k = positions(each, Q), positions(each, 0)
+    _, k, v = position.inputs(x, none, none, pos_q, pos_k)
+    assert k.shape == v.shape == none.shape
+    no_heads = torch.empty(B, H, 0, E)
+    assert position.heads(torch.randn(B, H, Q, E), no_heads, pos_q, pos_k)[1].shape == (B, H, 0, E)
+
+
+def test_gradients(cell: Scheme) -> None:
+    position, at = build_cell(cell)
+    x, memory = (torch.randn(B, n, D, dtype=torch.float64, requires_grad=True) for n in (Q, K))
+    pos_q, pos_k = positions(True, Q), positions(True, K)
+    module: nn.Module = position if at == "embedding" else Attention(D, H, 0.0, position)
+    module.double()
+    names = [name for name, _ in module.named_parameters()]
+
+    def run(x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensor:
+        if at == "embedding":
+            return functional_call(
+                _Embed(position), dict(zip(_inner(names), parameters, strict=True)), (x, pos_q)
+            )
+        inputs = (x, x, pos_q, pos_q, None) if at == "self" else (x, memory, pos_q, pos_k, None)
+        return functional_call(module, dict(zip(names, parameters, strict=True)), inputs)
+
+    parameters = [parameter for _, parameter in module.named_parameters()]
+    assert torch.autograd.gradcheck(run, (x, memory, *parameters), fast_mode=True)
+
+
+class _Embed(nn.Module):
+    """`embed` as a forward pass."""
+
+    def __init__(self, position: Representation):
+        super().__init__()
+        self.position = position
+
+    def forward(self, x: Tensor, pos: Tensor) -> Tensor:
+        return self.position.embed(x, pos)
+
+
+def _inner(names: list[str]) -> list[str]:
+    return [f"position.{name}" for name in names]

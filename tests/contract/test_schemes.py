@@ -1,0 +1,160 @@
+"""What every position scheme promises of the model it is built into, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.model import attention as attention_module
+from shapeshift.model import label_smoothed_loss
+from shapeshift.positions import KINDS, PRESETS, Scheme
+
+OFFSETS = [None, 40, torch.tensor([3, 0, 250])]
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("offset", OFFSETS, ids=["none", "one", "each"])
+@pytest.mark.parametrize("sizes", [[1] * 32, [9, 1, 1, 14, 7]], ids=["tokens", "chunks"])
+def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentences) -> None:
+    model = make_model(scheme)
+    source, target = sentences
+    full = logits(model, source, target, offset)
+    state = model.start(source, offset=offset)
+    made = [model.project(state.extend(chunk)) for chunk in target.split(sizes, dim=1)]
+    close(torch.cat(made, dim=1), full)
+
+
+def test_incremental_is_full_where_attention_changes_its_path(
+    scheme, make_model, logits, sentences, monkeypatch
+) -> None:
+    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": 20})
+    model = make_model(scheme)
+    source, target = sentences
+    state = model.start(source)
+    made = [state.step(tokens) for tokens in target.T]
+    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": 1000})
+    close(torch.stack(made, dim=1), logits(model, source, target))
+
+
+@pytest.mark.parametrize("offset", OFFSETS, ids=["none", "one", "each"])
+def test_beams_are_reordered_and_sentences_left_out(
+    scheme, offset, make_model, logits, sentences
+) -> None:
+    model, beam = make_model(scheme), 2
+    source = sentences[0]
+    rng = torch.Generator().manual_seed(3)
+    state = model.start(source, beam, offset=offset)
+    last = torch.full((len(source) * beam,), 2)
+    prefixes, owners = last[:, None], torch.arange(len(source))
+    # Beams change places; sentence 1 ends; the rest change places; sentences are swapped.
+    orders = [[1, 0, 2, 2, 5, 4], [0, 0, 4, 5], [1, 0, 3, 3], [2, 3, 1, 0], [1, 1]]
+    for order in orders:
+        got = state.step(last)
+        rows = owners.repeat_interleave(beam)
+        shift = offset[rows] if isinstance(offset, Tensor) else offset
+        close(got, logits(model, source[rows], prefixes, shift)[:, -1])
+        chosen = torch.tensor(order)
+        state.reorder(chosen)
+        owners = owners[chosen[::beam] // beam]
+        last = torch.randint(4, 11, (len(order),), generator=rng)
+        prefixes = torch.cat((prefixes[chosen], last[:, None]), dim=1)
+    assert owners.tolist() == [2]
+
+
+def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sentences) -> None:
+    model = make_model(scheme)
+    source, target = sentences
+    together = logits(model, source, target)
+    for row, length in enumerate((9, 6, 2)):
+        alone = logits(model, source[row : row + 1, :length], target[row : row + 1, :7])
+        close(alone[0], together[row, :7])
+
+
+def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences) -> None:
+    model = make_model(scheme)
+    source, target = sentences
+    other = target.clone()
+    other[:, 12:] = 15 - other[:, 12:].clamp(min=5)
+    before, after = logits(model, source, target), logits(model, source, other)
+    close(after[:, :12], before[:, :12])
+    assert (after[:, 12:] - before[:, 12:]).abs().max() > 1e-3
+
+
+def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, sentences) -> None:
+    model = make_model(scheme)
+    source, target = sentences
+    base = logits(model, source, target, 0)
+    one = logits(model, source, target, 117)
+    each = logits(model, source, target, torch.tensor([2, 60, 400]))
+    if all(KINDS[part.kind].build.shift_invariant for part in scheme.parts):
+        close(one, base)
+        close(each, base)
+    else:
+        assert (one - base).abs().amax(dim=(1, 2)).min() > 1e-3
+        assert (each - base).abs().amax(dim=(1, 2)).min() > 1e-3
+
+
+def test_weights_survive_saving_and_loading(scheme, make_model, logits, sentences) -> None:
+    model, other = make_model(scheme), make_model(scheme, seed=1)
+    wanted = logits(model, *sentences)
+    assert not torch.equal(logits(other, *sentences), wanted)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(logits(other, *sentences), wanted)
+
+
+def test_the_torch_seed_decides_the_weights(scheme, make_model) -> None:
+    first, again, other = (make_model(scheme, seed=seed).state_dict() for seed in (5, 5, 6))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first if "position" in name)
+
+
+def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences) -> None:
+    model = make_model(scheme).float()
+    exact = logits(model, *sentences)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = logits(model, *sentences)
+    assert float((rough.float() - exact).norm() / exact.norm()) < 0.03
+
+
+def test_every_weight_learns(scheme, make_model, sentences) -> None:
+    model = make_model(scheme, dropout=0.1, attention_dropout=0.1).train()
+    source, target = sentences
+    loss = label_smoothed_loss(model, source, target, target.roll(-1, dims=1), 0.1)
+    loss.smoothed.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(
+    scheme, make_model, sentences
+) -> None:
+    plain = make_model(PRESETS["nope"], dropout=0.25).train()
+    model = make_model(scheme, dropout=0.25).train()
+    ids = sentences[1]
+    for side in ("source", "target"):
+        ours, theirs = getattr(model, side), getattr(plain, side)
+        ours.tokens.load_state_dict(theirs.tokens.state_dict())
+        torch.manual_seed(9)
+        expected, _ = theirs(ids)
+        torch.manual_seed(9)
+        got, pos = ours(ids)
+        added = ours.position.embed(torch.zeros_like(got), pos)
+        kept = expected != 0
+        assert 0.7 < kept.double().mean() < 0.8
+        close(got, (expected + added / 0.75) * kept)
+    close(expected[kept], (4 * plain.target.tokens(ids) / 0.75)[kept])  # sqrt(D) = 4
+
+
+def test_dropout_draws_do_not_depend_on_the_scheme(scheme: Scheme, make_model, sentences) -> None:
+    states = []
+    for each in (PRESETS["nope"], scheme):
+        model = make_model(each, dropout=0.1, attention_dropout=0.1, activation_dropout=0.1).train()
+        torch.manual_seed(9)
+        model(*sentences)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)

@@ -1,0 +1,116 @@
+"""Search over a real model with random weights: against every translation there is, against forced
+scoring, and whatever else stands in the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.decoding.config import GnmtPenalty, NoPenalty
+from shapeshift.decoding.scoring import score_references
+from shapeshift.decoding.search import beam_search, greedy
+from shapeshift.model import Transformer
+from shapeshift.positions import PRESETS
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Pairs:
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+
+
+@pytest.fixture(params=list(PRESETS))
+def model(request: pytest.FixtureRequest, make_model) -> Transformer:
+    return make_model(PRESETS[request.param], encoder_layers=1, decoder_layers=1)
+
+
+def log_prob(model: Transformer, source: list[int], tokens: list[int]) -> float:
+    """log p(tokens, </s> | source) of one sentence alone, in float64."""
+    hidden = model(torch.tensor([source]), torch.tensor([[BOS, *tokens]]))
+    log_probs = model.project(hidden)[0].log_softmax(-1)
+    return float(log_probs[range(len(tokens) + 1), [*tokens, EOS]].sum().detach())
+
+
+def test_greedy_takes_the_best_token_of_a_full_forward_pass(model, sentences) -> None:
+    source = sentences[0]
+    found = greedy(model.start(source), torch.tensor([12, 12, 5]))
+    for row, limit in enumerate((12, 12, 5)):
+        tokens: list[int] = []
+        while len(tokens) < limit - 1:
+            prefix = torch.tensor([[BOS, *tokens]])
+            last = model.project(model(source[row : row + 1], prefix))[0, -1]
+            last[[PAD, BOS]] = -torch.inf
+            best = int(last.argmax())
+            if best == EOS:
+                break
+            tokens.append(best)
+        assert found[row][0].tokens == tokens
+
+
+def test_a_beam_of_one_is_greedy(model, sentences) -> None:
+    limits = torch.tensor([12, 9, 5])
+    source = sentences[0]
+    found = beam_search(model.start(source, 1), limits, beam=1, penalty=GnmtPenalty())
+    assert found == greedy(model.start(source), limits, penalty=GnmtPenalty())
+
+
+@pytest.mark.parametrize("penalty", [NoPenalty(), GnmtPenalty(alpha=0.6)], ids=["none", "gnmt"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_full_beam_is_exhaustive_search(make_model, penalty, seed) -> None:
+    model = make_model(PRESETS["rpe"], seed=seed, vocabulary=5)
+    sources, limit = [[4, 1, EOS], [1, 4, EOS]], 4
+    wide = beam_search(
+        model.start(torch.tensor(sources), 16),
+        torch.tensor([limit, limit]),
+        beam=16,
+        n_best=16,
+        penalty=penalty,
+    )
+    for source, found in zip(sources, wide, strict=True):
+        everything = [
+            (log_prob(model, source, list(tokens)) / penalty(length + 1), list(tokens))
+            for length in range(limit)
+            for tokens in product((UNK, 4), repeat=length)
+        ]
+        everything.sort(reverse=True)
+        assert len(everything) == 15
+        assert [hypothesis.tokens for hypothesis in found] == [tokens for _, tokens in everything]
+        scores = [score for score, _ in everything]
+        assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-5)
+
+
+def test_search_forced_scoring_and_full_forward_agree(model, sentences) -> None:
+    source = sentences[0]
+    found = beam_search(model.start(source, 3), torch.tensor([9, 14, 6]), beam=3)
+    targets = [best[0].tokens for best in found]
+    width = max(map(len, targets)) + 1
+    pairs = Pairs(
+        source,
+        torch.tensor([[BOS, *row] + [PAD] * (width - 1 - len(row)) for row in targets]),
+        torch.tensor([[*row, EOS] + [PAD] * (width - 1 - len(row)) for row in targets]),
+    )
+    (scores,) = score_references(model, [pairs])
+    for row, length in enumerate((9, 6, 2)):
+        alone = log_prob(model, source[row, :length].tolist(), targets[row])
+        # Log-probabilities are float32, whatever the model computes in.
+        assert found[row][0].log_prob == pytest.approx(alone, abs=1e-5)
+        assert float(scores.sentences[row]) == pytest.approx(alone, abs=1e-5)
+
+
+def test_a_translation_does_not_depend_on_its_neighbours(model, sentences) -> None:
+    source = sentences[0]
+    limits, settings = torch.tensor([9, 30, 4]), {"beam": 3, "n_best": 3, "penalty": GnmtPenalty()}
+    together = beam_search(model.start(source, 3), limits, **settings)
+    for row, length in enumerate((9, 6, 2)):
+        state = model.start(source[row : row + 1, :length], 3)
+        (alone,) = beam_search(state, limits[row : row + 1], **settings)
+        assert [h.tokens for h in alone] == [h.tokens for h in together[row]]
+        expected = [h.score for h in together[row]]
+        assert [h.score for h in alone] == pytest.approx(expected, abs=1e-5)

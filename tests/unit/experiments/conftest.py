@@ -1,0 +1,78 @@
+"""A run of a few seconds: words are translated to upper case."""
+
+import random
+
+import pytest
+
+from shapeshift.config import parse_config
+
+SIZES = {"train": 120, "valid": 12, "test": 21}
+
+
+class Silent:
+    """Watches nothing."""
+
+    def updated(self, update, loss, tokens_per_s):
+        pass
+
+    def validated(self, update, values):
+        pass
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """A folder of parallel text; line 3 of the test set is empty."""
+    folder = tmp_path_factory.mktemp("text")
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
+    for split, size in SIZES.items():
+        lines = [" ".join(rng.choices(words, k=rng.randint(1, 5))) for _ in range(size)]
+        if split == "test":
+            lines[2] = ""
+        for language, fold in (("low", str.lower), ("up", str.upper)):
+            path = folder / f"{split}.{language}"
+            path.write_text("".join(fold(line) + "\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def make_config(text):
+    """Makes configurations of tiny runs; overrides are those of the command line."""
+
+    def make(*overrides):
+        document = {
+            "data": {
+                "corpus": {
+                    "corpus": "files",
+                    "root": str(text),
+                    "source": "low",
+                    "target": "up",
+                    **{split: [split] for split in SIZES},
+                },
+                "subwords": {"vocab_size": 40},
+            },
+            "model": {
+                "dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1
+            },
+            "position": "shape",
+            "training": {
+                "max_updates": 9,
+                "batch": {"max_sentences": 16},
+                "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
+                "precision": "fp32",
+                "device": "cpu",
+                "checkpoint_every": 3,
+                "keep_checkpoints": 3,
+                "average_checkpoints": 2,
+            },
+            "decoding": {"max_length_b": 3.0},
+            "evaluation": {"edges": [4, 8]},
+        }  # fmt: skip
+        return parse_config(document, overrides)
+
+    return make
+
+
+@pytest.fixture
+def silent():
+    return Silent()

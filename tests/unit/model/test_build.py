@@ -1,0 +1,122 @@
+"""From settings to a model: sizes, tables, initial values, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import SIZES, ModelConfig, Transformer, build
+from shapeshift.positions import PRESETS, Part, Scheme
+
+SMALL = {"size": "tiny", "dim": 8, "num_heads": 2, "ff_dim": 16}
+
+
+def make(scheme: str = "ape", sizes: tuple[int, int] = (9, 9), **settings: object) -> Transformer:
+    return build(ModelConfig(**{**SMALL, **settings}), PRESETS[scheme], *sizes)
+
+
+def count(model: Transformer) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def on_meta(config: ModelConfig, scheme: Scheme, vocabulary: int) -> Transformer:
+    with torch.device("meta"):
+        return build(config, scheme, vocabulary, vocabulary)
+
+
+def test_transformer_base_has_61_million_parameters() -> None:
+    vocabulary, d, ff = 33_000, 512, 2048
+    attention = 4 * (d * d + d)
+    feed_forward = d * ff + ff + ff * d + d
+    norm = 2 * d
+    encoder = 6 * (attention + feed_forward + 2 * norm) + norm
+    decoder = 6 * (2 * attention + feed_forward + 3 * norm) + norm
+    by_hand = vocabulary * d + encoder + decoder
+    assert count(on_meta(ModelConfig(size="base"), PRESETS["ape"], vocabulary)) == by_hand
+    assert round(by_hand / 1e6) == 61
+
+
+def test_relative_tables_are_the_only_weights_rpe_adds() -> None:
+    config = ModelConfig(size="base")
+    plain, relative = (count(on_meta(config, PRESETS[name], 1000)) for name in ("ape", "rpe"))
+    assert relative - plain == 6 * 2 * 33 * 64 + 6 * 2 * 17 * 64
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_a_size_fills_in_what_is_not_given(size: str) -> None:
+    config = ModelConfig(size=size)
+    assert {name: getattr(config, name) for name in SIZES[size]} == SIZES[size]
+    assert config.dim % config.num_heads == 0
+    wider = ModelConfig(size=size, ff_dim=99)
+    assert (wider.ff_dim, wider.dim) == (99, config.dim)
+
+
+def test_the_papers_sizes() -> None:
+    base, big = ModelConfig(), ModelConfig(size="big")
+    assert (base.dim, base.num_heads, base.ff_dim) == (512, 8, 2048)
+    assert (big.dim, big.num_heads, big.ff_dim) == (1024, 16, 4096)
+    assert {base.encoder_layers, base.decoder_layers, big.encoder_layers} == {6}
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(ValidationError, match="dim 10 is not a multiple of num_heads 4"):
+        ModelConfig(dim=10, num_heads=4)
+
+
+def test_one_table_two_tables_three_tables() -> None:
+    one = make()
+    assert one.source.tokens is one.target.tokens is one.output
+    two = make(share_embeddings=False, sizes=(7, 9))
+    assert two.source.tokens.weight.shape == (7, 8)
+    assert two.target.tokens is two.output
+    three = make(share_embeddings=False, tie_output=False)
+    assert len({id(three.source.tokens), id(three.target.tokens), id(three.output)}) == 3
+    assert count(three) - count(one) == 2 * 9 * 8
+
+
+def test_sides_of_different_size_cannot_share() -> None:
+    with pytest.raises(ShapeshiftError, match=r"\(7\).*\(9\).*share_embeddings=false"):
+        make(sizes=(7, 9))
+
+
+def test_a_scheme_that_means_nothing_is_refused() -> None:
+    with pytest.raises(ShapeshiftError, match="no meaning at 'cross'"):
+        build(ModelConfig(**SMALL), Scheme(parts=(Part("shaw", "cross"),)), 9, 9)
+
+
+def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:
+    torch.manual_seed(0)
+    model = make(sizes=(500, 500), dim=64)
+    assert not model.output.weight[0].any()
+    assert model.output.weight[1:].std().item() == pytest.approx(1 / 8, rel=0.02)
+    x, _ = make("nope", sizes=(500, 500), dim=64).eval().source(torch.arange(1, 500)[None])
+    assert x.std().item() == pytest.approx(1, rel=0.02)
+
+
+def test_only_pre_norm_stacks_end_in_a_norm() -> None:
+    pre, post = make(), make(norm="post")
+    assert isinstance(pre.encoder_norm, torch.nn.LayerNorm)
+    assert isinstance(post.decoder_norm, torch.nn.Identity)
+    assert count(pre) - count(post) == 2 * 2 * 8
+
+
+def test_encoder_states_go_from_the_embeddings_to_the_memory() -> None:
+    model = make("rpe", encoder_layers=3).eval()
+    source = torch.tensor([[4, 5, 6, 3], [4, 3, 0, 0]])
+    states = model.encoder_states(source)
+    assert len(states) == 4
+    assert torch.equal(states[0], model.source(source)[0])
+    assert torch.equal(states[-1], model.encode(source).hidden)
+    normed = states[-1].mean(-1)
+    assert normed.abs().max() < 1e-5  # a fresh LayerNorm leaves mean 0
+
+
+def test_learned_positions_end_while_decoding() -> None:
+    scheme = Scheme(parts=(Part("learned", options={"num_positions": 4}),))
+    model = build(ModelConfig(**SMALL), scheme, 9, 9).eval()
+    state = model.start(torch.tensor([[4, 5, 3]]))
+    state.extend(torch.tensor([[2, 4, 5, 6]]))
+    with pytest.raises(ShapeshiftError, match=r"position 4.*ends at 3"):
+        state.step(torch.tensor([7]))

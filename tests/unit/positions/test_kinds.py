@@ -1,0 +1,127 @@
+"""What single kinds do beyond the contract: limits, initial values, options, what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Chain, Learned, Representation, Shaw, Sinusoidal
+from shapeshift.positions.registry import KINDS, check_options, entry
+
+
+def test_no_position_is_the_identity() -> None:
+    none = Representation()
+    x, memory, pos = torch.randn(1, 3, 4), torch.randn(1, 2, 4), torch.arange(3)[None]
+    assert none.embed(x, pos) is x
+    assert none.inputs(x, memory, memory, pos, pos[:, :2]) == (x, memory, memory)
+    assert none.bias(x[:, None], pos, pos) is None
+    assert none.mix(torch.rand(1, 1, 3, 3), pos, pos) is None
+
+
+def test_learned_gives_the_row_of_each_position() -> None:
+    learned = Learned(4, num_positions=6)
+    pos = torch.tensor([[5, 0, 2]])
+    assert torch.equal(learned.embed(torch.zeros(1, 3, 4), pos)[0], learned.weight[[5, 0, 2]])
+
+
+def test_learned_starts_like_the_embeddings_or_as_told() -> None:
+    torch.manual_seed(0)
+    assert Learned(64).weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
+    assert Learned(64, std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.02)
+
+
+def test_learned_names_the_length_and_the_limit() -> None:
+    learned = Learned(4, num_positions=6)
+    with pytest.raises(ShapeshiftError, match=r"sequence of 9 tokens.*position 8.*ends at 5"):
+        learned.embed(torch.zeros(1, 9, 4), torch.arange(9)[None])
+    with pytest.raises(ShapeshiftError, match="num_positions"):
+        Learned(4, num_positions=0)
+
+
+@pytest.mark.parametrize("dim", [7, 2, 0])
+def test_sinusoidal_refuses_widths_without_pairs(dim: int) -> None:
+    with pytest.raises(ShapeshiftError, match=f"even width .*{dim}"):
+        Sinusoidal(dim)
+
+
+@pytest.mark.parametrize("add_to", ["q", "k", "v", "qk", "qkv"])
+def test_an_encoding_is_added_to_the_named_projections_alone(add_to: str) -> None:
+    encoding = Sinusoidal(4, add_to=add_to)
+    x, pos_q, pos_k = torch.randn(1, 3, 4), torch.arange(3)[None], torch.arange(10, 13)[None]
+    made = dict(zip("qkv", encoding.inputs(x, x, x, pos_q, pos_k), strict=True))
+    for name, got in made.items():
+        pos = pos_q if name == "q" else pos_k
+        expected = x + encoding.encode(pos, x) if name in add_to else x
+        assert torch.equal(got, expected), name
+
+
+@pytest.mark.parametrize("add_to", ["", "Q", "keys"])
+def test_an_encoding_refuses_projections_that_are_none(add_to: str) -> None:
+    with pytest.raises(ShapeshiftError, match="add_to"):
+        Sinusoidal(4, add_to=add_to)
+
+
+def test_shaw_has_the_tables_it_was_asked_for() -> None:
+    def rows(**options: object) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(p.shape) for name, p in Shaw(2, 4, **options).named_parameters()}
+
+    assert rows() == {"keys": (1, 33, 4), "values": (1, 33, 4)}
+    assert rows(max_distance=3, causal=True) == {"keys": (1, 4, 4), "values": (1, 4, 4)}
+    assert rows(add_to="keys", per_head=True, max_distance=0) == {"keys": (2, 1, 4)}
+    assert rows(add_to="values", share_tables=True) == {"values": (1, 33, 4)}
+    assert rows(share_tables=True, max_distance=1) == {"keys": (1, 3, 4)}
+    with pytest.raises(ShapeshiftError, match="max_distance"):
+        Shaw(2, 4, max_distance=-1)
+
+
+def test_shaw_tables_start_at_xaviers_range() -> None:
+    torch.manual_seed(0)
+    shaw = Shaw(1, 64, max_distance=100)
+    limit = (6 / (201 + 64)) ** 0.5
+    for table in (shaw.keys, shaw.values):
+        assert 0.99 * limit < table.abs().max() <= limit
+        assert table.std().item() == pytest.approx(limit / 3**0.5, rel=0.02)
+
+
+def test_shaw_memory_does_not_grow_with_queries_times_keys_times_width() -> None:
+    shaw = Shaw(2, 64, max_distance=4)
+    q, pos = torch.randn(1, 2, 50, 64), torch.arange(50)[None]
+    sizes = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()), lambda t: t):
+        shaw.bias(q, pos, pos)
+        shaw.mix(torch.rand(1, 2, 50, 50), pos, pos)
+    assert max(sizes) < 50 * 50 * 64
+
+
+def test_a_chain_is_the_sum_of_its_parts() -> None:
+    torch.manual_seed(0)
+    shaw, other, sines = Shaw(2, 4), Shaw(2, 4, add_to="keys"), Sinusoidal(8)
+    chain = Chain(shaw, sines, other)
+    q, probs, pos = torch.randn(1, 2, 5, 4), torch.rand(1, 2, 5, 5), torch.arange(5)[None]
+    expected = shaw.bias(q, pos, pos) + other.bias(q, pos, pos)
+    torch.testing.assert_close(chain.bias(q, pos, pos), expected)
+    assert torch.equal(chain.mix(probs, pos, pos), shaw.mix(probs, pos, pos))
+    assert chain.mixes
+    assert not Chain(other, sines).mixes
+    assert Chain(sines).bias(q, pos, pos) is None
+
+
+def test_a_chain_is_shift_invariant_if_all_its_parts_are() -> None:
+    assert Chain(Shaw(2, 4), Representation()).shift_invariant
+    assert not Chain(Shaw(2, 4), Sinusoidal(8)).shift_invariant
+
+
+def test_options_of_a_kind_leave_out_what_the_model_fixes() -> None:
+    assert not KINDS["none"].options()
+    assert "max_distance" in KINDS["shaw"].options()
+    assert not {"num_heads", "head_dim", "causal"} & set(KINDS["shaw"].options())
+
+
+def test_errors_name_the_nearest() -> None:
+    with pytest.raises(ShapeshiftError, match=r"unknown kind 'shav'; did you mean 'shaw'\?"):
+        entry(KINDS, "shav", "kind")
+    with pytest.raises(ShapeshiftError, match=r"max_distence.*did you mean 'max_distance'\?"):
+        check_options(KINDS["shaw"], {"max_distence": 3}, "kind 'shaw'")
+    with pytest.raises(ShapeshiftError, match="it takes none"):
+        check_options(KINDS["none"], {"x": 1}, "kind 'none'")

@@ -1,0 +1,204 @@
+"""Reading a run's configuration: presets, overrides, and errors that say what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shapeshift.config import Config, expand_preset, load_config, parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
+
+
+def refused(document: object, *overrides: str) -> str:
+    with pytest.raises(ShapeshiftError) as raised:
+        parse_config(document, overrides)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def position(*parts: dict, **indices: object) -> dict:
+    return {"position": {"indices": {"name": "absolute", **indices}, "parts": list(parts)}}
+
+
+def test_nothing_given_is_the_default() -> None:
+    config = parse_config({})
+    assert config == Config()
+    assert config.position.scheme == PRESETS["ape"]
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_preset_by_name_and_spelled_out(name: str) -> None:
+    config = parse_config({"position": name})
+    assert config.position.scheme == PRESETS[name]
+    assert config.position.name == name
+    assert parse_config({"position": expand_preset(name)}) == config
+
+
+def test_a_scheme_of_ones_own() -> None:
+    document = position(
+        {"kind": "shaw", "max_distance": 4, "layers": 2, "stacks": "encoder"},
+        {"kind": "sinusoidal", "place": "cross", "add_to": "k"},
+        name="shifted",
+        max_offset=7,
+    )
+    assert parse_config(document).position.scheme == Scheme(
+        IndicesChoice("shifted", {"max_offset": 7}),
+        (
+            Part("shaw", None, "encoder", 2, {"max_distance": 4}),
+            Part("sinusoidal", "cross", options={"add_to": "k"}),
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_the_resolved_configuration_loads_back(name: str, tmp_path: Path) -> None:
+    overrides = [f"position={name}", "training.optimizer.betas.1=0.9", "model.size=tiny"]
+    overrides[1] = "training.optimizer.betas=[0.8, 0.9]"
+    config = parse_config({"training": {"schedule": {"name": "cosine"}}}, overrides)
+    path = tmp_path / "run.yaml"
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(path) == config
+    assert config.training.optimizer.betas == (0.8, 0.9)
+    assert config.model.dim == 128
+
+
+def test_files_of_text_load_back(tmp_path: Path) -> None:
+    corpus = {"corpus": "files", "root": "text/ü", "source": "en", "target": "de"}
+    corpus |= {"train": ["a", "b"], "valid": ["c"], "test": ["d"]}
+    config = parse_config({"data": {"corpus": corpus}})
+    path = tmp_path / "run.yaml"
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(path) == config
+
+
+def test_all_errors_are_told_at_once() -> None:
+    message = refused(
+        {
+            "modle": {},
+            "model": {"dims": 4, "dropout": 1.5},
+            "training": {"max_updates": "many"},
+            "position": "shappe",
+        }
+    )
+    assert "modle: unknown key; did you mean 'model'?" in message
+    assert "model.dims: unknown key; did you mean 'dim'?" in message
+    assert "model.dropout" in message
+    assert "1.5" in message
+    assert "training.max_updates" in message
+    assert "'many'" in message
+    assert "unknown preset 'shappe'; did you mean 'shape'?" in message
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (position({"kind": "shav"}), "did you mean 'shaw'?"),
+        (position({"kind": "shaw", "max_distanc": 2}), "did you mean 'max_distance'?"),
+        (position({"kind": "shaw", "max_distance": "16"}), "Shaw.max_distance: .*got '16'"),
+        (position({"kind": "shaw", "max_distance": 2.5}), "Shaw.max_distance: .*got 2.5"),
+        (position({"kind": "shaw", "add_to": "queries"}), "Shaw.add_to: .*got 'queries'"),
+        (position({"kind": "shaw", "per_head": "no"}), "Shaw.per_head: .*got 'no'"),
+        (position({"kind": "sinusoidal", "channels": "half"}), "Sinusoidal.channels"),
+        (position({"kind": "shaw", "place": "cross"}), "no meaning at 'cross'"),
+        (position({"place": "self"}), "a part needs a kind"),
+        (position({"kind": "shaw", "layers": "two"}), "layers of a part .*'two'"),
+        (position({"kind": 3}), "kind of a part .*got 3"),
+        (position({"kind": ["shaw"]}), "kind of a part"),
+        (position({"kind": "shaw", "place": 3}), "place of a part .*got 3"),
+        (position(name=["shifted"]), "name of indices"),
+        (position(name="shifted", max_offset="far"), "Shifted.max_offset: .*got 'far'"),
+        (position(name="absolute", max_offset=3), "'absolute' has no option 'max_offset'"),
+        ({"position": 3}, "position"),
+        ({"model": None}, "model"),
+        ({1: 2}, "1"),
+        (["model"], "expected sections .*got list"),
+        ("model", "expected sections .*got str"),
+        ({"model": {"dim": 10, "num_heads": 4}}, "model: dim 10 is not a multiple"),
+    ],
+)
+def test_one_line_names_the_setting_and_the_value(document: object, said: str) -> None:
+    import re
+
+    message = refused(document)
+    assert said in message or re.search(said, message), message
+
+
+def test_overrides_reach_into_sections_presets_and_lists() -> None:
+    document = {"position": "rpe", "training": {"max_updates": 3}}
+    config = parse_config(
+        document,
+        [
+            "training.max_updates=500",
+            "model.size=tiny",
+            "position.parts.0.max_distance=4",
+            "position.name=rpe-4",
+            "decoding.length_penalty={name: gnmt, alpha: 0.2}",
+            "training.clip_norm=null",
+        ],
+    )
+    assert config.training.max_updates == 500
+    assert config.model.dim == 128
+    assert config.position.name == "rpe-4"
+    assert config.position.scheme.parts[0].options == {"max_distance": 4}
+    assert config.decoding.length_penalty.alpha == 0.2
+    assert document == {"position": "rpe", "training": {"max_updates": 3}}, "what was given changed"
+    assert parse_config({"position": "rpe"}).position.scheme == PRESETS["rpe"], "the preset changed"
+
+
+def test_overrides_of_the_default_position_start_from_it() -> None:
+    config = parse_config({}, ["position.name=mine", "position.parts.0.start=1"])
+    assert config.position.scheme.parts == (
+        Part("sinusoidal", "embedding", options={"start": 1}),
+    )
+
+
+def test_a_later_override_wins() -> None:
+    config = parse_config({}, ["training.seed=1", "training.seed=2", "position=rpe"])
+    assert config.training.seed == 2
+    assert config.position.name == "rpe"
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.max_updates", "an override looks like"),
+        ("=3", "an override looks like"),
+        ("training.max_updates=[1", "is not YAML"),
+        ("training.seed.x=1", "plain value"),
+        ("position.parts.1.kind=shaw", "'1' is not one of the 1 items"),
+        ("position.parts.x.kind=shaw", "'x' is not one of the 1 items"),
+        ("training.max_update=3", "did you mean 'max_updates'?"),
+    ],
+)
+def test_overrides_that_cannot_be(override: str, said: str) -> None:
+    assert said in refused({"training": {"seed": 1}, "position": "ape"}, override)
+
+
+def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing\n")
+    assert load_config(path) == Config()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"model:\n  dim: [1\n", 3), (b"a: b: c\n", 1), (b"model: \x07\n", None), (b"\xff\xfe", None)],
+)
+def test_a_file_that_is_not_yaml(content: bytes, line: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ShapeshiftError) as raised:
+        load_config(path)
+    assert raised.value.path == path
+    assert raised.value.line == line
+    assert "\n" not in str(raised.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(ShapeshiftError) as raised:
+            load_config(path)
+        assert raised.value.path == path

@@ -1,0 +1,386 @@
+"""The training loop on a tiny model that reverses its source."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from shapeshift.data.batching import make_batch, plan_epoch
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.checkpoints import MODEL, OPTIMIZER
+from shapeshift.training.log import read_log
+from shapeshift.training.optim import learning_rate
+
+
+def weights(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def gradients(trainer, see):
+    """Call `see` with the gradients by name, in front of each step of the optimiser."""
+
+    def hook(*_):
+        see({name: p.grad.clone() for name, p in trainer.model.named_parameters()})
+
+    trainer.optimizer.register_step_pre_hook(hook)
+
+
+def lines(trainer):
+    """The log, without what a clock decides."""
+    found = read_log(trainer.checkpoints.directory.parent / "log.jsonl")
+    return [{key: line[key] for key in line if key != "tokens_per_s"} for line in found]
+
+
+def files(trainer, update):
+    folder = trainer.checkpoints.path(update)
+    return [(folder / name).read_bytes() for name in (MODEL, OPTIMIZER)]
+
+
+def test_the_loss_falls(lab):
+    trainer = lab.make(max_updates=150, checkpoint_every=150, log_every=10)
+    recorder = lab.fit(trainer)
+    assert [update for update, _ in recorder.updates] == list(range(10, 151, 10))
+    # At first it is that of a guess among 20 ids; label smoothing leaves 0.6 at the least.
+    assert recorder.updates[0][1] == pytest.approx(math.log(20), rel=0.2)
+    assert recorder.updates[-1][1] < 0.75 * recorder.updates[0][1]
+    (last,) = recorder.validations
+    assert last[1]["valid_loss"] < 0.9 * math.log(16)  # of a guess among the 16 ids in use
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_every", "stop_at", "resumed_at"),
+    [
+        (4, 3, 0),  # before the first checkpoint
+        (4, 6, 4),  # the 13 batches of an epoch end within update 7
+        (4, 12, 8),
+        (13, 15, 13),  # exactly between two epochs
+    ],
+)
+def test_stopped_and_resumed_is_the_same_run(lab, checkpoint_every, stop_at, resumed_at):
+    whole = lab.make("whole", checkpoint_every=checkpoint_every)
+    lab.fit(whole)
+
+    stopped = lab.make("stopped", checkpoint_every=checkpoint_every)
+    lab.fit(stopped, stop_at)
+    again = lab.make("stopped", checkpoint_every=checkpoint_every)
+    assert again.resume() == (resumed_at > 0)
+    assert again.progress.update == resumed_at
+    lab.fit(again)
+
+    assert whole.progress.epoch == again.progress.epoch == 3
+    assert whole.progress.batch == again.progress.batch == 1
+    assert again.checkpoints.updates() == whole.checkpoints.updates()
+    for update in whole.checkpoints.updates():
+        assert files(again, update) == files(whole, update)
+    assert lines(again) == lines(whole)
+    assert same(weights(again.model), weights(whole.model))
+
+
+def test_the_log_has_each_update_once(lab):
+    lab.fit(lab.make(), stop_at=15)
+    trainer = lab.make()
+    trainer.resume()
+    lab.fit(trainer)
+    training = [line["update"] for line in lines(trainer) if "loss" in line]
+    validation = [line["update"] for line in lines(trainer) if "valid_loss" in line]
+    assert training == [3, 4, 6, 8, 9, 12, 15, 16, 18, 20]
+    assert validation == [4, 8, 12, 16, 20]
+
+
+def test_more_updates_continue_a_finished_run(lab):
+    whole = lab.make("whole", max_updates=14)
+    lab.fit(whole)
+    lab.fit(lab.make("raised", max_updates=6))
+    raised = lab.make("raised", max_updates=14)
+    assert raised.resume()
+    recorder = lab.fit(raised)
+    assert min(update for update, _ in recorder.updates) > 6
+    assert same(weights(raised.model), weights(whole.model))
+
+
+def test_a_finished_run_stays_as_it_is(lab):
+    lab.fit(lab.make(max_updates=4))
+    again = lab.make(max_updates=4)
+    assert again.resume()
+    before = weights(again.model)
+    assert lab.fit(again).updates == []
+    assert same(weights(again.model), before)
+
+
+def test_another_seed_makes_another_run(lab):
+    one, other = lab.make("one", max_updates=2), lab.make("other", max_updates=2, seed=2)
+    assert same(weights(one.model), weights(other.model))
+    lab.fit(one)
+    lab.fit(other)
+    assert not same(weights(one.model), weights(other.model))
+
+
+def test_accumulated_batches_have_the_gradient_of_their_union(lab, stores):
+    eight = [(stores.train[i][0].tolist(), stores.train[i][1].tolist()) for i in range(8)]
+    data = SimpleNamespace(train=lab.write_store(lab.folder / "eight", eight), valid=stores.valid)
+    seen = {}
+    for accumulation, max_sentences in ((1, 8), (2, 4), (4, 2)):
+        trainer = lab.make(
+            f"by-{accumulation}",
+            data=data,
+            dropout=0.0,
+            position="rpe",
+            max_updates=1,
+            accumulation=accumulation,
+            batch={"max_sentences": max_sentences},
+        )
+        gradients(trainer, lambda found, key=accumulation: seen.update({key: found}))
+        lab.fit(trainer)
+        assert (trainer.progress.epoch, trainer.progress.batch) == (0, accumulation)
+    for accumulation in (2, 4):
+        assert seen[accumulation].keys() == seen[1].keys()
+        for name, expected in seen[1].items():
+            torch.testing.assert_close(seen[accumulation][name], expected, rtol=0, atol=1e-6)
+
+
+def test_the_gradient_is_that_of_the_mean_loss_of_a_token(lab, stores):
+    trainer = lab.make(dropout=0.0, position="ape", max_updates=1, accumulation=1)
+    first = weights(trainer.model)
+    seen = []
+    gradients(trainer, seen.append)
+    lab.fit(trainer)
+
+    twin = lab.make("twin", dropout=0.0, position="ape")
+    assert same(weights(twin.model), first)
+    lengths = (stores.train.source_lengths, stores.train.target_lengths)
+    pairs = plan_epoch(*lengths, twin.config.batch, seed=1, epoch=0)[0]
+    losses = []
+    for pair in pairs:
+        batch = make_batch(*([side.tolist()] for side in stores.train[int(pair)]))
+        logits = twin.model.project(twin.model(batch.source, batch.target_input))[0]
+        losses.append(
+            torch.nn.functional.cross_entropy(
+                logits, batch.target_output[0], label_smoothing=0.1, reduction="none"
+            )
+        )
+    torch.cat(losses).mean().backward()
+    for name, parameter in twin.model.named_parameters():
+        expected = parameter.grad.clone()
+        torch.testing.assert_close(seen[0][name], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_offsets_and_dropout_are_drawn_anew_at_each_batch(lab, stores):
+    two = [(stores.train[0][0].tolist(), stores.train[0][1].tolist())] * 2
+    data = SimpleNamespace(train=lab.write_store(lab.folder / "two", two), valid=stores.valid)
+    starts = []
+    trainer = lab.make(data=data, max_updates=3, batch={"max_sentences": 1})
+    for side in (trainer.model.source, trainer.model.target):
+        side.register_forward_hook(
+            lambda module, _, out: starts.append(int(out[1][0, 0])) if module.training else None
+        )
+    lab.fit(trainer)
+    assert len(starts) == 12  # three updates, two batches each, source and target
+    assert len(set(starts)) > 9
+    assert all(0 <= start <= 500 for start in starts)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.01])
+def test_clipping_shortens_the_gradient_and_keeps_its_direction(lab, clip_norm):
+    seen = {}
+    for name, limit in (("free", None), ("clipped", clip_norm)):
+        trainer = lab.make(name, max_updates=1, clip_norm=limit)
+        gradients(
+            trainer,
+            lambda found, key=name: seen.update(
+                {key: torch.cat([g.ravel() for g in found.values()])}
+            ),
+        )
+        lab.fit(trainer)
+    free, clipped = seen["free"], seen["clipped"]
+    assert free.norm() > 0.1
+    factor = 1.0 if clip_norm is None else clip_norm / free.norm()
+    torch.testing.assert_close(clipped, free * factor, rtol=1e-4, atol=1e-9)
+
+
+def test_the_optimiser_gets_the_rate_of_the_schedule(lab):
+    rates = []
+
+    def watched(max_updates):
+        trainer = lab.make(max_updates=max_updates, schedule={"name": "noam", "warmup_updates": 5})
+        trainer.optimizer.register_step_pre_hook(
+            lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
+        )
+        return trainer
+
+    lab.fit(watched(4))
+    trainer = watched(9)
+    trainer.resume()
+    lab.fit(trainer)
+    schedule = trainer.config.schedule
+    assert rates == [learning_rate(schedule, u, dim=32, max_updates=9) for u in range(1, 10)]
+    logged = {line["update"]: line["learning_rate"] for line in lines(trainer) if "loss" in line}
+    assert logged == {update: rates[update - 1] for update in (3, 4, 6, 8, 9)}
+
+
+def test_validation_loss_is_the_mean_over_tokens(lab, stores):
+    trainer = lab.make(max_updates=4)
+    recorder = lab.fit(trainer)
+    trainer.model.eval()
+    nll, count = 0.0, 0
+    for source, target in (stores.valid[i] for i in range(len(stores.valid))):
+        batch = make_batch([source.tolist()], [target.tolist()])
+        with torch.no_grad():
+            logits = trainer.model.project(trainer.model(batch.source, batch.target_input))
+        log_probs = logits[0].double().log_softmax(-1)
+        nll -= sum(float(log_probs[t, y]) for t, y in enumerate(batch.target_output[0].tolist()))
+        count += batch.target_output.shape[1]
+    assert recorder.validations == [(4, {"valid_loss": pytest.approx(nll / count, rel=1e-5)})]
+
+
+def test_the_best_checkpoint_is_known_and_kept(lab):
+    # With a rate this high from update 9 on the model gets worse and worse.
+    lab.fit(lab.make(max_updates=8))
+    trainer = lab.make(schedule={"name": "inverse_sqrt", "peak": 5.0, "warmup_updates": 1})
+    trainer.resume()
+    lab.fit(trainer)
+    losses = {line["update"]: line["valid_loss"] for line in lines(trainer) if "valid_loss" in line}
+    best = min(losses, key=losses.get)
+    assert best in (4, 8)
+    assert (trainer.progress.best_update, trainer.progress.best_loss) == (best, losses[best])
+    assert trainer.checkpoints.updates() == [best, 16, 20]
+
+
+def test_validation_has_an_interval_of_its_own(lab):
+    trainer = lab.make(validate_every=3, checkpoint_every=6, max_updates=10)
+    recorder = lab.fit(trainer)
+    assert [update for update, _ in recorder.validations] == [3, 6, 9, 10]
+    losses = {update: values["valid_loss"] for update, values in recorder.validations}
+    best = min((6, 10), key=losses.get)  # where there is a checkpoint
+    assert trainer.progress.best_update == best
+
+
+def test_validators_measure_the_model_in_evaluation_mode(lab):
+    modes = []
+
+    def measure():
+        modes.append(trainer.model.training)
+        return 12.5
+
+    trainer = lab.make(max_updates=8, validators={"valid_bleu": measure})
+    recorder = lab.fit(trainer)
+    assert modes == [False, False]
+    assert [values["valid_bleu"] for _, values in recorder.validations] == [12.5, 12.5]
+    assert [line["valid_bleu"] for line in lines(trainer) if "valid_bleu" in line] == [12.5, 12.5]
+
+
+def batches_of_update(trainer, update):
+    """The pairs of each batch of an update within the first epoch."""
+    lengths = (trainer.train.source_lengths, trainer.train.target_lengths)
+    plan = plan_epoch(*lengths, trainer.config.batch, seed=1, epoch=0)
+    return [sorted(map(int, pairs)) for pairs in plan[2 * (update - 1) : 2 * update]]
+
+
+def poison(trainer, at):
+    """Make the loss of the second batch of update `at` infinite; return its pairs."""
+    bad = batches_of_update(trainer, at)[1]
+    calls = []
+
+    def hook(module, arguments, out):
+        if module.training:
+            calls.append(None)
+            return out * math.inf if len(calls) == 2 * at else out
+        return out
+
+    trainer.model.register_forward_hook(hook)
+    return bad
+
+
+@pytest.mark.parametrize("log_every", [1, 50])
+def test_a_loss_that_is_not_finite_ends_training_before_the_step(lab, log_every):
+    trainer = lab.make(log_every=log_every)
+    bad = poison(trainer, at=6)
+    after = {}
+    trainer.optimizer.register_step_post_hook(
+        lambda *_: after.update({trainer.progress.update + 1: weights(trainer.model)})
+    )
+    with pytest.raises(ShapeshiftError) as caught:
+        lab.fit(trainer)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "the loss of update 6 is " in message
+    assert f"in the batch of training pairs {', '.join(map(str, bad))} (counted from 0)" in message
+    assert list(after) == [1, 2, 3, 4, 5]
+    assert same(weights(trainer.model), after[5])
+    assert trainer.progress.update == 5
+    assert trainer.checkpoints.updates() == [4]
+    assert all(math.isfinite(line.get("loss", 0.0)) for line in lines(trainer))
+
+    cured = lab.make(log_every=log_every)
+    assert cured.resume()
+    lab.fit(cured)
+    assert cured.progress.update == 20
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_nothing_is_saved_after_a_loss_that_is_not_finite(lab):
+    trainer = lab.make(device="cuda", log_every=50)
+    bad = poison(trainer, at=6)
+    with pytest.raises(ShapeshiftError, match="the loss of update 6 is ") as caught:
+        lab.fit(trainer)
+    assert f"training pairs {', '.join(map(str, bad))} " in str(caught.value)
+    assert trainer.checkpoints.updates() == [4]
+    assert all(t.isfinite().all() for t in load_file(trainer.checkpoints.path(4) / MODEL).values())
+
+
+def test_of_a_large_batch_some_pairs_are_named(lab):
+    trainer = lab.make(batch={"max_sentences": 50}, accumulation=1)
+    with torch.no_grad():
+        trainer.model.decoder_norm.weight.fill_(math.nan)
+    with pytest.raises(ShapeshiftError, match=r"update 1 is nan.* and 30 more \(counted") as caught:
+        lab.fit(trainer)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_validation_loss_that_is_not_finite_ends_training(lab):
+    trainer = lab.make()
+    trainer.model.register_forward_hook(
+        lambda module, _, out: out if module.training else out * math.nan
+    )
+    with pytest.raises(ShapeshiftError, match="validation loss is nan after update 4"):
+        lab.fit(trainer)
+    assert trainer.checkpoints.updates() == []
+    assert trainer.progress.best_loss is None
+    assert [line for line in lines(trainer) if "valid_loss" in line] == []
+
+
+def test_data_that_cannot_be_trained_on_are_refused_at_once(lab, stores):
+    nothing = lab.write_store(lab.folder / "nothing", [])
+    for data in (
+        SimpleNamespace(train=nothing, valid=stores.valid),
+        SimpleNamespace(train=stores.train, valid=nothing),
+    ):
+        with pytest.raises(ShapeshiftError, match="nothing: holds no pairs"):
+            lab.make(data=data)
+    long = lab.write_store(lab.folder / "long", [([5] * 20, [6])])
+    with pytest.raises(ShapeshiftError, match=r"in the validation data, pair 0 .*max_tokens=16"):
+        lab.make(data=SimpleNamespace(train=stores.train, valid=long), batch={"max_tokens": 16})
+
+
+def test_damage_is_reported_on_resuming(lab):
+    lab.fit(lab.make(max_updates=8))
+    trainer = lab.make(max_updates=12)
+    path = trainer.checkpoints.path(8) / OPTIMIZER
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ShapeshiftError, match="remove this checkpoint and run again"):
+        trainer.resume()
+
+
+def test_bf16_learns_as_well(lab):
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        trainer = lab.make(precision, precision=precision, max_updates=40, checkpoint_every=40)
+        losses[precision] = lab.fit(trainer).updates[-1][1]
+        assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
+    assert losses["bf16"] != losses["fp32"]
