@@ -44,9 +44,7 @@ VARIANTS = {
     "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
     "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
     "sinusoidal-qkv-tensor2tensor": Scheme(
-        parts=(
-            Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),
-        )
+        parts=(Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),)
     ),
     "two-at-one-place": Scheme(parts=(Part("sinusoidal", "self"), shaw())),
     "shaw-twice": Scheme(parts=(shaw(add_to="keys"), shaw(max_distance=5, per_head=True))),

@@ -10,15 +10,20 @@ from shapeshift.model import attention as attention_module
 from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
-OFFSETS = [None, 40, torch.tensor([3, 0, 250])]
+EACH = torch.tensor([3, 0, 250])
+TOKENS, CHUNKS = [1] * 32, [9, 1, 1, 14, 7]
 
 
 def close(got: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("offset", OFFSETS, ids=["none", "one", "each"])
-@pytest.mark.parametrize("sizes", [[1] * 32, [9, 1, 1, 14, 7]], ids=["tokens", "chunks"])
+@pytest.mark.parametrize(
+    ("sizes", "offset"),
+    [(TOKENS, None), (TOKENS, EACH), (CHUNKS, 40)],
+    ids=["tokens", "tokens, an offset each", "chunks, one offset"],
+)
+@torch.no_grad()
 def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentences) -> None:
     model = make_model(scheme)
     source, target = sentences
@@ -28,6 +33,7 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
     close(torch.cat(made, dim=1), full)
 
 
+@torch.no_grad()
 def test_incremental_is_full_where_attention_changes_its_path(
     scheme, make_model, logits, sentences, monkeypatch
 ) -> None:
@@ -40,7 +46,8 @@ def test_incremental_is_full_where_attention_changes_its_path(
     close(torch.stack(made, dim=1), logits(model, source, target))
 
 
-@pytest.mark.parametrize("offset", OFFSETS, ids=["none", "one", "each"])
+@pytest.mark.parametrize("offset", [None, EACH], ids=["none", "each"])
+@torch.no_grad()
 def test_beams_are_reordered_and_sentences_left_out(
     scheme, offset, make_model, logits, sentences
 ) -> None:
@@ -65,6 +72,16 @@ def test_beams_are_reordered_and_sentences_left_out(
     assert owners.tolist() == [2]
 
 
+@torch.no_grad()
+def test_beams_can_start_from_prefixes_of_their_own(scheme, make_model, logits, sentences) -> None:
+    model, beam = make_model(scheme), 2
+    rows = torch.arange(3).repeat_interleave(beam)
+    source, prefixes = sentences[0], sentences[1].view(6, 16)
+    state = model.start(source, beam)
+    close(model.project(state.extend(prefixes)), logits(model, source[rows], prefixes))
+
+
+@torch.no_grad()
 def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme)
     source, target = sentences
@@ -74,6 +91,7 @@ def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sente
         close(alone[0], together[row, :7])
 
 
+@torch.no_grad()
 def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme)
     source, target = sentences
@@ -84,6 +102,7 @@ def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentence
     assert (after[:, 12:] - before[:, 12:]).abs().max() > 1e-3
 
 
+@torch.no_grad()
 def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme)
     source, target = sentences
@@ -112,6 +131,7 @@ def test_the_torch_seed_decides_the_weights(scheme, make_model) -> None:
     assert not any(torch.equal(first[name], other[name]) for name in first if "position" in name)
 
 
+@torch.no_grad()
 def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme).float()
     exact = logits(model, *sentences)

@@ -158,7 +158,7 @@ def test_training_learns_and_shows_the_scores(folder, runs):
     scores = Scores.load(folder / "alone" / "results" / "test.average.json")
     assert scores.num_segments == SIZES["test"]
     stdout, stderr = runs["alone"]
-    assert f"{scores.find('BLEU').value:.1f}" in stdout
+    assert f"{scores.find('BLEU').value:.2f}" in stdout
     assert f"update {MAX_UPDATES} · valid loss" in stderr
 
 
@@ -170,7 +170,8 @@ def test_translate_keeps_lines_and_score_reads_them(folder, runs):
     lines = done.stdout.split("\n")
     assert lines.pop() == ""
     assert len(lines) == len(LINES)
-    assert [not line for line in lines] == [not line.strip() for line in LINES]
+    assert lines[1] == lines[3] == ""
+    assert any(lines)
 
     shapeshift(folder, "translate", "killed", "text/test.low", "-o", "hypotheses.txt")
     expected = (folder / "killed" / "results" / "test.average.txt").read_bytes()

@@ -42,7 +42,7 @@ def test_loss_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> Non
     hidden, weight, targets = make_inputs(num_tokens)
     got = linear_cross_entropy(hidden, weight, targets, epsilon)
     expected = slow_loss((hidden @ weight.T).tolist(), targets.tolist(), epsilon)
-    assert [float(x) for x in got] == pytest.approx(expected, abs=1e-10)
+    assert [x.item() for x in got] == pytest.approx(expected, abs=1e-10)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -68,7 +68,7 @@ def test_no_tokens_no_loss() -> None:
     hidden, weight, targets = make_inputs(0)
     smoothed, _ = linear_cross_entropy(hidden, weight, targets, 0.1)
     smoothed.backward()
-    assert float(smoothed) == 0.0
+    assert smoothed.item() == 0.0
     assert not weight.grad.any()
 
 
@@ -87,7 +87,7 @@ def test_padding_costs_nothing(epsilon: float) -> None:
     rows = [*logits[0], logits[1][0]]
     smoothed, nll = slow_loss(rows, [7, 8, 3, 3], epsilon)
     assert got.num_tokens == 4
-    assert float(got.smoothed) == pytest.approx(smoothed, abs=1e-10)
+    assert got.smoothed.item() == pytest.approx(smoothed, abs=1e-10)
     assert float(got.nll) == pytest.approx(nll, abs=1e-10)
 
 

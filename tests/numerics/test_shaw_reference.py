@@ -102,6 +102,7 @@ def test_gradients_are_the_slopes_of_the_papers_equations(causal, options, slow_
 
 
 @pytest.mark.parametrize("per_head", [False, True])
+@torch.no_grad()
 def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
     torch.manual_seed(0)
     shaw = Shaw(HEADS, WIDTH, max_distance=3, per_head=per_head).double()

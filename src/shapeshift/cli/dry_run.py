@@ -105,7 +105,9 @@ def _parts_table(made: Estimate) -> Table:
         return [part, *(cell if n else NO_VALUE for cell, n in zip(cells, numbers, strict=True))]
 
     parts = [*(field.name for field in fields(made.parameters)), "total"]
-    return Table(("part", "parameters", "FLOP an update", "activations of a batch"), [*map(row, parts)])
+    return Table(
+        ("part", "parameters", "FLOP an update", "activations of a batch"), [*map(row, parts)]
+    )
 
 
 def _run_table(made: Estimate, config: Config) -> Table:
@@ -130,8 +132,8 @@ def _run_table(made: Estimate, config: Config) -> Table:
     notes = (
         f"an update is {training.accumulation} x {training.batch.max_tokens:,} tokens at most,"
         " padding included (accumulation x batch.max_tokens)",
-        f"assumed: {batch.num_pairs:,} pairs a batch, {batch.source_length:,} tokens on either side"
-        f"; a vocabulary of {config.data.subwords.vocab_size:,}",
+        f"assumed: {batch.num_pairs:,} x ({batch.source_length:,} + {batch.target_length:,}) tokens"
+        f" a batch, a vocabulary of {config.data.subwords.vocab_size:,}",
         f"time: at {SPEED:g} TFLOP/s really reached, over all devices; without validation",
         "memory: without the framework's own and fragmentation",
     )

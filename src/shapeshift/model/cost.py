@@ -133,7 +133,7 @@ def activation_bytes(
         feed-forward        a (D + F) [+ F (1 + a)]; GELU: a F more
         attention           a D (input) + a D (query, then as much for each key and value)
                             + a D (output)
-          fused kernel      4 H, and with a position bias a H K
+          fused kernel      4 H, and a H K for a position bias (counted under positions)
           otherwise         4 H K (softmax; a H K on a CPU) [+ H K], and a H K more if what meets
                             the values is not the softmax's own: in another dtype, or after dropout
 

@@ -78,8 +78,7 @@ def test_activations_are_near_what_autograd_saves(scheme, settings, dtype, lengt
     if dtype != torch.float32:  # what autocast makes of the weights is no activation
         layers = [*model.encoder.parameters(), *model.decoder.parameters()]
         measured -= sum(2 * weight.numel() for weight in layers if weight.dim() == 2)
-    print("RATIO %.3f" % (counted/measured))
-    assert counted / 1.5 < measured < 1.5 * counted
+    assert counted / 1.25 < measured < 1.25 * counted
 
 
 @pytest.mark.parametrize(

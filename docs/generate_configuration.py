@@ -1,0 +1,220 @@
+"""Write docs/configuration.md from the models that check a configuration.
+
+    python docs/generate_configuration.py
+
+Types, limits, defaults and meanings stand in the code alone; a test compares the file with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from shapeshift.config import Config
+from shapeshift.model import SIZES
+from shapeshift.positions import INDICES, KINDS, PRESETS
+from shapeshift.positions.registry import Entry
+
+TARGET = Path(__file__).with_name("configuration.md")
+
+INTRO = """\
+# Configuration
+
+<!-- Made by docs/generate_configuration.py from the code: change it there. -->
+
+A run is described by one YAML file. Every key has a default; an unknown key, a wrong type or a
+value out of its limits is refused before anything begins, all of them at once.
+
+```
+shapeshift train configs/multi30k.yaml training.max_updates=500 position=shape
+```
+
+- `section.key=value` after the file replaces a setting; the value is YAML (`null`, `[10, 20]`).
+- `extends: other.yaml` at the top of a file begins from another one; the path is relative to the
+  file. Sections are laid over the other's key by key; lists are replaced as a whole, and so is a
+  section with another `name` or `corpus`. Overrides come last.
+- `shapeshift train CONFIG --dry-run` checks everything, names the files of text that are missing,
+  and prints parameters, FLOPs, time, memory and disk, without data.
+- The resolved settings, defaults included, are saved in the run's folder as `config.yaml`.
+"""
+
+LIMITS = {"ge": "≥ ", "gt": "> ", "le": "≤ ", "lt": "< ", "min_length": "length ≥ "}
+
+
+def document() -> str:
+    """Return the whole page."""
+    parts = [INTRO]
+    for name, field in Config.model_fields.items():
+        parts += _position() if name == "position" else _section(name, field.annotation)
+        if name == "model":
+            parts.append(_sizes())
+    return "\n".join(parts)
+
+
+def _section(name: str, annotation: Any) -> Iterator[str]:
+    """Yield a section's text, its table, and its subsections."""
+    (model,) = _models(annotation)
+    below = {key: _models(f.annotation) for key, f in model.model_fields.items()}
+    yield f"{'#' * (2 + name.count('.'))} `{name}`\n\n{_summary(model)}\n"
+    if plain := [key for key in below if not below[key]]:
+        yield _fields(model, plain)
+    for key, models in below.items():
+        if len(models) == 1:
+            yield from _section(f"{name}.{key}", models[0])
+        elif models:
+            yield _alternatives(f"{name}.{key}", models, model.model_fields[key])
+
+
+def _alternatives(name: str, models: list[type[BaseModel]], field: FieldInfo) -> str:
+    tag = str(field.discriminator)
+    default = getattr(field.default, tag)
+    parts = [
+        f"{'#' * (2 + name.count('.'))} `{name}`\n",
+        f"One of these, told by `{tag}`; the default is `{default}`.\n",
+    ]
+    for model in models:
+        value = model.model_fields[tag].default
+        parts.append(f"**`{tag}: {value}`**: {_summary(model)}\n")
+        if keys := [key for key in model.model_fields if key != tag]:
+            parts.append(_fields(model, keys))
+    return "\n".join(parts)
+
+
+def _fields(model: type[BaseModel], keys: list[str]) -> str:
+    meanings = _meanings(model)
+    rows = []
+    for key in keys:
+        field = model.model_fields[key]
+        meaning = field.description or meanings.get(key, "")
+        rows.append((f"`{key}`", _type(field), _default(field), meaning))
+    return _table(("key", "type", "default", "meaning"), rows)
+
+
+def _position() -> Iterator[str]:
+    (model,) = _models(Config.model_fields["position"].annotation)
+    yield f"## `position`\n\n{_summary(model)}\n"
+    yield _fields(model, list(model.model_fields))
+    rows = []
+    for name, scheme in PRESETS.items():
+        indices = {"name": scheme.indices.name, **scheme.indices.options}
+        parts = [{"kind": part.kind, **part.options} for part in scheme.parts]
+        rows.append((f"`{name}`", f"`{_yaml(indices)}`", ", ".join(f"`{_yaml(p)}`" for p in parts)))
+    yield "The presets, such as `position: shape`, and what they stand for:\n"
+    yield _table(("preset", "indices", "parts"), rows)
+    yield (
+        "A part has a `kind` and its options, and may have a `place` (`embedding`, `self`, `cross`;"
+        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`) and `layers` (the"
+        " first n only).\n"
+    )
+    yield "### Indices\n"
+    yield from _entries(INDICES)
+    yield "### Kinds\n"
+    yield from _entries(KINDS)
+
+
+def _entries(registry: Mapping[str, Entry[Any]]) -> Iterator[str]:
+    for name, entry in registry.items():
+        yield f"**`{name}`**: {entry.summary} ({entry.source})\n"
+        types, meanings = get_type_hints(entry.build.__init__), _meanings(entry.build)
+        rows = [
+            (f"`{key}`", _type_name(types[key]), f"`{_yaml(option.default)}`", meanings[key])
+            for key, option in entry.options().items()
+        ]
+        if rows:
+            yield _table(("option", "type", "default", "meaning"), rows)
+
+
+def _sizes() -> str:
+    header = ("size", *SIZES["base"])
+    rows = [(f"`{name}`", *map(str, shape.values())) for name, shape in SIZES.items()]
+    return "What `size` fills in:\n\n" + _table(header, rows)
+
+
+def _summary(model: type) -> str:
+    """Return the docstring up to its list of attributes."""
+    return re.split(r"\n(?:Attributes|Args|Raises):\n", inspect.getdoc(model) or "")[0].strip()
+
+
+def _meanings(model: type) -> dict[str, str]:
+    """Return what the docstrings of a class and of its bases say of each attribute or argument."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "")
+        match = re.search(r"^(?:Attributes|Args):\n((?: {4}.*\n?|\n(?= {4}))+)", text, re.MULTILINE)
+        for entry in re.split(r"\n(?= {4}\S)", match[1] if match else ""):
+            names, _, meaning = " ".join(entry.split()).partition(": ")
+            if not re.fullmatch(r"see `[A-Z]\w+`\.", meaning):  # the base has said it
+                found |= dict.fromkeys(names.split(", "), meaning)
+    return found
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the configuration models that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, UnionType):
+        return [model for option in get_args(annotation) for model in _models(option)]
+    return []
+
+
+def _type(field: FieldInfo) -> str:
+    limits = [
+        f"{sign}{getattr(limit, name)}"
+        for limit in field.metadata
+        for name, sign in LIMITS.items()
+        if getattr(limit, name, None) is not None
+    ]
+    return ", ".join([_type_name(field.annotation), *limits])
+
+
+def _type_name(annotation: Any) -> str:
+    origin, options = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{option}`" for option in options)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_type_name, options))
+    if origin in (list, tuple):
+        kinds = dict.fromkeys(_type_name(option) for option in options if option is not ...)
+        return f"list of {' or '.join(kinds)}"
+    if origin is dict:
+        return "mapping"
+    if hasattr(annotation, "__metadata__"):  # Annotated
+        return _type_name(annotation.__origin__)
+    names = {Path: "path", NoneType: "null", bool: "true or false", str: "text"}
+    return names.get(annotation) or str(getattr(annotation, "__name__", annotation))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    return "" if default is PydanticUndefined else f"`{_yaml(default)}`"
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as one would write it on a line of YAML."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return str(value)
+
+
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [header, tuple("---" for _ in header), *rows]
+    cells = [" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines]
+    return "".join(f"| {line} |\n" for line in cells)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document(), encoding="utf-8")

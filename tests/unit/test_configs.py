@@ -1,0 +1,149 @@
+"""The files in configs/, files that extend others, and the page that documents every key."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from shapeshift.config import Config, load_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import PRESETS, Scheme
+from shapeshift.training.config import Noam
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+CELLS = [
+    (dataset, position)
+    for dataset in ("vanilla", "extrapolate", "interpolate")
+    for position in ("ape", "rpe", "shape")
+]
+
+
+def write(path, **files):
+    for name, text in files.items():
+        (path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return path / "run.yaml"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_file_loads_and_resolves_to_one_that_extends_nothing(path, tmp_path):
+    config = load_config(path)
+    resolved = tmp_path / "config.yaml"
+    resolved.write_text(config.to_yaml(), encoding="utf-8")
+    assert "extends" not in resolved.read_text(encoding="utf-8")
+    assert load_config(resolved) == config
+
+
+@pytest.mark.parametrize(("dataset", "position"), CELLS)
+def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
+    """Kiyono et al. 2021, Tables 3 and 4."""
+    config = load_config(ROOT / "configs" / f"shape-{dataset}-{position}.yaml")
+    training, model = config.training, config.model
+    assert config.data.dataset.name == dataset
+    assert config.position.scheme == PRESETS[position]
+    assert (model.size, model.dim, model.ff_dim, model.encoder_layers) == ("base", 512, 2048, 6)
+    assert model.dropout == training.label_smoothing == 0.1
+    assert (training.optimizer.name, training.optimizer.eps) == ("adam", 1e-8)
+    assert training.optimizer.betas == (0.9, 0.98)
+    assert training.schedule == Noam(factor=2, warmup_updates=8000)
+    assert training.clip_norm is None
+    assert training.batch.max_tokens * training.accumulation == 112_000
+    assert (training.max_updates, training.checkpoint_every) == (200_000, 5000)
+    assert training.average_checkpoints == 10
+    assert (config.decoding.beam, config.decoding.length_penalty.name) == (4, "none")
+    assert (config.data.subwords.vocab_size, config.data.subwords.joint) == (32_000, True)
+    assert config.data.corpus.valid == [f"newstest{year}" for year in range(2010, 2014)]
+    assert config.data.corpus.test == [f"newstest{year}" for year in range(2014, 2017)]
+
+
+def test_the_cells_differ_in_dataset_position_and_length_buckets_alone():
+    free = {"data": {"dataset": True}, "position": True, "evaluation": {"edges": True}}
+    cells = [load_config(ROOT / "configs" / f"shape-{d}-{p}.yaml") for d, p in CELLS]
+    first, *others = (cell.model_dump(exclude=free) for cell in cells)
+    assert all(other == first for other in others)
+
+
+def test_the_papers_constants():
+    extrapolate = load_config(ROOT / "configs" / "shape-extrapolate-shape.yaml")
+    interpolate = load_config(ROOT / "configs" / "shape-interpolate-rpe.yaml")
+    assert extrapolate.data.dataset.max_length == 50
+    assert extrapolate.position.indices == {"name": "shifted", "max_offset": 500}
+    assert interpolate.data.dataset.num_joined == 10
+    assert interpolate.position.parts[0]["max_distance"] == 16
+
+
+def test_sections_are_laid_over_those_of_the_extended_file(tmp_path):
+    path = write(
+        tmp_path,
+        base="training: {max_updates: 7, seed: 3, batch: {max_tokens: 9}}\nposition: shape",
+        run="extends: base.yaml\ntraining: {max_updates: 8, batch: {max_sentences: 2}}",
+    )
+    config = load_config(path, ["training.seed=4"])
+    assert (config.training.max_updates, config.training.seed) == (8, 4)
+    assert (config.training.batch.max_tokens, config.training.batch.max_sentences) == (9, 2)
+    assert config.position.name == "shape"
+
+
+def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    write(tmp_path, base="training: {seed: 3, max_updates: 7}")
+    write(tmp_path / "a", middle="extends: ../base.yaml\ntraining: {max_updates: 8}")
+    path = write(tmp_path, run="extends: a/middle.yaml\nposition: nope")
+    config = load_config(path)
+    assert (config.training.seed, config.training.max_updates) == (3, 8)
+    assert config.position.scheme == Scheme()
+
+
+def test_lists_and_plain_values_replace_each_other(tmp_path):
+    path = write(
+        tmp_path,
+        base="evaluation: {edges: [1, 2, 3]}\nposition: {indices: {name: shifted}}",
+        run="extends: base.yaml\nevaluation: {edges: [4]}\nposition: rpe",
+    )
+    config = load_config(path)
+    assert config.evaluation.edges == (4,)
+    assert config.position.scheme == PRESETS["rpe"]
+
+
+def test_another_choice_does_not_inherit_the_settings_of_the_old_one(tmp_path):
+    path = write(
+        tmp_path,
+        base="data: {dataset: {name: extrapolate, max_length: 5}, subwords: {vocab_size: 90}}",
+        run="extends: base.yaml\ndata: {dataset: {name: interpolate}}",
+    )
+    data = load_config(path).data
+    assert (data.dataset.name, data.dataset.num_joined) == ("interpolate", 10)
+    assert data.subwords.vocab_size == 90
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"run": "extends: base.yaml"}, r"base\.yaml: no such .* \(extended by .*run\.yaml\)"),
+        ({"run": "extends: [a, b]"}, r"run\.yaml: extends: expected the path of one file, got"),
+        ({"run": "extends: run.yaml"}, r"run\.yaml: extends goes in a circle: .*run\.yaml -> "),
+        (
+            {"run": "extends: a.yaml", "a": "extends: b.yaml", "b": "extends: run.yaml"},
+            r"b\.yaml: extends goes in a circle: .*run\.yaml -> .*a\.yaml -> .*b\.yaml -> .*run",
+        ),
+        ({"run": "extends: a.yaml", "a": "[1]"}, r"a\.yaml: expected sections .* got list"),
+        ({"run": "extends: a.yaml", "a": "x:\n  - [1"}, r"a\.yaml:\d+: not YAML"),
+    ],
+)
+def test_what_cannot_be_extended_is_named(files, message, tmp_path):
+    with pytest.raises(ShapeshiftError, match=message):
+        load_config(write(tmp_path, **files))
+
+
+def test_the_page_of_every_key_is_fresh():
+    made = runpy.run_path(str(ROOT / "docs" / "generate_configuration.py"))["document"]()
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert written == made, "run: python docs/generate_configuration.py"
+
+
+def test_the_page_names_every_key():
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    schema = Config.model_json_schema()
+    keys = {key for section in schema["$defs"].values() for key in section["properties"]}
+    missing = [key for key in sorted(keys) if f"`{key}`" not in page and f".{key}`" not in page]
+    assert missing == []
