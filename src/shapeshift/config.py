@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from pydantic import Field as PydanticField
@@ -19,7 +20,18 @@ from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.config import EvaluationConfig
 from shapeshift.model.config import ModelConfig
-from shapeshift.positions import INDICES, KINDS, PRESETS, IndicesChoice, Part, Scheme, check
+from shapeshift.positions import (
+    INDICES,
+    KINDS,
+    PRESETS,
+    IndicesChoice,
+    Part,
+    Scheme,
+    Stack,
+    build_indices,
+    check,
+    place,
+)
 from shapeshift.positions.registry import Entry
 from shapeshift.schema import Strict
 from shapeshift.training.config import TrainingConfig
@@ -55,6 +67,10 @@ class PositionConfig(Strict):
             _check_types(INDICES[self.scheme.indices.name], self.scheme.indices.options)
             for part in self.scheme.parts:
                 _check_types(KINDS[part.kind], part.options)
+            with torch.device("meta"):  # costs nothing, and finds values that are out of range
+                build_indices(self.scheme)
+                for name in ("encoder", "decoder"):
+                    place(self.scheme, Stack(name, 16, 2, 1, causal=name == "decoder"))
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
         return self
@@ -142,6 +158,15 @@ class Config(Strict):
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _check_shared_vocabulary(self) -> Config:
+        if self.model.share_embeddings and not self.data.subwords.joint:
+            raise ValueError(
+                "model.share_embeddings needs one vocabulary for both sides: set"
+                " data.subwords.joint=true or model.share_embeddings=false"
+            )
+        return self
 
     def to_yaml(self) -> str:
         """Return the configuration with every default spelled out."""
@@ -239,6 +264,9 @@ def parse_config(
         raise ShapeshiftError("; ".join(_messages(error)), path=path) from error
 
 
+_TAGS = ("name", "corpus")
+
+
 def _apply(document: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name:
@@ -252,17 +280,28 @@ def _apply(document: dict[str, Any], override: str) -> None:
     if keys[0] == "position" and len(keys) > 1 and isinstance(position, str):
         document["position"] = expand_preset(position)
     node: Any = document
-    for key in keys[:-1]:
+    for depth, key in enumerate(keys[:-1]):
         if isinstance(node, list):
             node = node[_item(node, key, name)]
         else:
-            node = node.setdefault(key, {})
+            node = node.setdefault(key, _default_tag(keys[: depth + 1]))
         if not isinstance(node, dict | list):
             raise ShapeshiftError(f"{name!r} goes through {key!r}, which holds a plain value")
     last: Any = keys[-1]
     if isinstance(node, list):
         last = _item(node, last, name)
+    elif last in _TAGS and keys[0] != "position" and node.get(last, value) != value:
+        node.clear()  # another schedule, say: the settings of the old one mean nothing to it
     node[last] = value
+
+
+def _default_tag(keys: list[str]) -> dict[str, Any]:
+    """Return what tells which of several kinds a section is of, if it is left out."""
+    section: Any = Config()
+    for key in keys:
+        section = getattr(section, key, None)
+    tags = {tag: getattr(section, tag, None) for tag in _TAGS}
+    return {tag: value for tag, value in tags.items() if isinstance(value, str)}
 
 
 def _item(items: list[Any], key: str, name: str) -> int:

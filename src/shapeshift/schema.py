@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Strict(BaseModel):
-    """A configuration section. Unknown keys are errors, values are never coerced silently to
-    another meaning, and an instance cannot change after it was checked."""
+    """A configuration section: unknown keys are errors, and an instance cannot change after it was
+    checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

@@ -107,7 +107,7 @@ class Extrapolate(Strict):
     test as they are (SHAPE, section 3.1 and Table 3, which has 50)."""
 
     name: Literal["extrapolate"] = "extrapolate"
-    max_length: int = Field(default=50, ge=1)
+    max_length: int = Field(default=50, ge=1, description="subwords, of either side")
 
 
 class Interpolate(Strict):
@@ -115,7 +115,7 @@ class Interpolate(Strict):
     them (SHAPE, section 3.1 and Table 3, which has 10)."""
 
     name: Literal["interpolate"] = "interpolate"
-    num_joined: int = Field(default=10, ge=2)
+    num_joined: int = Field(default=10, ge=2, description="pairs made into one")
 
 
 class LengthSlice(Strict):
@@ -123,8 +123,8 @@ class LengthSlice(Strict):
     test as they are (NHK 2024, Figure 3). Without `max_length` the slice has no upper end."""
 
     name: Literal["length_slice"] = "length_slice"
-    min_length: int = Field(default=0, ge=0)
-    max_length: int | None = Field(default=None, ge=1)
+    min_length: int = Field(default=0, ge=0, description="shortest source, in subwords")
+    max_length: int | None = Field(default=None, ge=1, description="where longer sources begin")
 
     @model_validator(mode="after")
     def _not_empty(self) -> LengthSlice:

@@ -62,7 +62,8 @@ class Attention(nn.Module):
         Returns:
             `(B, Q, D)`.
         """
-        pos_new = pos_k[:, pos_k.shape[1] - memory.shape[1] :]
+        # In self-attention the queries are the new keys, and position need not be encoded twice.
+        pos_new = pos_q if memory is x else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
         q, k, v = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         q, k = self.position.heads(q, k, pos_q, pos_new)
         if cache is not None:

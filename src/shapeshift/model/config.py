@@ -23,14 +23,18 @@ class ModelConfig(Strict):
     `size` fills in what is not given; every field can be set by itself.
     """
 
-    size: Literal["tiny", "small", "base", "big"] = "base"
+    size: Literal["tiny", "small", "base", "big"] = Field(
+        "base", description="fills in D, H, the inner width and the numbers of layers"
+    )
     dim: int = Field(512, ge=4, description="D, model width")
     num_heads: int = Field(8, ge=1, description="H")
     ff_dim: int = Field(2048, ge=1, description="inner width of the feed-forward layers")
-    encoder_layers: int = Field(6, ge=1)
-    decoder_layers: int = Field(6, ge=1)
-    norm: Literal["pre", "post"] = "pre"
-    activation: Literal["relu", "gelu"] = "relu"
+    encoder_layers: int = Field(6, ge=1, description="layers of the encoder")
+    decoder_layers: int = Field(6, ge=1, description="layers of the decoder")
+    norm: Literal["pre", "post"] = Field(
+        "pre", description="LayerNorm before each sublayer, or after it as in the 2017 paper"
+    )
+    activation: Literal["relu", "gelu"] = Field("relu", description="of the feed-forward layers")
     dropout: float = Field(0.1, ge=0, lt=1, description="embeddings and residual branches")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="attention probabilities")
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="after the activation")

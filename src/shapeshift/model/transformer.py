@@ -116,7 +116,8 @@ class EncoderStates(list[Tensor]):
 class DecoderState:
     """Incremental decoding of N = B × beam rows; the beams of a sentence are neighbours.
 
-    `step` gives what a full forward pass over the same prefix would give for its last token.
+    `step` gives what a full forward pass over the same prefix would give for its last token. The
+    model is in evaluation mode: in training, offsets would be drawn anew at each step.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Shaw(Representation):
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
-        ShapeshiftError: if k is negative.
+        ShapeshiftError: if k is negative, or `add_to` none of the three.
     """
 
     places = ("self",)
@@ -55,6 +55,8 @@ class Shaw(Representation):
         super().__init__()
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
+        if add_to not in ("both", "keys", "values"):
+            raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
         self.max_distance = max_distance
         self.causal = causal
         self.mixes = add_to != "keys"

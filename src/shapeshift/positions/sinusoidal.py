@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Sinusoidal(Encoding):
         add_to: see `Encoding`.
 
     Raises:
-        ShapeshiftError: if D is odd or smaller than 4.
+        ShapeshiftError: if D is odd or smaller than 4, or `channels` none of the three.
     """
 
     def __init__(
@@ -47,6 +47,10 @@ class Sinusoidal(Encoding):
         if dim % 2 or dim < 4:
             raise ShapeshiftError(
                 f"sinusoidal positions need an even width of 4 or more, got {dim}"
+            )
+        if channels not in get_args(Channels):
+            raise ShapeshiftError(
+                f"channels must be one of {', '.join(get_args(Channels))}, got {channels!r}"
             )
         self.dim, self.channels, self.start, self.base = dim, channels, start, base
 

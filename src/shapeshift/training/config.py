@@ -15,9 +15,11 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class OptimizerConfig(Strict):
     """Adam (Kingma and Ba 2015) and its kin. The defaults are the SHAPE paper's (Table 4)."""
 
-    name: Literal["adam", "adamw", "radam"] = "adam"
-    betas: tuple[Beta, Beta] = (0.9, 0.98)
-    eps: float = Field(1e-8, gt=0)
+    name: Literal["adam", "adamw", "radam"] = Field("adam", description="which")
+    betas: tuple[Beta, Beta] = Field(
+        (0.9, 0.98), description="decay of the first and of the second moment"
+    )
+    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled in adamw, L2 in the others")
 
 
@@ -25,16 +27,16 @@ class Noam(Strict):
     """lr(u) = factor · D^-0.5 · min(u^-0.5, u · warmup^-1.5) (Vaswani et al. 2017, equation 3)."""
 
     name: Literal["noam"] = "noam"
-    factor: float = Field(2.0, gt=0)
-    warmup_updates: int = Field(8000, ge=1)
+    factor: float = Field(2.0, gt=0, description="scales the whole curve")
+    warmup_updates: int = Field(8000, ge=1, description="updates until the peak")
 
 
 class InverseSquareRoot(Strict):
     """lr(u) = peak · min(u / warmup, (warmup / u)^0.5): Noam, but told its peak."""
 
     name: Literal["inverse_sqrt"] = "inverse_sqrt"
-    peak: float = Field(1e-3, gt=0)
-    warmup_updates: int = Field(4000, ge=1)
+    peak: float = Field(1e-3, gt=0, description="the largest learning rate")
+    warmup_updates: int = Field(4000, ge=1, description="updates until the peak")
 
 
 class Cosine(Strict):
@@ -42,9 +44,9 @@ class Cosine(Strict):
     update (Loshchilov and Hutter 2017, without restarts)."""
 
     name: Literal["cosine"] = "cosine"
-    peak: float = Field(1e-3, gt=0)
-    warmup_updates: int = Field(5000, ge=1)
-    final: float = Field(0.0, ge=0)
+    peak: float = Field(1e-3, gt=0, description="the largest learning rate")
+    warmup_updates: int = Field(5000, ge=1, description="updates until the peak")
+    final: float = Field(0.0, ge=0, description="learning rate of the last update")
 
 
 Schedule = Annotated[Noam | InverseSquareRoot | Cosine, Field(discriminator="name")]
@@ -54,12 +56,12 @@ class TrainingConfig(Strict):
     """One training run."""
 
     seed: int = Field(1, ge=0, description="of weights, dropout, shuffling and offsets")
-    max_updates: int = Field(200_000, ge=1)
+    max_updates: int = Field(200_000, ge=1, description="updates of the whole run")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: Schedule = Noam()
     batch: BatchConfig = BatchConfig()
     accumulation: int = Field(1, ge=1, description="batches to an update")
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="ε, see `model.loss`")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto: bf16 autocast where the hardware multiplies it, else fp32"
@@ -68,7 +70,7 @@ class TrainingConfig(Strict):
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
     validate_every: int | None = Field(None, ge=1, description="None: at each checkpoint")
     validate_bleu: bool = Field(False, description="translate the validation set, too")
-    checkpoint_every: int = Field(5000, ge=1)
+    checkpoint_every: int = Field(5000, ge=1, description="updates between checkpoints")
     keep_checkpoints: int = Field(10, ge=1, description="the newest n")
     average_checkpoints: int = Field(10, ge=1, description="n whose average is the final model")
 

@@ -173,16 +173,22 @@ def test_the_gradient_is_that_of_the_mean_loss_of_a_token(lab, stores):
 def test_offsets_and_dropout_are_drawn_anew_at_each_batch(lab, stores):
     two = [(stores.train[0][0].tolist(), stores.train[0][1].tolist())] * 2
     data = SimpleNamespace(train=lab.write_store(lab.folder / "two", two), valid=stores.valid)
-    starts = []
+    starts, dropped = [], []
+
+    def hook(module, _, out):
+        if module.training:
+            embedded, pos = out
+            starts.append(int(pos[0, 0]))
+            dropped.append((embedded == 0).numpy().tobytes())
+
     trainer = lab.make(data=data, max_updates=3, batch={"max_sentences": 1})
     for side in (trainer.model.source, trainer.model.target):
-        side.register_forward_hook(
-            lambda module, _, out: starts.append(int(out[1][0, 0])) if module.training else None
-        )
+        side.register_forward_hook(hook)
     lab.fit(trainer)
     assert len(starts) == 12  # three updates, two batches each, source and target
     assert len(set(starts)) > 9
     assert all(0 <= start <= 500 for start in starts)
+    assert len(set(dropped)) == 12
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
