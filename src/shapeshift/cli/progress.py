@@ -81,7 +81,8 @@ class TrainingDisplay:
     def validated(self, update: int, values: dict[str, float]) -> None:
         """Print what was measured."""
         loss = values["valid_loss"]
-        line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {math.exp(loss):.2f}"
+        perplexity = math.exp(min(loss, 99))
+        line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {perplexity:.2f}"
         if "valid_bleu" in values:
             line += f" · BLEU {values['valid_bleu']:.2f}"
         console.print(line, highlight=False)

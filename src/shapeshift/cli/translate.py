@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -42,16 +43,27 @@ def translate(
     from shapeshift.experiments.run import Run
 
     translator = Run(run, overrides or []).translator(checkpoint)
-    sink = sys.stdout if output is None else output.open("w", encoding="utf-8", newline="\n")
-    number = 0
-    for name in files or ["-"]:
-        waiting = name == "-" and sys.stdin.isatty()
-        lines = read_stream(sys.stdin.buffer, "<stdin>") if name == "-" else read_lines(name)
-        for best in translator.translate_n_best(lines, n_best, stream=waiting):
-            number += 1
-            for candidate in best:
-                prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
-                sink.write(prefix + candidate.text + "\n")
-            if waiting:
+    with _open(output) as sink:
+        number = 0
+        for name in files or ["-"]:
+            from_stdin = name == "-"
+            lines = read_stream(sys.stdin.buffer, "<stdin>") if from_stdin else read_lines(name)
+            waiting = from_stdin and sys.stdin.isatty()
+            for best in translator.translate_n_best(lines, n_best, stream=waiting):
+                number += 1
+                for candidate in best:
+                    prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
+                    sink.write(prefix + candidate.text + "\n")
                 sink.flush()
-    sink.flush()
+
+
+def _open(path: Path | None) -> AbstractContextManager[TextIO]:
+    from shapeshift.errors import ShapeshiftError
+
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        return nullcontext(sys.stdout)
+    try:
+        return path.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error

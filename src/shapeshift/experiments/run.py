@@ -14,7 +14,6 @@ The folder is all that translating needs.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch
 
 from shapeshift.config import Config, load_config
 from shapeshift.data.config import DataConfig, Interpolate
-from shapeshift.data.prepare import REPORT, Prepared, prepare
+from shapeshift.data.prepare import REPORT, Prepared, Report, prepare
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
@@ -33,6 +32,7 @@ from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import MODEL, Checkpoints, average, load_weights
+from shapeshift.training.config import Cosine
 from shapeshift.training.log import Log
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.trainer import Observer, Trainer
@@ -48,6 +48,8 @@ FREE_TO_CHANGE = {
     "data.corpus.root",
 }
 """Settings that a run may be continued with although they differ."""
+
+AVERAGE = "average.safetensors"
 
 DataProgress = Callable[[str, int, int | None], None]
 
@@ -105,7 +107,7 @@ class Run:
         Raises:
             ShapeshiftError: if there is no such checkpoint.
         """
-        path = self.directory / "average.safetensors"
+        path = self.directory / AVERAGE
         updates = self.checkpoints.updates()
         if which == "average" and path.exists():
             return path
@@ -200,17 +202,16 @@ def train(
         validators if config.training.validate_bleu else None,
     )
     trainer.resume()
+    final = run.directory / AVERAGE
     if trainer.progress.update < config.training.max_updates:
+        final.unlink(missing_ok=True)  # of a shorter run that is now continued
         log = Log(run.directory, trainer.progress.update)
         try:
             trainer.fit(log, observer)
         finally:
             log.close()
     last = run.checkpoints.updates()[-config.training.average_checkpoints :]
-    average(
-        [run.checkpoints.path(update) / MODEL for update in last],
-        run.directory / "average.safetensors",
-    )
+    average([run.checkpoints.path(update) / MODEL for update in last], final)
     return run
 
 
@@ -263,19 +264,32 @@ def _valid_bleu(run: Run, model: Transformer, data: Prepared) -> float:
 
 
 def _keep_data_of(data: Prepared, directory: Path) -> None:
-    """Copy what translating needs, and the account of the data."""
-    if not (directory / "subwords").exists():
-        partial = directory / f".partial-subwords-{os.getpid()}"
-        shutil.copytree(data.directory / "subwords", partial, dirs_exist_ok=True)
-        partial.rename(directory / "subwords")
-    shutil.copyfile(data.directory / REPORT, directory / "data.json")
+    """Copy what translating needs, and the account of the data; refuse other data than before."""
+    account = directory / "data.json"
+    if account.exists():
+        before = Report.model_validate_json(account.read_bytes()).fingerprint
+        if before != data.report.fingerprint:
+            raise ShapeshiftError(
+                "was trained on other text than the corpus now holds; name a new folder, or bring"
+                " the old text back",
+                path=directory,
+            )
+        return
+    shutil.rmtree(directory / "subwords", ignore_errors=True)
+    shutil.copytree(data.directory / "subwords", directory / "subwords")
+    partial = directory / ".partial-data.json"
+    shutil.copyfile(data.directory / REPORT, partial)
+    partial.replace(account)
 
 
 def _check_same(old: Config, new: Config, directory: Path) -> None:
+    free = FREE_TO_CHANGE
+    if isinstance(old.training.schedule, Cosine):  # which ends at max_updates
+        free = free - {"training.max_updates"}
     changed = [
         name
         for name in _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
-        if not any(name == free or name.startswith(free + ".") for free in FREE_TO_CHANGE)
+        if not any(name == key or name.startswith(key + ".") for key in free)
     ]
     if changed:
         raise ShapeshiftError(

@@ -285,3 +285,26 @@ def test_every_configuration_of_data_has_a_folder_of_its_own(make_config):
     assert one.parent.name == "root"
     assert one.name.startswith("files-vanilla-")
     assert one != prepared_directory(make_config("data.subwords.vocab_size=41").data, "root")
+
+
+def test_other_text_under_the_same_settings_is_refused(make_config, text, silent, tmp_path):
+    corpus = tmp_path / "text"
+    shutil.copytree(text, corpus)
+    config = make_config(f"data.corpus.root={corpus}", "training.max_updates=5")
+    train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+    before = snapshot(tmp_path / "run" / "subwords")
+    for language, line in (("low", "new words\n"), ("up", "NEW WORDS\n")):
+        with (corpus / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write(line)
+    with pytest.raises(ShapeshiftError, match="trained on other text"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared-again")
+    assert snapshot(tmp_path / "run" / "subwords") == before
+
+
+def test_the_end_of_a_cosine_is_part_of_the_schedule(make_config, tmp_path):
+    cosine = ("training.schedule.name=cosine", "training.schedule.warmup_updates=5")
+    Run.create(tmp_path / "run", make_config(*cosine))
+    with pytest.raises(ShapeshiftError, match="training.max_updates"):
+        Run.create(tmp_path / "run", make_config(*cosine, "training.max_updates=50"))
+    Run.create(tmp_path / "other", make_config())
+    Run.create(tmp_path / "other", make_config("training.max_updates=50"))
