@@ -167,7 +167,7 @@ def tabulate(data: LengthBleu) -> Table:
 
 def _is_unseen(bucket: LengthBucket, trained: tuple[int, int | None]) -> bool:
     low, high = trained
-    return (high is not None and bucket.low >= high - 1) or (
+    return (high is not None and bucket.low >= high) or (
         bucket.high is not None and bucket.high <= low
     )
 

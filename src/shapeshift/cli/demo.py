@@ -8,14 +8,18 @@ from typing import Annotated
 
 import typer
 
+from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
+
+SYSTEMS = {
+    "ape": ("position=ape",),
+    "shape-40": ("position=shape", "position.indices.max_offset=40"),
+    "rpe": ("position=rpe",),
+}
+"""The three systems of Kiyono et al. 2021; K = 40 is what the paper tuned for Extrapolate."""
+
 
 def demo(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...", help="Settings for all systems.", show_default=False
-        ),
-    ] = None,
+    overrides: Overrides = None,
     config: Annotated[
         Path | None,
         typer.Option(help="YAML file of settings. [default: the demo's own]", show_default=False),
@@ -24,7 +28,7 @@ def demo(
         list[str] | None,
         typer.Option(
             metavar="'NAME [KEY=VALUE]...'",
-            help="A system: a preset, or a name and settings. [default: ape, shape, rpe]",
+            help="A system: a preset, or a name and settings. [default: ape, shape-40, rpe]",
             show_default=False,
         ),
     ] = None,
@@ -32,9 +36,7 @@ def demo(
     directory: Annotated[Path, typer.Option(help="Folder of the runs and results.")] = Path(
         "runs/demo"
     ),
-    prepared: Annotated[
-        Path, typer.Option(help="Folder under which prepared data are kept and found again.")
-    ] = Path("prepared"),
+    prepared: PreparedRoot = PREPARED_ROOT,
 ) -> None:
     """Train APE, SHAPE and RPE on the same text and compare them by source length.
 
@@ -52,10 +54,10 @@ def demo(
         results_console,
     )
     from shapeshift.config import read_document
-    from shapeshift.experiments.comparison import PAPER_SYSTEMS, compare
+    from shapeshift.experiments.comparison import compare
 
     source = config or Path(str(files("shapeshift.experiments") / "demo.yaml"))
-    systems = dict(map(_parse_system, system)) if system else PAPER_SYSTEMS
+    systems = dict(map(_parse_system, system)) if system else SYSTEMS
     shared = tuple(overrides or ())
     began = time.monotonic()
     with make_progress() as progress:

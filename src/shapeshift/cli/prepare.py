@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,18 +17,9 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of settings.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...",
-            help="Settings that replace those of the file.",
-            show_default=False,
-        ),
-    ] = None,
-    prepared: Annotated[
-        Path, typer.Option(help="Folder under which prepared data are kept and found again.")
-    ] = Path("prepared"),
+    config: ConfigFile,
+    overrides: Overrides = None,
+    prepared: PreparedRoot = PREPARED_ROOT,
 ) -> None:
     """Turn parallel text into subwords and a token store.
 

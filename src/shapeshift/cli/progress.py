@@ -54,6 +54,10 @@ class Steps:
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         if stage not in self._tasks:
+            for task in self._progress.tasks:  # a new stage begins where the last one ended
+                if task.id in self._tasks.values() and not task.finished:
+                    end = max(task.completed, 1)
+                    self._progress.update(task.id, completed=end, total=end)
             self._tasks[stage] = self._progress.add_task(stage, total=total, note="")
             if not console.is_terminal:
                 console.print(stage)

@@ -7,24 +7,17 @@ from typing import Annotated
 
 import typer
 
+from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
+
 
 def train(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of settings.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KEY=VALUE]...",
-            help="Settings that replace those of the file, such as position=shape.",
-            show_default=False,
-        ),
-    ] = None,
+    config: ConfigFile,
+    overrides: Overrides = None,
     run: Annotated[
         Path | None,
         typer.Option(help="Folder of the run. [default: runs/CONFIG-POSITION]", show_default=False),
     ] = None,
-    prepared: Annotated[
-        Path, typer.Option(help="Folder under which prepared data are kept and found again.")
-    ] = Path("prepared"),
+    prepared: PreparedRoot = PREPARED_ROOT,
     test: Annotated[
         bool, typer.Option(help="Translate and score the test set when training is done.")
     ] = True,

@@ -17,13 +17,6 @@ from shapeshift.experiments.run import DataProgress, Run, train, translate_and_s
 from shapeshift.training.checkpoints import MODEL
 from shapeshift.training.trainer import Observer
 
-PAPER_SYSTEMS: dict[str, tuple[str, ...]] = {
-    "ape": ("position=ape",),
-    "shape": ("position=shape",),
-    "rpe": ("position=rpe",),
-}
-"""The three systems of Kiyono et al. 2021, as overrides."""
-
 
 @dataclass(frozen=True)
 class Comparison:

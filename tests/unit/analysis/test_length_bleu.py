@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from shapeshift.analysis.length_bleu import compute, plot
+from shapeshift.analysis.length_bleu import compute, plot, tabulate
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import LengthBucket
 from shapeshift.evaluation.metrics import Score
@@ -115,3 +115,19 @@ def test_ticks_name_lengths_and_counts_and_small_buckets_are_hollow():
     assert labels == ["0–9\n40", "10–19\n30", "20–29\n0", "≥ 30\n3"]
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [20]
+
+
+def test_the_table_marks_unseen_lengths_small_buckets_and_spread():
+    table = tabulate(compute({"APE": APE, "SHAPE": SHAPE}, trained=(1, 20)))
+    assert table.header == ("source length", "segments", "APE", "SHAPE")
+    assert [row[0] for row in table.rows] == ["0–9", "10–19", "20–29*", "≥ 30*"]
+    assert table.rows[0] == ("0–9", "40", "21.00 ± 1.41", "24.00")
+    assert table.rows[2][2:] == ("–", "–")
+    assert table.rows[3][3] == "20.00†"
+    assert len(table.notes) == 3
+
+
+def test_a_table_of_single_runs_over_all_lengths_needs_few_notes():
+    table = tabulate(compute({"SHAPE": SHAPE}))
+    assert not any("*" in row[0] for row in table.rows)
+    assert not any("±" in cell for row in table.rows for cell in row)

@@ -304,7 +304,7 @@ def test_other_text_under_the_same_settings_is_refused(make_config, text, silent
 def test_the_end_of_a_cosine_is_part_of_the_schedule(make_config, tmp_path):
     cosine = ("training.schedule.name=cosine", "training.schedule.warmup_updates=5")
     Run.create(tmp_path / "run", make_config(*cosine))
-    with pytest.raises(ShapeshiftError, match="training.max_updates"):
+    with pytest.raises(ShapeshiftError, match=r"training\.max_updates"):
         Run.create(tmp_path / "run", make_config(*cosine, "training.max_updates=50"))
     Run.create(tmp_path / "other", make_config())
     Run.create(tmp_path / "other", make_config("training.max_updates=50"))
