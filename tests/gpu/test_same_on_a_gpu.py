@@ -1,0 +1,71 @@
+"""What runs on a CPU gives the same on a GPU. `make gpu-check` runs these."""
+
+import pytest
+import torch
+
+from shapeshift import SHAPE
+from shapeshift.decoding.search import beam_search
+from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.positions import PRESETS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+VOCABULARY = 40
+
+
+@pytest.fixture(params=PRESETS)
+def twins(request):
+    """One model on the CPU and its copy on the GPU, with a padded batch."""
+    torch.manual_seed(0)
+    config = ModelConfig(size="tiny", dropout=0.0)
+    model = build(config, PRESETS[request.param], VOCABULARY, VOCABULARY)
+    twin = build(config, PRESETS[request.param], VOCABULARY, VOCABULARY).cuda()
+    twin.load_state_dict(model.state_dict())
+    source = torch.randint(5, VOCABULARY, (3, 70))
+    target = torch.randint(5, VOCABULARY, (3, 60))
+    source[1, 40:] = target[2, 30:] = 0
+    return model, twin, source, target
+
+
+def test_loss_and_gradients(twins):
+    model, twin, source, target = twins
+    for each, device in ((model, "cpu"), (twin, "cuda")):
+        each.seed(1)
+        batch = (source.to(device), target.to(device), target.to(device))
+        label_smoothed_loss(each, *batch, 0.1).smoothed.backward()
+    on_gpu = dict(twin.named_parameters())
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(
+                on_gpu[name].grad.cpu(), parameter.grad, rtol=1e-3, atol=1e-3
+            )
+
+
+def test_translations(twins):
+    model, twin, source, _ = twins
+    found = []
+    for each, device in ((model, "cpu"), (twin, "cuda")):
+        each.eval()
+        limits = torch.full((3,), 20, device=device)
+        hypotheses = beam_search(each.start(source.to(device), 4), limits, beam=4)
+        found.append([best.log_prob for best, *_ in hypotheses])
+    assert found[1] == pytest.approx(found[0], abs=1e-2)
+
+
+def test_bf16_autocast_is_close(twins):
+    _, twin, source, target = twins
+    twin.eval()
+    batch = (source.cuda(), target.cuda(), target.cuda())
+    exact = label_smoothed_loss(twin, *batch, 0.1)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        rough = label_smoothed_loss(twin, *batch, 0.1)
+    assert float(rough.nll) == pytest.approx(float(exact.nll), rel=1e-2)
+
+
+def test_offsets_are_drawn_alike():
+    on_cpu, on_gpu = SHAPE(8, seed=3), SHAPE(8, seed=3).cuda()
+    x = torch.zeros(4, 5, 8)
+    torch.testing.assert_close(on_gpu(x.cuda()).cpu(), on_cpu(x))
