@@ -105,7 +105,10 @@ def _position() -> Iterator[str]:
     rows = []
     for name, scheme in PRESETS.items():
         indices = {"name": scheme.indices.name, **scheme.indices.options}
-        parts = [{"kind": part.kind, **part.options} for part in scheme.parts]
+        parts = []
+        for part in scheme.parts:
+            stacks = {} if part.stacks == "both" else {"stacks": part.stacks}
+            parts.append({"kind": part.kind, **stacks, **part.options})
         rows.append((f"`{name}`", f"`{_yaml(indices)}`", ", ".join(f"`{_yaml(p)}`" for p in parts)))
     yield "The presets, such as `position: shape`, and what they stand for:\n"
     yield _table(("preset", "indices", "parts"), rows)

@@ -22,10 +22,16 @@ def shaw(**options: object) -> Part:
     return Part("shaw", "self", options={"max_distance": 2, **options})
 
 
+def rotary(**options: object) -> Part:
+    return Part("rotary", "self", options=options)
+
+
 SINUSOIDAL = Part("sinusoidal", "embedding")
 
 CELLS = {
-    f"{kind}@{place}": Scheme(parts=(Part(kind, place),))
+    f"{kind}@{place}": Scheme(
+        parts=(Part(kind, place, "decoder" if entry.build.causal_only else "both"),)
+    )
     for kind, entry in KINDS.items()
     for place in entry.build.places
 }
@@ -45,6 +51,29 @@ VARIANTS = {
     "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
     "sinusoidal-qkv-tensor2tensor": Scheme(
         parts=(Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),)
+    ),
+    "skew-one-table": Scheme(parts=(Part("skew", options={"max_distance": 3, "per_head": False}),)),
+    "t5-each-layer": Scheme(
+        parts=(Part("t5", options={"num_buckets": 8, "max_distance": 12, "share_layers": False}),)
+    ),
+    "rotary-halves-partial-linear": Scheme(
+        parts=(rotary(pairs="halves", fraction=0.5, scaling="linear", factor=4.0),)
+    ),
+    "rotary-ntk": Scheme(parts=(rotary(scaling="ntk", factor=4.0),)),
+    "rotary-yarn-partial": Scheme(
+        parts=(rotary(fraction=0.5, scaling="yarn", factor=4.0, original_length=16),)
+    ),
+    "rotary-everywhere": Scheme(parts=(rotary(), Part("rotary", "cross"))),
+    "xpos-fast": Scheme(
+        parts=(Part("xpos", stacks="decoder", options={"scale_base": 20.0, "centre": 200}),)
+    ),
+    "tupe-sinusoidal-each-layer": Scheme(
+        parts=(Part("tupe", options={"vectors": "sinusoidal", "share_layers": False}),)
+    ),
+    "tupe-r": Scheme(parts=(Part("tupe"), Part("t5"))),
+    "randomized-sampled-alibi": Scheme(
+        IndicesChoice("randomized", {"max_length": 64, "sample_at_inference": True}),
+        (Part("alibi"),),
     ),
     "two-at-one-place": Scheme(parts=(Part("sinusoidal", "self"), shaw())),
     "shaw-twice": Scheme(parts=(shaw(add_to="keys"), shaw(max_distance=5, per_head=True))),

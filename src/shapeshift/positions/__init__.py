@@ -1,20 +1,29 @@
 """Position representations for Transformers: indices × kind × place."""
 
+from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
 from .dropin import SHAPE
-from .indices import Absolute, Shifted
+from .indices import Absolute, Randomized, Shifted
 from .learned import Learned
 from .placement import Placed, Stack, build_indices, check, place
 from .registry import INDICES, KINDS
+from .rotary import Rotary
 from .scheme import PRESETS, IndicesChoice, Part, Scheme
 from .shaw import Shaw
 from .sinusoidal import Sinusoidal
+from .skew import Skew
+from .t5 import T5
+from .tupe import TUPE
+from .xpos import XPos
 
 __all__ = [
     "INDICES",
     "KINDS",
     "PRESETS",
     "SHAPE",
+    "T5",
+    "TUPE",
+    "ALiBi",
     "Absolute",
     "Chain",
     "Encoding",
@@ -22,12 +31,16 @@ __all__ = [
     "Learned",
     "Part",
     "Placed",
+    "Randomized",
     "Representation",
+    "Rotary",
     "Scheme",
     "Shaw",
     "Shifted",
     "Sinusoidal",
+    "Skew",
     "Stack",
+    "XPos",
     "build_indices",
     "check",
     "place",

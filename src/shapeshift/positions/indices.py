@@ -1,4 +1,4 @@
-"""Which position number a token gets: absolute, or shifted by a random offset (SHAPE)."""
+"""Which position number a token gets: absolute, shifted by a random offset (SHAPE), randomized."""
 
 from __future__ import annotations
 
@@ -37,13 +37,7 @@ class Absolute(nn.Module):
             `(1, T)` if all sequences share their positions, else `(B, T)`; int64.
         """
         pos = torch.arange(start, start + length, device=device).unsqueeze(0)  # (1, T)
-        if offset is None:
-            offset = self.choose_offset(num_sequences)
-        if isinstance(offset, Tensor):
-            pos = pos + offset.to(pos.device).unsqueeze(1)  # (B, T)
-        elif offset:
-            pos = pos + offset
-        return pos
+        return _shift(pos, self.choose_offset(num_sequences) if offset is None else offset)
 
     def choose_offset(self, num_sequences: int) -> int | Tensor:
         """Return the offset used where the caller gives none."""
@@ -86,3 +80,101 @@ class Shifted(Absolute):
 
     def extra_repr(self) -> str:
         return f"max_offset={self.max_offset}" + (", authors=True" if self.authors else "")
+
+
+class Randomized(Absolute):
+    """Positions with gaps: T numbers drawn from 0 … L − 1 without replacement, in order (Ruoss et
+    al. 2023, section 3). A model that is trained so has met all numbers and many distances of
+    sequences of up to L tokens, however short its own were.
+
+    While training, each sequence of each call draws its own, from a generator of the module's own.
+    T is the length of the padded batch: where lengths differ, sentences shorter than the longest
+    have the lower ones of its T numbers.
+
+    Differs from the paper at inference, where it draws again for the whole sequence. That needs T
+    beforehand, which a decoder that writes token by token has not, and neighbours in a batch
+    would change each other's numbers. Here `max_length` numbers stand for all sequences and calls,
+    and token t has the t-th of them. (The released code draws once for a batch in training, too.)
+
+    Args:
+        max_position: L; 2048 in the paper.
+        max_length: of sequences at inference, from 1 to L (500 in the paper). The fewer, the
+            nearer the gaps are to those of short sentences in training.
+        sample_at_inference: the numbers at inference are drawn, depending on `seed` alone; else
+            they are spread evenly, floor(t · L / max_length).
+        seed: of the generator.
+
+    Raises:
+        ShapeshiftError: if `max_length` lies outside 1 … L; in `forward`, if a sequence has more
+            than L tokens while training, or more than `max_length` otherwise.
+    """
+
+    def __init__(
+        self,
+        max_position: int = 2048,
+        *,
+        max_length: int = 500,
+        sample_at_inference: bool = False,
+        seed: int = 0,
+    ):
+        super().__init__()
+        if not 1 <= max_length <= max_position:
+            raise ShapeshiftError(
+                f"max_length must lie between 1 and max_position={max_position}, got {max_length}"
+            )
+        self.max_position = max_position
+        self.max_length = max_length
+        self.sample_at_inference = sample_at_inference
+        self._generator = torch.Generator()
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        self._seed = seed
+        self._generator.manual_seed(seed)
+
+    def forward(
+        self,
+        num_sequences: int,
+        length: int,
+        *,
+        start: int = 0,
+        offset: int | Tensor | None = None,
+        device: torch.device | None = None,
+    ) -> Tensor:
+        """As `Absolute.forward`. With an offset given, or in evaluation, nothing is drawn and it
+        shifts the numbers of inference."""
+        end = start + length
+        drawn = self.training and offset is None
+        self._check(end, "max_position" if drawn else "max_length")
+        if drawn:
+            pos = _subsets(num_sequences, end, self.max_position, self._generator)  # (B, T)
+        elif self.sample_at_inference:
+            fixed = torch.Generator().manual_seed(self._seed)
+            pos = _subsets(1, self.max_length, self.max_position, fixed)
+        else:
+            pos = torch.arange(end).unsqueeze(0) * self.max_position // self.max_length
+        return _shift(pos[:, start:end].to(device=device), 0 if offset is None else offset)
+
+    def _check(self, length: int, name: str) -> None:
+        limit = getattr(self, name)
+        if length > limit:
+            raise ShapeshiftError(
+                f"randomized positions have {name}={limit} numbers for a sequence, got one of"
+                f" {length} tokens; give a larger {name} or shorter sequences"
+            )
+
+    def extra_repr(self) -> str:
+        sampled = ", sample_at_inference=True" if self.sample_at_inference else ""
+        return f"max_position={self.max_position}, max_length={self.max_length}{sampled}"
+
+
+def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:
+    if isinstance(offset, Tensor):
+        return pos + offset.to(pos.device).unsqueeze(1)  # (B, T)
+    return pos + offset if offset else pos
+
+
+def _subsets(count: int, size: int, upper: int, generator: torch.Generator) -> Tensor:
+    """Return `(count, size)` numbers below `upper`; each row any subset alike, in order."""
+    keys = torch.rand(count, upper, generator=generator, device=generator.device)
+    return keys.topk(size, dim=1).indices.sort(dim=1).values

@@ -57,6 +57,12 @@ def check(scheme: Scheme) -> None:
             )
         if _place(part) == "cross" and part.stacks == "encoder":
             raise ShapeshiftError("the encoder has no cross-attention; use stacks: decoder")
+        if kind.build.causal_only and part.stacks != "decoder":
+            raise ShapeshiftError(
+                f"{part.kind!r} has no meaning for tokens on the right, which an encoder sees, got"
+                f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
+                " such as 'rotary'"
+            )
         if part.layers is not None and (part.layers < 1 or _place(part) == "embedding"):
             raise ShapeshiftError(
                 f"layers={part.layers} has no meaning for {part.kind!r} at {_place(part)!r};"
@@ -103,11 +109,16 @@ def _build(part: Part, stack: Stack) -> Representation:
     return build(**fixed, **part.options)
 
 
+def _shares_layers(part: Part) -> bool:
+    option = KINDS[part.kind].options().get("share_layers")
+    return option is not None and bool(part.options.get("share_layers", option.default))
+
+
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
     columns = []
     for part in parts:
         last = stack.num_layers if part.layers is None else min(part.layers, stack.num_layers)
-        if part.options.get("share_layers"):
+        if _shares_layers(part):
             one = _build(part, stack)
             modules = [one] * last
         else:

@@ -11,11 +11,17 @@ from torch import nn
 
 from shapeshift.errors import ShapeshiftError, nearest
 
+from .alibi import ALiBi
 from .base import Representation
-from .indices import Absolute, Shifted
+from .indices import Absolute, Randomized, Shifted
 from .learned import Learned
+from .rotary import Rotary
 from .shaw import Shaw
 from .sinusoidal import Sinusoidal
+from .skew import Skew
+from .t5 import T5
+from .tupe import TUPE
+from .xpos import XPos
 
 M = TypeVar("M", bound=nn.Module, covariant=True)
 
@@ -50,11 +56,18 @@ KINDS: dict[str, Entry[Representation]] = {
     "sinusoidal": Entry(Sinusoidal, "sines and cosines", "Vaswani et al. 2017, §3.5"),
     "learned": Entry(Learned, "a trained vector a position", "Gehring et al. 2017, §3.1"),
     "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),
+    "skew": Entry(Skew, "clipped relative keys, by head", "Huang et al. 2019, §3.4"),
+    "t5": Entry(T5, "a trained bias by range of distances", "Raffel et al. 2020, §2.1"),
+    "alibi": Entry(ALiBi, "a penalty that grows with distance", "Press et al. 2022, §3"),
+    "rotary": Entry(Rotary, "queries and keys turned by position", "Su et al. 2021, §3.4.2"),
+    "xpos": Entry(XPos, "rotary that fades with distance", "Sun et al. 2022, §3.1"),
+    "tupe": Entry(TUPE, "positions compared apart from words", "Ke et al. 2021, §3.1"),
 }
 
 INDICES: dict[str, Entry[Absolute]] = {
     "absolute": Entry(Absolute, "0, 1, 2, …", "Vaswani et al. 2017"),
     "shifted": Entry(Shifted, "a random offset while training", "Kiyono et al. 2021, §2.3"),
+    "randomized": Entry(Randomized, "random, with gaps, in order", "Ruoss et al. 2023, §3"),
 }
 
 

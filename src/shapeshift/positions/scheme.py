@@ -53,5 +53,14 @@ PRESETS: dict[str, Scheme] = {
     "learned": Scheme(parts=(Part("learned", "embedding"),)),
     "shape": Scheme(IndicesChoice("shifted", {"max_offset": 500}), SINUSOIDAL),
     "rpe": Scheme(parts=(Part("shaw", "self", options={"max_distance": 16}),)),
+    "skew": Scheme(parts=(Part("skew", "self"),)),
+    "t5": Scheme(parts=(Part("t5", "self"),)),
+    "alibi": Scheme(parts=(Part("alibi", "self"),)),
+    "rope": Scheme(parts=(Part("rotary", "self"),)),
+    "xpos": Scheme(parts=(Part("rotary", "self", "encoder"), Part("xpos", "self", "decoder"))),
+    "tupe": Scheme(parts=(Part("tupe", "self"),)),
+    "randomized": Scheme(IndicesChoice("randomized", {"max_position": 2048}), SINUSOIDAL),
 }
-"""The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned."""
+"""The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned; each
+further kind in self-attention with its paper's settings (xPos, made for decoders, is rotary in the
+encoder); randomized sinusoidal positions."""

@@ -1,0 +1,61 @@
+"""Attention with linear biases (Press et al. 2022)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Representation
+
+
+class ALiBi(Representation):
+    """A penalty that grows with the distance, at a speed of its own in each head (Press et al.
+    2022, section 3).
+
+        e_ij = q_i k_j^T / sqrt(E) - m_h |i - j|,  m_h = 2^(-8h / H),  h = 1 … H
+
+    Nothing is learned. If H is no power of two, the first heads have the slopes of the power c
+    below, and the rest every other slope of 2c, from the steepest on, as the released code:
+    2^(-8h / c) with h = 1/2, 3/2, ….
+
+    Wherever a causal mask lets a query look, |i - j| = i - j as in the paper, which has no encoder;
+    there the penalty is the same on both sides.
+
+    It has a meaning in self-attention alone: a penalty on the distance between positions of two
+    sentences would take it for granted that they run at the same speed.
+
+    Args:
+        num_heads: H.
+
+    Raises:
+        ShapeshiftError: if there is no head.
+    """
+
+    places = ("self",)
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        if num_heads < 1:
+            raise ShapeshiftError(f"num_heads must be at least 1, got {num_heads}")
+        self.num_heads = num_heads
+
+    def slopes(self, device: torch.device | None = None) -> Tensor:
+        """Return m `(H,)` in float64."""
+        power = 2 ** int(math.log2(self.num_heads))
+        whole = torch.arange(1, power + 1, dtype=torch.float64, device=device)
+        halves = torch.arange(self.num_heads - power, dtype=torch.float64, device=device) + 0.5
+        return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        distances = (pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).abs()  # (B|1, Q, K)
+        # Whole numbers above 256 have no bfloat16, so slopes meet distances before the cast.
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        slopes = self.slopes(q.device).to(dtype).view(-1, 1, 1)  # (H, 1, 1)
+        return (-slopes * distances.unsqueeze(1)).to(q.dtype)  # (B|1, H, Q, K)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"

@@ -1,0 +1,197 @@
+"""Rotary positions (Su et al. 2021) and what stretches them over longer texts."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Representation
+
+Pairs = Literal["interleaved", "halves"]
+Scaling = Literal["none", "linear", "ntk", "yarn"]
+
+
+class Rotary(Representation):
+    """RoPE: pairs of channels of queries and keys are turned by angles that grow with the position
+    (Su et al. 2021, section 3.4.2).
+
+        q_i -> R(i) q_i,  k_j -> R(j) k_j,  so that  q_i^T R(i)^T R(j) k_j = q_i^T R(j - i) k_j
+        R(i) turns pair m by i·θ_m,  θ_m = base^(-2m / r),  m = 0 … r/2 - 1
+
+    r channels turn, all E in the paper. Angles are computed in float64 and the turn at least in
+    float32, so that it is exact at any position; there is no table and so no maximum length.
+
+    `scaling` lets a trained model read texts `factor` = s times as long as before:
+
+        linear  θ -> θ / s (position interpolation, Chen et al. 2023)
+        ntk     base -> base · s^(r / (r - 2)) (Peng et al. 2023, section 3.1)
+        yarn    θ -> (1 - γ) θ / s + γ θ,  γ = (n - beta_slow) / (beta_fast - beta_slow) within 0
+                and 1,  n = original_length · θ / 2π the turns of a pair in a text of the old length
+                (Peng et al. 2023, section 3.2), and scores divided by a temperature t
+                (section 3.4), sqrt(1/t) = 0.1 ln(s) + 1 unless it is given.
+
+    Differs from the released YaRN code, whose γ is a ramp over the number m of a pair between
+    borders rounded to whole pairs, not over n; and which leaves channels that do not turn out of
+    the temperature.
+
+    In attention to the source, queries turn by their position in the target and keys by theirs in
+    the source: the score depends on how far a source word stands from the place of the target word,
+    which a translation follows roughly. The paper has self-attention alone.
+
+    Args:
+        head_dim: E.
+        base: speeds θ fall from 1 towards 1 / base; 10000 in the paper.
+        pairs: which channels turn together: `interleaved` 2m and 2m + 1 (the paper), `halves` m and
+            m + r/2 (GPT-NeoX, Llama).
+        fraction: r / E; r is rounded down to an even number, but not below 2.
+        scaling: how a trained model is made to read longer texts.
+        factor: s, from 1.
+        original_length: of texts in training, in subwords; `yarn` needs it.
+        beta_fast: pairs with more turns than this keep their θ.
+        beta_slow: pairs with fewer turns than this are interpolated.
+        temperature: t; null takes the rule for `yarn` and 1 otherwise.
+
+    Raises:
+        ShapeshiftError: for a number out of its range, or settings that contradict each other.
+    """
+
+    places = ("self", "cross")
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        pairs: Pairs = "interleaved",
+        fraction: float = 1.0,
+        scaling: Scaling = "none",
+        factor: float = 1.0,
+        original_length: int | None = None,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        temperature: float | None = None,
+    ):
+        super().__init__()
+        check_rotation(head_dim, base, pairs)
+        if not 0 < fraction <= 1:
+            raise ShapeshiftError(f"fraction must lie above 0 and not above 1, got {fraction}")
+        _check_scaling(scaling, factor, original_length)
+        if not 0 < beta_slow < beta_fast:
+            raise ShapeshiftError(
+                f"expected 0 < beta_slow < beta_fast, got {beta_slow} and {beta_fast}"
+            )
+        if temperature is None:
+            temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0
+        if temperature <= 0:
+            raise ShapeshiftError(f"temperature must be positive, got {temperature}")
+        self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
+        if scaling == "ntk" and self.width == 2:
+            raise ShapeshiftError(
+                "scaling='ntk' moves the slower pairs, but only one pair of channels turns;"
+                " raise fraction, or use scaling linear or yarn"
+            )
+        self.base, self.pairs, self.scaling, self.factor = base, pairs, scaling, factor
+        self.original_length, self.betas = original_length, (beta_slow, beta_fast)
+        self.temperature = temperature
+
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        """Return θ `(r/2,)`, in radians a position, float64."""
+        base, width = self.base, self.width
+        if self.scaling == "ntk":
+            base *= self.factor ** (width / (width - 2))
+        theta = frequencies(width, base, device)
+        if self.scaling == "linear":
+            return theta / self.factor
+        if self.scaling == "yarn" and self.original_length is not None:
+            slow, fast = self.betas
+            turns = theta * (self.original_length / (2 * math.pi))
+            kept = ((turns - slow) / (fast - slow)).clamp(0, 1)  # γ
+            return (1 - kept) * theta / self.factor + kept * theta
+        return theta
+
+    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        theta = self.frequencies(q.device)
+        at_q = self._table(pos_q, theta)
+        at_k = at_q if pos_k is pos_q else self._table(pos_k, theta)
+        return self._turn(q, *at_q), self._turn(k, *at_k)
+
+    def _table(self, pos: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+        angles = pos.double().unsqueeze(-1) * theta  # (B|1, T, r/2)
+        scale = self._scale()
+        return angles.cos() * scale, angles.sin() * scale
+
+    def _scale(self) -> float:
+        return float(self.temperature**-0.5)  # of queries and of keys, so that scores get 1 / t
+
+    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        turned = rotate(x[..., : self.width], cos, sin, self.pairs)
+        if self.width == x.shape[-1]:
+            return turned
+        return torch.cat((turned, x[..., self.width :] * self._scale()), dim=-1)  # (B, H, T, E)
+
+    def extra_repr(self) -> str:
+        scaled = "" if self.scaling == "none" else f", scaling={self.scaling!r}, x{self.factor}"
+        return f"width={self.width}, base={self.base:g}, pairs={self.pairs!r}{scaled}"
+
+
+def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:
+    """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64."""
+    m = torch.arange(width // 2, dtype=torch.float64, device=device)
+    return base ** (m * (-2 / width))
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") -> Tensor:
+    """Turn each pair (a, b) of channels into (a cos - b sin, a sin + b cos).
+
+    Args:
+        x: `(B, H, T, r)`.
+        cos, sin: of each pair's angle, `(B|1, T, r/2)`; may carry a scale.
+        pairs: see `Rotary`.
+
+    Returns:
+        `(B, H, T, r)` in the dtype of `x`, computed in float32 at least.
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    cos, sin = (table.to(dtype).unsqueeze(1) for table in (cos, sin))  # (B|1, 1, T, r/2)
+    a, b = (x[..., ::2], x[..., 1::2]) if pairs == "interleaved" else x.chunk(2, dim=-1)
+    turned = (a * cos - b * sin, a * sin + b * cos)  # (B, H, T, r/2) each
+    if pairs == "interleaved":
+        return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
+    return torch.cat(turned, dim=-1).to(x.dtype)
+
+
+def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:
+    if scaling not in get_args(Scaling):
+        raise ShapeshiftError(
+            f"scaling must be one of {', '.join(get_args(Scaling))}, got {scaling!r}"
+        )
+    if factor < 1 or (scaling == "none" and factor != 1):
+        raise ShapeshiftError(
+            f"factor={factor} has no meaning with scaling={scaling!r}; give a factor from 1 on and"
+            " scaling linear, ntk or yarn"
+        )
+    if (scaling == "yarn") != (original_length is not None):
+        raise ShapeshiftError(
+            "scaling='yarn' needs original_length, the length of texts in training, and no other"
+            f" scaling takes it; got scaling={scaling!r} and original_length={original_length}"
+        )
+    if original_length is not None and original_length < 1:
+        raise ShapeshiftError(f"original_length must be at least 1, got {original_length}")
+
+
+def check_rotation(head_dim: int, base: float, pairs: str) -> None:
+    """Raise a `ShapeshiftError` if E channels cannot turn in pairs, or not at these speeds."""
+    if head_dim < 2 or head_dim % 2:
+        raise ShapeshiftError(
+            f"rotary positions turn pairs of channels, but heads have {head_dim};"
+            " choose model.dim and model.num_heads with an even quotient"
+        )
+    if base <= 0:
+        raise ShapeshiftError(f"base must be positive, got {base}")
+    if pairs not in get_args(Pairs):
+        raise ShapeshiftError(f"pairs must be one of {', '.join(get_args(Pairs))}, got {pairs!r}")

@@ -1,0 +1,100 @@
+"""Relative position biases as in T5 (Raffel et al. 2020)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Representation
+
+
+class T5(Representation):
+    """A learned number for each head and each range of distances, or bucket (Raffel et al. 2020,
+    section 2.1).
+
+        e_ij = q_i k_j^T / sqrt(E) + b[bucket(j - i), h]
+
+    With n buckets for a direction, each distance below n/2 has its own. The rest share the other
+    n/2, whose borders grow geometrically: bucket n/2 + m begins at the first distance d with
+
+        d >= (n/2) · (max_distance / (n/2))^(m / (n/2)),
+
+    and the last one has no end. Where keys stand on both sides, half of all buckets are for those
+    on the right; a decoder's are all for the left. The borders are computed in whole numbers, so
+    that no rounded logarithm decides a bucket.
+
+    T5 uses this in self-attention alone (its attention to the source knows no positions), with one
+    set of numbers for all layers of the encoder and one for those of the decoder. Differs from T5
+    in the scale 1 / sqrt(E), which T5 moves into its initial weights.
+
+    Args:
+        dim: D.
+        num_heads: H.
+        num_buckets: of both directions together; a multiple of 4.
+        max_distance: where the borders would arrive after the last bucket.
+        share_layers: one set of numbers for all layers, as the paper; else one for each. Read by
+            whoever places the module, not here.
+        causal: keys never stand right of the query, so that all buckets are for the left.
+
+    Raises:
+        ShapeshiftError: if the buckets cannot be split, or `max_distance` does not lie beyond the
+            distances that have a bucket each.
+    """
+
+    places = ("self",)
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        share_layers: bool = True,
+        causal: bool = False,
+    ):
+        super().__init__()
+        # The same limits with and without `causal`: one setting serves encoder and decoder.
+        if num_buckets < 4 or num_buckets % 4:
+            raise ShapeshiftError(f"num_buckets must be 4, 8, 12, …, got {num_buckets}")
+        if max_distance <= num_buckets // 2:
+            raise ShapeshiftError(
+                f"max_distance must be more than half of num_buckets={num_buckets},"
+                f" got {max_distance}"
+            )
+        self.causal = causal
+        self.max_distance = max_distance
+        borders = _borders(num_buckets if causal else num_buckets // 2, max_distance)
+        self.borders: Tensor
+        self.register_buffer("borders", torch.tensor(borders, device="cpu"), persistent=False)
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+        nn.init.normal_(self.weight, std=dim**-0.5)  # as the released code
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        offsets = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
+        distances = -offsets.clamp(max=0) if self.causal else offsets.abs()
+        buckets = torch.bucketize(distances, self.borders, right=True)
+        if not self.causal:
+            buckets = buckets + (offsets > 0) * (len(self.borders) + 1)
+        by_pair = F.embedding(buckets, self.weight)  # (B|1, Q, K, H)
+        return by_pair.permute(0, 3, 1, 2).to(q.dtype).contiguous()  # (B|1, H, Q, K)
+
+    def extra_repr(self) -> str:
+        buckets = f"num_buckets={len(self.weight)}, max_distance={self.max_distance}"
+        return f"{buckets}, causal={self.causal}"
+
+
+def _borders(num_buckets: int, max_distance: int) -> list[int]:
+    """Return the first distance of each bucket of one direction, from bucket 1 on."""
+    near = num_buckets // 2
+    # d >= near · (max / near)^(m / near), both sides to the power of near
+    far = [
+        bisect_left(range(max_distance), max_distance**m * near ** (near - m), key=near.__rpow__)
+        for m in range(near)
+    ]
+    return [*range(1, near), *far]

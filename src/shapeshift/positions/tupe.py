@@ -1,0 +1,88 @@
+"""Untied absolute positions, TUPE-A (Ke et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Encoding, Representation
+from .learned import Learned
+from .sinusoidal import Sinusoidal
+
+Vectors = Literal["learned", "sinusoidal"]
+
+
+class TUPE(Representation):
+    """Positions are compared with positions and words with words, each with projections of their
+    own (Ke et al. 2021, section 3.1).
+
+        e_ij = (x_i W^Q) (x_j W^K)^T / sqrt(2E) + (p_i U^Q) (p_j U^K)^T / sqrt(2E)
+
+    W and U differ in each head; U and the vectors p are the same in all layers. With a part of kind
+    `t5` at the same place, whose number is added as it is, this becomes the paper's TUPE-R. Parts
+    that read the queries (`shaw`, `skew`) would find them divided by sqrt(2), too.
+
+    Differs from the paper: `[CLS]` has no counterpart in translation, so that no position is reset
+    (section 3.2). The released code also puts p through a LayerNorm and adds biases to the
+    projections, which the equation lacks; instead of the norm, learned vectors start with the
+    variance that it gives, 1.
+
+    Args:
+        dim: D.
+        num_heads: H.
+        vectors: p is `learned` (the paper) or `sinusoidal`, without a limit.
+        num_positions: rows of learned vectors; positions 0 … num_positions − 1.
+        share_layers: one set of U and p for all layers, as the paper; else one for each. Read by
+            whoever places the module, not here.
+
+    Raises:
+        ShapeshiftError: if `vectors` is neither of the two; in `bias`, if a position lies outside
+            the learned table.
+    """
+
+    places = ("self",)
+    shift_invariant = False
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        vectors: Vectors = "learned",
+        num_positions: int = 1024,
+        share_layers: bool = True,
+    ):
+        super().__init__()
+        if vectors not in get_args(Vectors):
+            raise ShapeshiftError(f"vectors must be 'learned' or 'sinusoidal', got {vectors!r}")
+        self.num_heads = num_heads
+        self.vectors: Encoding = (
+            Learned(dim, num_positions=num_positions, std=1.0)
+            if vectors == "learned"
+            else Sinusoidal(dim)
+        )
+        self.query = nn.Parameter(torch.empty(dim, dim))  # U^Q of all heads, side by side
+        self.key = nn.Parameter(torch.empty(dim, dim))  # U^K
+        for weight in (self.query, self.key):
+            nn.init.xavier_uniform_(weight)
+
+    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        return q * 0.5**0.5, k  # attention divides by sqrt(E), which makes sqrt(2E)
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        scale: float = (2 * q.shape[-1]) ** -0.5
+        at_q = self._project(pos_q, self.query) * scale
+        at_k = self._project(pos_k, self.key)
+        return (at_q @ at_k.transpose(-1, -2)).to(q.dtype)  # (B|1, H, Q, K)
+
+    def _project(self, pos: Tensor, weight: Tensor) -> Tensor:
+        projected = self.vectors.encode(pos, weight) @ weight  # (B|1, T, D)
+        by_head = projected.view(*pos.shape, self.num_heads, -1)
+        return by_head.transpose(1, 2)  # (B|1, H, T, E)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"

@@ -1,0 +1,98 @@
+"""Random positions with gaps: what is drawn while training, and what stands still at inference."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+import torch
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Randomized
+
+
+def test_training_draws_distinct_numbers_in_order_for_each_sequence() -> None:
+    pos = Randomized(50, max_length=50)(200, 20)
+    assert pos.shape == (200, 20)
+    assert pos.dtype == torch.int64
+    assert (pos.diff(dim=1) > 0).all()
+    assert pos.min() == 0
+    assert pos.max() == 49
+    assert len({tuple(row) for row in pos.tolist()}) == 200
+
+
+def test_every_subset_is_as_likely() -> None:
+    counts = Counter(tuple(row) for row in Randomized(5, max_length=5, seed=1)(10_000, 2).tolist())
+    assert len(counts) == 10
+    chi_square = sum((count - 1000) ** 2 / 1000 for count in counts.values())
+    assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
+
+
+def test_as_many_tokens_as_numbers_leave_no_choice() -> None:
+    assert Randomized(7, max_length=1)(2, 7).tolist() == [[0, 1, 2, 3, 4, 5, 6]] * 2
+
+
+def test_inference_spreads_the_longest_sequence_evenly() -> None:
+    indices = Randomized(10, max_length=4).eval()
+    assert indices(3, 4).tolist() == [[0, 2, 5, 7]]
+    assert Randomized(2048, max_length=512).eval()(1, 4).tolist() == [[0, 4, 8, 12]]
+    assert Randomized(9, max_length=9).eval()(1, 9).tolist() == [list(range(9))]
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_inference_does_not_depend_on_length_start_or_calls(sample: bool) -> None:
+    indices = Randomized(2048, max_length=64, sample_at_inference=sample, seed=4).eval()
+    whole = indices(5, 64)
+    assert whole.shape == (1, 64)
+    assert whole.max() < 2048
+    assert (whole.diff(dim=1) > 0).all()
+    assert torch.equal(indices(1, 9), whole[:, :9])
+    assert torch.equal(torch.cat([indices(2, 1, start=t) for t in range(64)], dim=1), whole)
+
+
+def test_sampling_at_inference_follows_the_seed_and_disturbs_no_draw() -> None:
+    indices = Randomized(2048, max_length=64, sample_at_inference=True, seed=4)
+    first = indices.eval()(1, 64)
+    assert not torch.equal(first.diff(dim=1), first.diff(dim=1)[:, :1].expand(1, 63))
+    twin = copy.deepcopy(indices)
+    indices.eval()(3, 30)
+    assert torch.equal(indices.train()(3, 30), twin.train()(3, 30))
+    twin.seed(5)
+    assert not torch.equal(twin.eval()(1, 64), first)
+    twin.seed(4)
+    assert torch.equal(twin(1, 64), first)
+
+
+def test_draws_are_the_modules_own() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    indices, other = Randomized(seed=3), Randomized(seed=99)
+    first, second = indices(2, 9), indices(2, 9)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(first, second)
+    other.seed(3)
+    assert torch.equal(other(2, 9), first)
+
+
+def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:
+    indices = Randomized(10, max_length=5)
+    for module in (indices, copy.deepcopy(indices).eval()):
+        assert module(2, 3, offset=0).tolist() == [[0, 2, 4]]
+        assert module(2, 3, offset=100).tolist() == [[100, 102, 104]]
+        each = module(2, 2, start=1, offset=torch.tensor([30, 0]))
+        assert each.tolist() == [[32, 34], [2, 4]]
+
+
+def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
+    indices = Randomized(10, max_length=4)
+    with pytest.raises(ShapeshiftError, match=r"max_position=10 .*11 tokens.*larger max_position"):
+        indices(1, 11)
+    with pytest.raises(ShapeshiftError, match=r"max_length=4 .*5 tokens.*larger max_length"):
+        indices.eval()(1, 1, start=4)
+
+
+@pytest.mark.parametrize(("upper", "length"), [(10, 11), (10, 0), (0, 1)])
+def test_numbers_that_do_not_suffice_are_refused(upper: int, length: int) -> None:
+    with pytest.raises(ShapeshiftError, match=f"between 1 and max_position={upper}, got {length}"):
+        Randomized(upper, max_length=length)
