@@ -1,0 +1,174 @@
+"""How the position embeddings of Hugging Face models number their tokens, family by family.
+
+The classes are known by name, so nothing here imports `transformers`. A position embedding is a
+table; the number that a token gets is a *row* of it. Families differ in where the rows of a
+sequence begin (BART: row 2), in whether padding has a row of its own (RoBERTa, OPT, M2M100), and in
+what the module is called with: rows, positions, token ids, a mask or only a shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions.sinusoidal import Channels, Sinusoidal
+
+
+@dataclass(frozen=True)
+class Family:
+    """Position embeddings that work alike.
+
+    Args:
+        rows: takes the module and the arguments of its call; returns the rows it looks up, integers
+            `(T,)`, `(1, T)` or `(B, T)`.
+        padding: returns the row of padding, which no shift may move, or None.
+        start: the row of a sequence's first token where padding has no row; else it is the row
+            after padding's.
+        table: the attribute that holds the table `(rows, D)`; None if the module itself looks rows
+            up, and then it need not have a table at all.
+        channels: the order of a sinusoidal table's channels; None if the table is learned.
+    """
+
+    rows: Callable[..., Tensor]
+    padding: Callable[[nn.Module], int | None] = lambda module: None
+    start: int = 0
+    table: str | None = "weight"
+    channels: Channels | None = None
+
+    def first(self, module: nn.Module) -> int:
+        """Return the row of a sequence's first token."""
+        padding = self.padding(module)
+        return self.start if padding is None else padding + 1
+
+    def table_of(self, module: nn.Module) -> Tensor | None:
+        """Return the table `(rows, D)`, or None where the module is not known to have one."""
+        table = getattr(module, self.table or "weight", None)
+        known = self.table is not None or isinstance(module, nn.Embedding)
+        return table if known and isinstance(table, Tensor) else None
+
+    def formula(self, table: Tensor, rows: Tensor) -> Tensor:
+        """Return what a sinusoidal `table (n, D)` has, or would have, in `rows (T,)`: `(T, D)`."""
+        assert self.channels is not None, "the table is learned"
+        return Sinusoidal(table.shape[1], channels=self.channels).encode(rows, table)
+
+    def is_sinusoidal(self, module: nn.Module) -> bool:
+        """Tell whether the table follows a formula, and nobody trained it since."""
+        table = self.table_of(module)
+        if self.channels is None or table is None:
+            return False
+        rows = torch.arange(table.shape[0], device=table.device)
+        rows = rows[rows != (-1 if self.padding(module) is None else self.padding(module))]
+        # Loose: half precision rounds, and M2M100 computes its angles in single precision.
+        return torch.allclose(self.formula(table, rows), table[rows], atol=1e-2)
+
+
+def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    rows = next(iter((*args, *kwargs.values())), None)
+    if not isinstance(rows, Tensor) or rows.is_floating_point() or rows.ndim > 2:
+        raise ShapeshiftError(
+            f"{type(module).__name__} is not called with position numbers, integers (T,) or (B, T),"
+            " so they cannot be shifted; name the module that gets them, or put shapeshift.SHAPE in"
+            " its place"
+        )
+    return rows
+
+
+def _counted(
+    module: nn.Module,
+    tokens: Tensor | Sequence[int],
+    past_key_values_length: int = 0,
+    position_ids: Tensor | None = None,
+) -> Tensor:
+    num_sequences, length = (tokens.shape if isinstance(tokens, Tensor) else tokens)[:2]
+    if position_ids is None:
+        device = module.get_parameter("weight").device
+        position_ids = torch.arange(length, device=device) + past_key_values_length
+    return position_ids.expand(num_sequences, -1)  # (B, T)
+
+
+def _counted_from_2(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    return _counted(module, *args, **kwargs) + 2
+
+
+def _masked(
+    module: nn.Module,
+    attention_mask: Tensor,
+    past_key_values_length: int = 0,
+    position_ids: Tensor | None = None,
+) -> Tensor:
+    if position_ids is None:
+        position_ids = (attention_mask.cumsum(1) * attention_mask - 1).long()
+        position_ids = position_ids[:, past_key_values_length:]
+    return position_ids + 2  # (B, T); padding, at −1, is in row 1
+
+
+def _after_padding(
+    module: nn.Module,
+    input_ids: Tensor | None = None,
+    inputs_embeds: Tensor | None = None,
+    past_key_values_length: int = 0,
+) -> Tensor:
+    padding = _padding_idx(module) or 0
+    if input_ids is not None:
+        real = (input_ids != padding).long()
+        return (real.cumsum(1) + past_key_values_length) * real + padding  # (B, T)
+    assert inputs_embeds is not None, "the model is called with ids or with embeddings"
+    num_sequences, length = inputs_embeds.shape[:2]
+    rows = torch.arange(length, device=inputs_embeds.device) + past_key_values_length
+    return (rows + padding + 1).expand(num_sequences, -1)  # (B, T)
+
+
+def _padding_idx(module: nn.Module) -> int | None:
+    padding: int | None = getattr(module, "padding_idx", None)
+    return padding
+
+
+CALLED_WITH_ROWS = Family(_given, padding=_padding_idx, table=None)
+"""A plain `nn.Embedding`, or any module whose first argument is position numbers."""
+
+_BART = Family(_counted_from_2, start=2)
+_MARIAN = Family(_counted, channels="halves")
+_M2M100 = Family(_after_padding, padding=_padding_idx, table="weights", channels="tensor2tensor")
+
+FAMILIES: dict[str, Family] = {
+    "BartLearnedPositionalEmbedding": _BART,
+    "MBartLearnedPositionalEmbedding": _BART,
+    "PLBartLearnedPositionalEmbedding": _BART,
+    "OPTLearnedPositionalEmbedding": Family(_masked, padding=lambda module: 1),
+    "MarianSinusoidalPositionalEmbedding": _MARIAN,
+    "PegasusSinusoidalPositionalEmbedding": _MARIAN,
+    "M2M100SinusoidalPositionalEmbedding": _M2M100,
+    "NllbMoeSinusoidalPositionalEmbedding": _M2M100,
+    "WhisperPositionalEmbedding": Family(_counted),
+}
+"""By the class of the position embedding."""
+
+OWNERS: dict[str, str] = {
+    "BertEmbeddings": "position_embeddings",
+    "ElectraEmbeddings": "position_embeddings",
+    "GPT2Model": "wpe",
+    "RobertaEmbeddings": "position_embeddings",
+    "XLMRobertaEmbeddings": "position_embeddings",
+}
+"""Where the position embedding is a plain `nn.Embedding`: its owner's class, and its name there."""
+
+
+def family_of(module: nn.Module) -> Family:
+    """Return the family of a position embedding; a subclass belongs to its base's."""
+    known = [base.__name__ for base in type(module).__mro__ if base.__name__ in FAMILIES]
+    return FAMILIES[known[0]] if known else CALLED_WITH_ROWS
+
+
+def find(model: nn.Module) -> Iterator[str]:
+    """Yield the names of the position embeddings that are known in `model`."""
+    for name, module in model.named_modules():
+        if family_of(module) is not CALLED_WITH_ROWS:
+            yield name
+        owned = [OWNERS[base.__name__] for base in type(module).__mro__ if base.__name__ in OWNERS]
+        if owned:
+            yield f"{name}.{owned[0]}".lstrip(".")

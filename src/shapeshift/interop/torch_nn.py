@@ -1,0 +1,260 @@
+"""torch.nn's attention and encoder layer with a position representation.
+
+Constructors, calls and the names of the weights are those of torch.nn, so a state dict of the
+original loads, and without a position the results are the original's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Representation
+
+
+class MultiheadAttention(nn.Module):
+    """`torch.nn.MultiheadAttention` plus `position`.
+
+    Left out: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`; use `.to()` for device and dtype.
+
+    Args:
+        embed_dim: D.
+        num_heads: H; D must be a multiple.
+        dropout: of the attention probabilities.
+        bias: whether the projections have one.
+        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
+        position: acts in the attention, see `shapeshift.positions.Representation`; None is none.
+
+    Raises:
+        ShapeshiftError: if D is no multiple of H.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        batch_first: bool = False,
+        position: Representation | None = None,
+    ):
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ShapeshiftError(
+                f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}"
+            )
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.dropout, self.batch_first = dropout, batch_first
+        self.position = Representation() if position is None else position
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None
+        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        if bias:
+            nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        pos_q: Tensor | None = None,
+        pos_k: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `torch.nn.MultiheadAttention.forward`; masks have its meaning, true = *not* allowed.
+
+        Args:
+            query: `(Q, B, D)`, or `(B, Q, D)` if `batch_first`, or `(Q, D)`; likewise key and
+                value, with K.
+            key_padding_mask: `(B, K)` or `(K,)`, boolean (true = padding), or a float to add.
+            need_weights: whether to return the probabilities.
+            attn_mask: `(Q, K)` or `(B · H, Q, K)`, boolean or a float to add.
+            average_attn_weights: over the heads.
+            is_causal: a hint that `attn_mask` is the causal mask, as in torch; it is not needed.
+            pos_q, pos_k: positions `(B|1, Q|K)`; None counts from 0.
+
+        Returns:
+            The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
+            averaged; no B if there was none) or None.
+
+        Raises:
+            ShapeshiftError: if `is_causal` comes without the mask.
+        """
+        if is_causal and attn_mask is None:
+            raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
+        batched = query.ndim == 3
+        if not batched:
+            mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+            query, key, value, key_padding_mask = query[None], key[None], value[None], mask
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        pos_q = _counted(query) if pos_q is None else pos_q
+        pos_k = _counted(key) if pos_k is None else pos_k
+        q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
+        q, k = self.position.heads(q, k, pos_q, pos_k)
+        added = _joined_mask(attn_mask, key_padding_mask, q, k)
+        heads, probs = self._attend((q, k, v), (pos_q, pos_k), added, need_weights)
+        out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
+        if probs is not None and average_attn_weights:
+            probs = probs.mean(1)  # (B, Q, K)
+        if not batched:
+            return out[0], None if probs is None else probs[0]
+        return out if self.batch_first else out.transpose(0, 1), probs
+
+    def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        made = map(F.linear, (q, k, v), weights, biases)
+        q, k, v = (
+            x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in made
+        )  # (B, H, Q|K, E)
+        return q, k, v
+
+    def _attend(
+        self,
+        heads: tuple[Tensor, Tensor, Tensor],
+        positions: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        q, k, v = heads
+        bias = self.position.bias(q, *positions)
+        added = mask if bias is None else bias if mask is None else bias + mask
+        dropout = self.dropout if self.training else 0.0
+        if not need_weights and not self.position.mixes:
+            added = None if added is None else added.to(q.dtype)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout), None
+        scores = (q * self.head_dim**-0.5) @ k.transpose(-1, -2)  # (B, H, Q, K)
+        scores = scores if added is None else scores + added.to(q.dtype)
+        probs = F.dropout(scores.softmax(-1), dropout)
+        out = probs @ v  # (B, H, Q, E)
+        mixed = self.position.mix(probs, *positions)
+        return out if mixed is None else out + mixed, probs if need_weights else None
+
+
+class TransformerEncoderLayer(nn.Module):
+    """`torch.nn.TransformerEncoderLayer` plus `position`, for `torch.nn.TransformerEncoder` too.
+
+        layer = TransformerEncoderLayer(512, 8, batch_first=True, position=Shaw(8, 64))
+        encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
+
+    `torch.nn.TransformerEncoder` copies the layer, and the representation with it: each layer has
+    its own. PyTorch's fused fast path for inference knows no positions and is not taken.
+
+    Args:
+        d_model: D.
+        nhead: H; D must be a multiple.
+        dim_feedforward: inner width.
+        dropout: of attention, the inner layer and both residual branches.
+        activation: `relu`, `gelu` or a function.
+        layer_norm_eps: of both norms.
+        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
+        norm_first: whether norms come before sublayers.
+        bias: whether projections and norms have one.
+        position: acts in the attention; None is none.
+
+    Raises:
+        ShapeshiftError: if D is no multiple of H, or the activation is unknown.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        position: Representation | None = None,
+    ):
+        super().__init__()
+        if isinstance(activation, str) and activation not in ("relu", "gelu"):
+            raise ShapeshiftError(f"activation must be 'relu' or 'gelu', got {activation!r}")
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, position=position
+        )
+        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias)
+        self.norm1 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
+        self.norm2 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+        self.activation = getattr(F, activation) if isinstance(activation, str) else activation
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        pos: Tensor | None = None,
+    ) -> Tensor:
+        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None counts from 0."""
+
+        def attend(x: Tensor) -> Tensor:
+            out, _ = self.self_attn(
+                x,
+                x,
+                x,
+                src_key_padding_mask,
+                False,
+                src_mask,
+                is_causal=is_causal,
+                pos_q=pos,
+                pos_k=pos,
+            )
+            made: Tensor = self.dropout(out)
+            return made
+
+        if self.norm_first:
+            x = src + attend(self.norm1(src))
+            return x + self._feed_forward(self.norm2(x))
+        x = self.norm1(src + attend(src))
+        made: Tensor = self.norm2(x + self._feed_forward(x))
+        return made
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        inner = self.dropout(self.activation(self.linear1(x)))
+        made: Tensor = self.dropout(self.linear2(inner))
+        return made
+
+
+def _counted(x: Tensor) -> Tensor:
+    return torch.arange(x.shape[1], device=x.device).unsqueeze(0)  # (1, T)
+
+
+def _joined_mask(
+    attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, k: Tensor
+) -> Tensor | None:
+    """Return the sum of both masks, floats to add that broadcast to `(B, H, Q, K)`, or None."""
+    added = None
+    if attn_mask is not None:
+        added = _additive(attn_mask, q.dtype)
+        if added.ndim == 3:
+            added = added.view(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if key_padding_mask is not None:
+        padding = _additive(key_padding_mask, q.dtype)[:, None, None, :]  # (B, 1, 1, K)
+        added = padding if added is None else added + padding
+    return added
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype is not torch.bool:
+        return mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))

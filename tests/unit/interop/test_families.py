@@ -1,0 +1,249 @@
+"""SHAPE in Hugging Face models: tiny ones with random weights, one for each family."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shapeshift import shift_positions, unshift
+from shapeshift.errors import ShapeshiftError
+
+from .tiny_models import ALL, LEARNED, SINUSOIDAL, Example
+
+PADDED = {name: example for name, example in ALL.items() if example.padding is not None}
+
+
+def each(examples: dict[str, Example]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("example", examples.values(), ids=examples.keys())
+
+
+def some_ids(num_sequences: int, length: int = 6) -> Tensor:
+    return torch.randint(5, 50, (num_sequences, length), generator=torch.Generator().manual_seed(1))
+
+
+@contextlib.contextmanager
+def watched(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+    """Collect what the position embeddings hand to the model."""
+    seen: dict[str, Tensor] = {}
+
+    def watch(name: str) -> torch.utils.hooks.RemovableHandle:
+        def keep(module: nn.Module, args: object, output: Tensor) -> None:
+            seen[name] = output.detach()
+
+        return model.get_submodule(name).register_forward_hook(keep)
+
+    handles = [watch(name) for name in names]
+    yield seen
+    for handle in handles:
+        handle.remove()
+
+
+def offsets(positions: Tensor, table: Tensor, first: int) -> list[int]:
+    """Find, for each `(T, D)` of `positions`, how far behind `first` it stands in the table."""
+    windows = table.unfold(0, positions.shape[1], 1).transpose(1, 2)[first:]  # (starts, T, D)
+    same = (positions[:, None] - windows).abs().amax((-1, -2)) < 1e-4  # (B, starts)
+    assert (same.sum(1) == 1).all()
+    return same.int().argmax(1).tolist()
+
+
+@each(ALL)
+def test_training_shifts_each_sequence_and_each_side(example: Example) -> None:
+    model, inputs = example.build(), example.inputs(some_ids(40))
+    assert shift_positions(model, 3, max_length=6) == list(example.modules)
+    passes = []
+    with watched(model, example.modules) as seen:
+        for _ in range(2):
+            model(**inputs)
+            for name in example.modules:
+                found = offsets(seen[name], example.rows(model, name), example.first)
+                assert set(found) == {0, 1, 2, 3}
+                passes.append(tuple(found))
+    assert len(set(passes)) == len(passes)  # passes differ, and so do source and target
+
+
+@each(ALL)
+def test_evaluation_is_unchanged_and_unshift_is_exact(example: Example) -> None:
+    model, inputs = example.build(), example.inputs(some_ids(3))
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    training = model(**inputs).logits
+    evaluated = model.eval()(**inputs).logits
+    attributes = set(vars(model))
+    shift_positions(model, 20)
+    assert torch.equal(model(**inputs).logits, evaluated)
+    assert not torch.allclose(model.train()(**inputs).logits, training, atol=1e-3)
+    unshift(model)
+    assert torch.equal(model(**inputs).logits, training)
+    assert set(vars(model)) == attributes
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(model.state_dict()[name], weights[name]) for name in weights)
+
+
+@each(PADDED)
+def test_padding_stays_where_it_is(example: Example) -> None:
+    model, ids = example.build(), some_ids(20)
+    ids[:10, 4:] = 1
+    shift_positions(model, 9)
+    with watched(model, example.modules) as seen:
+        model(**example.inputs(ids))
+    for name in example.modules:
+        table = example.rows(model, name)
+        assert torch.equal(seen[name][:10, 4:], table[1].expand(10, 2, -1))
+        found = offsets(seen[name][:10, :4], table, example.first)
+        assert max(found) > 0
+
+
+@each(SINUSOIDAL)
+def test_a_sinusoidal_table_goes_on_by_the_formula(example: Example) -> None:
+    model = example.build(positions=8)
+    sizes = {name: example.rows(model, name).shape for name in example.modules}
+    longer = example.build(positions=300)
+    shift_positions(model, 200)
+    with watched(model, example.modules) as seen:
+        model(**example.inputs(some_ids(40, length=8)))
+    for name in example.modules:
+        found = offsets(seen[name], example.rows(longer, name), example.first)
+        assert max(found) > 100
+        assert example.rows(model, name).shape == sizes[name]  # the model's own stays
+
+
+@each(SINUSOIDAL)
+def test_a_table_somebody_trained_cannot_go_on(example: Example) -> None:
+    model = example.build(positions=8)
+    with torch.no_grad():
+        example.rows(model, example.modules[1])[3:].normal_()
+    with pytest.raises(ShapeshiftError, match=re.escape(example.modules[1])):
+        shift_positions(model, 200)
+
+
+def test_a_table_that_was_lengthened_or_moved_is_continued_anew() -> None:
+    example = ALL["m2m100"]
+    model, longer = example.build(positions=8), example.build(positions=300)
+    shift_positions(model, 50)
+    model(**example.inputs(some_ids(2)))
+    with watched(model, example.modules) as seen:
+        model(**example.inputs(some_ids(2, length=30)))  # M2M100 makes its own longer
+        name = example.modules[0]
+        offsets(seen[name], example.rows(longer, name), example.first)
+        model.double()(**example.inputs(some_ids(2)))
+        assert seen[name].dtype is torch.float64
+
+
+@each(LEARNED)
+def test_a_learned_table_that_is_too_short_is_refused(example: Example) -> None:
+    model = example.build()
+    room = example.rows(model, example.modules[0]).shape[0] - example.first
+    with pytest.raises(ShapeshiftError, match=rf"{room} positions.*max_offset={room - 30} or less"):
+        shift_positions(model, 30, max_length=30)
+    shift_positions(model, room - 6, max_length=6)
+    with watched(model, example.modules) as seen:
+        model(**example.inputs(some_ids(300)))
+    found = offsets(
+        seen[example.modules[0]], example.rows(model, example.modules[0]), example.first
+    )
+    assert max(found) == room - 6  # the last row is reached
+    with pytest.raises(ShapeshiftError, match=f"max_offset={room - 7} or less"):
+        model(**example.inputs(some_ids(2, length=7)))
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")
+@each({name: ALL[name] for name in ("bert", "gpt2", "opt", "bart", "m2m100", "whisper")})
+def test_gradient_checkpointing_gives_the_same_gradient(example: Example) -> None:
+    def gradients(recompute: bool) -> list[Tensor]:
+        model = example.build()
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        shift_positions(model, 20, seed=3)
+        for length in (6, 4):
+            out = model(**example.inputs(some_ids(3, length)), use_cache=False)
+            out.logits.square().sum().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    plain, recomputed = gradients(False), gradients(True)
+    assert len(plain) == len(recomputed) > 10
+    assert all(map(torch.allclose, plain, recomputed))
+
+
+@each({name: ALL[name] for name in ("gpt2", "opt", "bart", "marian", "m2m100", "whisper")})
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_generate_gives_the_same_tokens(example: Example, num_beams: int) -> None:
+    model = example.build().eval()
+    inputs = example.inputs(some_ids(3))
+    inputs.pop("decoder_input_ids", None)
+
+    def tokens() -> Tensor:
+        torch.manual_seed(0)
+        return model.generate(**inputs, max_new_tokens=8, num_beams=num_beams, do_sample=False)
+
+    before = tokens()
+    shift_positions(model, 20)
+    model.train()(**example.inputs(some_ids(5)))
+    model.eval()
+    assert torch.equal(tokens(), before)
+
+
+def test_given_positions_and_embeddings_are_shifted_too() -> None:
+    example = ALL["gpt2"]
+    model = example.build()
+    shift_positions(model, 9)
+    name, table = "transformer.wpe", example.rows(model, "transformer.wpe")
+    with watched(model, example.modules) as seen:
+        model(position_ids=torch.arange(5, 11)[None], input_ids=some_ids(20))
+        assert set(offsets(seen[name], table, 0)) <= set(range(5, 15))
+        model(inputs_embeds=torch.randn(20, 6, 16))
+        assert len(set(offsets(seen[name], table, 0))) > 3
+
+
+def test_several_choices_of_one_question_are_sequences_of_their_own() -> None:
+    transformers = pytest.importorskip("transformers")
+    bert = ALL["bert"].build()
+    model = transformers.BertForMultipleChoice(bert.config).train()
+    shift_positions(model, 9)
+    with watched(model, ALL["bert"].modules) as seen:
+        model(input_ids=some_ids(12).view(4, 3, 6))
+    name = ALL["bert"].modules[0]
+    assert len(set(offsets(seen[name], ALL["bert"].rows(model, name), 0))) > 3
+    assert seen[name].shape[0] == 12
+
+
+def test_ids_that_the_model_flattens_are_counted_flat() -> None:
+    example = ALL["gpt2"]
+    model = example.build()
+    shift_positions(model, 9)
+    with watched(model, example.modules) as seen:
+        model.transformer(input_ids=some_ids(12).view(4, 3, 6))
+    name = example.modules[0]
+    assert len(offsets(seen[name], example.rows(model, name), 0)) == 12
+
+
+def test_relative_models_have_nothing_to_shift() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(
+        vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    with pytest.raises(ShapeshiftError, match="no absolute position embedding is known in T5"):
+        shift_positions(transformers.T5ForConditionalGeneration(config), 10)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> None:
+    example = ALL["gpt2"]
+    model = example.build()
+    inputs = example.inputs(some_ids(4))
+    evaluated = model.eval()(**inputs).logits
+    shift_positions(model.train(), 20, seed=1)
+    expected = [model(**inputs).logits for _ in range(2)]
+    unshift(model)
+    shift_positions(model, 20, seed=1)
+    compiled = torch.compile(model, backend=backend)
+    try:
+        got = [compiled(**inputs).logits for _ in range(2)]
+    except torch._dynamo.exc.BackendCompilerFailed as failure:  # no C++ compiler
+        pytest.skip(str(failure).splitlines()[0])
+    for one, other in zip(got, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert torch.allclose(compiled.eval()(**inputs).logits, evaluated, atol=1e-5)

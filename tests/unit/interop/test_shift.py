@@ -1,0 +1,311 @@
+"""SHAPE by hooks, in plain PyTorch models."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import shapeshift
+from shapeshift import shift_positions, unshift
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Sinusoidal
+
+ROWS, DIM = 32, 8
+
+
+class Embedder(nn.Module):
+    """Tokens plus positions; positions are called with (T,) as nanoGPT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(20, DIM)
+        self.places = nn.Embedding(ROWS, DIM)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+
+
+class Model(nn.Module):
+    def __init__(self, recompute: bool = False) -> None:
+        super().__init__()
+        self.embedder = Embedder()
+        self.out = nn.Linear(DIM, 5)
+        self.recompute = recompute
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.recompute:
+            x = checkpoint(self.embedder, ids, use_reentrant=False)
+        else:
+            x = self.embedder(ids)
+        return self.out(torch.tanh(x))
+
+
+class Dictionary(nn.Module):
+    """Its modules lie in a container that is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({"wte": nn.Embedding(20, DIM), "wpe": nn.Embedding(ROWS, DIM)})
+
+    def forward(self, mask: Tensor | None = None, *, input_ids: Tensor) -> Tensor:
+        return self.parts["wte"](input_ids) + self.parts["wpe"](torch.arange(input_ids.shape[1]))
+
+
+@pytest.fixture
+def ids() -> Tensor:
+    return torch.randint(20, (48, 6), generator=torch.Generator().manual_seed(1))
+
+
+def offsets(positions: Tensor, table: Tensor) -> list[int]:
+    """Find, for each `(T, D)` of `positions`, where in the table it stands."""
+    windows = table.unfold(0, positions.shape[1], 1).transpose(1, 2)  # (starts, T, D)
+    same = torch.isclose(positions[:, None], windows, atol=1e-6).all(-1).all(-1)  # (B, starts)
+    assert (same.sum(1) == 1).all()
+    return same.int().argmax(1).tolist()
+
+
+def drawn(model: Model, ids: Tensor) -> list[int]:
+    embedder = model.embedder
+    return offsets((embedder(ids) - embedder.tokens(ids)).detach(), embedder.places.weight.detach())
+
+
+def test_they_are_at_the_top_of_the_package() -> None:
+    assert {"shift_positions", "unshift"} <= set(shapeshift.__all__)
+    with pytest.raises(AttributeError, match="shift_position"):
+        shapeshift.shift_position  # noqa: B018
+
+
+def test_each_sequence_of_each_pass_has_its_own_offset_within_the_range(ids: Tensor) -> None:
+    model = Model()
+    assert shift_positions(model, 3, modules="embedder.places") == ["embedder.places"]
+    first, second = drawn(model, ids), drawn(model, ids)
+    assert set(first) == set(second) == {0, 1, 2, 3}
+    assert first != second
+
+
+def test_the_seed_decides_and_the_global_generator_is_left_alone(ids: Tensor) -> None:
+    model, twin = Model(), Model()
+    other = Model()
+    for one, seed in ((model, 5), (twin, 5), (other, 6)):
+        shift_positions(one, 20, modules=["embedder.places"], seed=seed)
+    state = torch.get_rng_state()
+    first = drawn(model, ids)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert first == drawn(twin, ids)
+    assert first != drawn(other, ids)
+
+
+def test_zero_is_no_offset(ids: Tensor) -> None:
+    model = Model()
+    before = model(ids)
+    shift_positions(model, 0, modules=["embedder.places"])
+    assert torch.equal(model(ids), before)
+
+
+def test_evaluation_is_unchanged_and_a_frozen_part_is_not_shifted(ids: Tensor) -> None:
+    model = Model()
+    before = model(ids)
+    shift_positions(model, 9, modules=["embedder.places"])
+    assert not torch.allclose(model(ids), before)
+    model.embedder.eval()
+    assert torch.equal(model(ids), before)
+    assert torch.equal(model.eval()(ids), before)
+
+
+def test_the_gradient_reaches_the_rows_that_were_used(ids: Tensor) -> None:
+    model = Model()
+    shift_positions(model, 7, modules=["embedder.places"])
+    model(ids).square().sum().backward()
+    used = model.embedder.places.weight.grad.abs().sum(1) > 0
+    assert used[:13].all()  # 7 + 6
+    assert not used[13:].any()
+
+
+def test_unshift_restores_the_model(ids: Tensor) -> None:
+    model = Model()
+    before, attributes = model(ids), set(vars(model))
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    shift_positions(model, 9, modules=["embedder.places"])
+    assert set(model.state_dict()) == set(weights)
+    unshift(model)
+    assert torch.equal(model(ids), before)
+    assert set(vars(model)) == attributes
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert all(torch.equal(model.state_dict()[name], weights[name]) for name in weights)
+    shift_positions(model, 9, modules=["embedder.places"])  # and it can be shifted again
+
+
+def test_a_copy_has_offsets_of_its_own_and_can_be_unshifted(ids: Tensor) -> None:
+    model = Model()
+    before = model(ids)
+    shift_positions(model, 20, modules=["embedder.places"])
+    clone = copy.deepcopy(model)
+    assert drawn(clone, ids) == drawn(model, ids)  # the same stream, not one that they share
+    unshift(clone)
+    assert torch.equal(clone(ids), before)
+    assert not torch.allclose(model(ids), before)
+
+
+def test_the_number_of_sequences_is_found_behind_a_container(ids: Tensor) -> None:
+    model = Dictionary()
+    shift_positions(model, 4, modules=["parts.wpe"])
+    positions = model(torch.ones(1, 6), input_ids=ids) - model.parts["wte"](ids)
+    found = offsets(positions.detach(), model.parts["wpe"].weight.detach())
+    assert set(found) == {0, 1, 2, 3, 4}
+
+
+def test_any_module_that_is_called_with_positions_can_be_named(ids: Tensor) -> None:
+    class Sines(nn.Module):
+        def forward(self, pos: Tensor) -> Tensor:
+            return Sinusoidal(DIM).encode(pos, torch.zeros(()))
+
+    model = Model()
+    model.embedder.places = Sines()
+    shift_positions(model, 100, modules=["embedder.places"])
+    table = model.embedder.places.eval()(torch.arange(106))
+    model.embedder.places.train()
+    positions = model.embedder(ids) - model.embedder.tokens(ids)
+    found = offsets(positions.detach(), table)
+    assert len(set(found)) > 20
+    assert max(found) <= 100
+
+
+def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.source, self.target = Embedder(), Embedder()
+            self.target.places = self.source.places
+
+        def forward(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+            return self.source(source), self.target(target)
+
+    model = Pair()
+    shift_positions(model, 20, modules=["source.places"])
+    source, target = model(ids, ids[:30])
+    table = model.source.places.weight.detach()
+    at_source = offsets((source - model.source.tokens(ids)).detach(), table)
+    at_target = offsets((target - model.target.tokens(ids[:30])).detach(), table)
+    assert at_source[:30] != at_target
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the whole model", "the embedding"])
+def test_what_is_recomputed_has_the_same_offsets(ids: Tensor, whole: bool) -> None:
+    def gradient(recompute: bool) -> Tensor:
+        torch.manual_seed(0)
+        model = Model(recompute=recompute and not whole)
+        shift_positions(model, 20, modules=["embedder.places"])
+        for _ in range(2):  # the second pass accumulates
+            if recompute and whole:
+                out = checkpoint(model, ids, use_reentrant=False)
+            else:
+                out = model(ids)
+            out.square().sum().backward()
+        return model.embedder.places.weight.grad
+
+    assert torch.allclose(gradient(True), gradient(False), atol=1e-5)
+
+
+def test_recomputing_another_pass_than_the_last_is_refused(ids: Tensor) -> None:
+    model = Model(recompute=True)
+    shift_positions(model, 20, modules=["embedder.places"])
+    early, _ = model(ids).sum(), model(ids[:5]).sum()
+    with pytest.raises(ShapeshiftError, match="run the backward pass of each before the next"):
+        early.backward()
+
+
+def test_processes_draw_apart(ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for rank in (0, 1):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        model = Model()
+        shift_positions(model, 20, modules=["embedder.places"])
+        found.append(drawn(model, ids))
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(
+    ("max_offset", "max_length", "remedy"),
+    [
+        (32, None, "has 32 positions.* max_length=1 .*use max_offset=31 or less$"),
+        (20, 13, "need 33; use max_offset=19 or less or sequences of 12 tokens or fewer"),
+        (20, 40, "need 60; use sequences of 12 tokens or fewer"),
+        (40, 40, "use shorter sequences and a smaller max_offset"),
+    ],
+)
+def test_a_short_table_names_what_fits(
+    max_offset: int, max_length: int | None, remedy: str
+) -> None:
+    with pytest.raises(ShapeshiftError, match=f"embedder.places: .*{remedy}"):
+        shift_positions(Model(), max_offset, modules=["embedder.places"], max_length=max_length)
+
+
+def test_what_fits_is_accepted_and_a_longer_sequence_is_refused_when_it_comes() -> None:
+    model = Model()
+    shift_positions(model, 20, modules=["embedder.places"], max_length=12)
+    model(torch.zeros(2, 12, dtype=torch.long))
+    with pytest.raises(ShapeshiftError, match=r"13 tokens.*max_offset=19 or less"):
+        model(torch.zeros(2, 13, dtype=torch.long))
+    model.eval()(torch.zeros(2, 32, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (None, "no absolute position embedding is known in Model; give its name as modules=[…]"),
+        (["embedder.place"], "no module 'embedder.place'; did you mean 'embedder.places'?"),
+        ([], "no absolute position embedding"),
+    ],
+)
+def test_names_that_do_not_exist(modules: list[str] | None, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=re.escape(message)):
+        shift_positions(Model(), 5, modules=modules)
+
+
+def test_a_likely_name_is_suggested() -> None:
+    with pytest.raises(ShapeshiftError, match=r"such as 'parts\.wpe'"):
+        shift_positions(Dictionary(), 5)
+
+
+def test_other_mistakes_are_explained(ids: Tensor) -> None:
+    model = Model()
+    with pytest.raises(ShapeshiftError, match="max_offset must be at least 0"):
+        shift_positions(model, -1, modules="embedder.places")
+    with pytest.raises(ShapeshiftError, match="are not shifted"):
+        unshift(model)
+    shift_positions(model, 5, modules="embedder.places")
+    with pytest.raises(ShapeshiftError, match="shifted already; unshift it first"):
+        shift_positions(nn.Sequential(model), 5, modules="0.embedder.places")
+    with pytest.raises(ShapeshiftError, match="call the model that was given"):
+        model.embedder.forward(ids)
+    unshift(model)
+    shift_positions(model, 5, modules="out")
+    with pytest.raises(ShapeshiftError, match="Linear is not called with position numbers"):
+        model(ids)
+
+
+def test_a_failed_call_leaves_nothing_behind() -> None:
+    model = Model()
+    with pytest.raises(ShapeshiftError):
+        shift_positions(model, 100, modules="embedder.places")
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_a_compiled_model_draws_in_each_call(ids: Tensor) -> None:
+    model = Model()
+    shift_positions(model, 3, modules="embedder.places")
+    compiled = torch.compile(model.embedder, backend="aot_eager")
+    table = model.embedder.places.weight.detach()
+    found = [
+        offsets((compiled(ids) - model.embedder.tokens(ids)).detach(), table) for _ in range(3)
+    ]
+    assert all(set(one) == {0, 1, 2, 3} for one in found)
+    assert found[0] != found[1] != found[2]
+    compiled.eval()
+    assert set(offsets((compiled(ids) - model.embedder.tokens(ids)).detach(), table)) == {0}

@@ -1,0 +1,186 @@
+"""torch.nn's attention and encoder layer with a position: without one they are torch's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import MultiheadAttention, TransformerEncoderLayer
+from shapeshift.positions import Absolute, Shaw, Shifted, Sinusoidal
+
+B, Q, K, D, H = 3, 5, 7, 16, 4
+
+
+def close(ours: Tensor | None, theirs: Tensor | None) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs
+    return ours.shape == theirs.shape and torch.allclose(ours, theirs, atol=1e-6)
+
+
+def pair(**options: object) -> tuple[MultiheadAttention, nn.MultiheadAttention]:
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(D, H, **options)
+    for bias in (theirs.in_proj_bias, theirs.out_proj.bias):
+        if bias is not None:
+            nn.init.normal_(bias)
+    ours = MultiheadAttention(D, H, **options)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+def masks(kind: str, batched: bool) -> dict[str, Tensor]:
+    padding = torch.zeros(B, K, dtype=torch.bool)
+    padding[1, 4:] = True
+    forbidden = torch.ones(Q, K, dtype=torch.bool).triu(2)
+    made = {
+        "none": {},
+        "padding": {"key_padding_mask": padding},
+        "float padding": {"key_padding_mask": torch.randn(B, K)},
+        "attention": {"attn_mask": forbidden},
+        "float attention": {"attn_mask": torch.randn(Q, K)},
+        "each head": {"attn_mask": torch.randn(B * H if batched else H, Q, K)},
+        "both": {"attn_mask": forbidden, "key_padding_mask": padding},
+    }[kind]
+    if not batched and "key_padding_mask" in made:
+        made["key_padding_mask"] = made["key_padding_mask"][1]
+    return made
+
+
+MASKS = ("none", "padding", "float padding", "attention", "float attention", "each head", "both")
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("layout", ["batch first", "length first", "unbatched"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_without_position_is_torchs(mask: str, layout: str, bias: bool) -> None:
+    ours, theirs = pair(bias=bias, batch_first=layout == "batch first")
+    query, key, value = torch.randn(B, Q, D), torch.randn(B, K, D), torch.randn(B, K, D)
+    inputs = {
+        "batch first": (query, key, value),
+        "length first": tuple(x.transpose(0, 1) for x in (query, key, value)),
+        "unbatched": (query[0], key[0], value[0]),
+    }[layout]
+    options = masks(mask, batched=layout != "unbatched")
+    for weights, average in itertools.product((True, False), repeat=2):
+        asked = {**options, "need_weights": weights, "average_attn_weights": average}
+        for got, expected in zip(ours(*inputs, **asked), theirs(*inputs, **asked), strict=True):
+            assert close(got, expected)
+
+
+def test_gradients_are_torchs() -> None:
+    ours, theirs = pair(batch_first=True)
+    x = torch.randn(B, Q, D)
+    for module in (ours, theirs):
+        module(x, x, x, need_weights=False)[0].square().sum().backward()
+    for (name, got), (other, expected) in zip(
+        sorted(ours.named_parameters()), sorted(theirs.named_parameters()), strict=True
+    ):
+        assert name == other
+        assert torch.allclose(got.grad, expected.grad, atol=1e-4)
+
+
+def test_dropout_acts_on_the_probabilities_while_training() -> None:
+    attention = MultiheadAttention(D, H, dropout=0.5, batch_first=True)
+    x = torch.randn(B, Q, D)
+    _, probs = attention(x, x, x, average_attn_weights=False)
+    assert 0 < (probs == 0).float().mean() < 1
+    assert not (attention.eval()(x, x, x)[1] == 0).any()
+
+
+def test_a_relative_position_acts_and_does_not_see_a_shift() -> None:
+    plain = MultiheadAttention(D, H, batch_first=True)
+    shaw = MultiheadAttention(D, H, batch_first=True, position=Shaw(H, D // H, max_distance=3))
+    shaw.load_state_dict(plain.state_dict(), strict=False)
+    x = torch.randn(B, Q, D)
+    positions = Absolute()(B, Q, offset=torch.tensor([4, 90, 7]))
+    assert not torch.allclose(shaw(x, x, x)[0], plain(x, x, x)[0], atol=1e-3)
+    assert close(shaw(x, x, x, pos_q=positions, pos_k=positions)[0], shaw(x, x, x)[0])
+    swapped = x[:, [1, 0, 2, 3, 4]]
+    assert close(plain(swapped, swapped, swapped)[0][:, 2], plain(x, x, x)[0][:, 2])
+    assert not torch.allclose(shaw(swapped, swapped, swapped)[0][:, 2], shaw(x, x, x)[0][:, 2])
+
+
+def test_weights_do_not_change_the_output_with_a_position() -> None:
+    attention = MultiheadAttention(D, H, position=Shaw(H, D // H))
+    x = torch.randn(Q, B, D)
+    assert close(attention(x, x, x)[0], attention(x, x, x, need_weights=False)[0])
+
+
+def test_absolute_positions_are_added_to_queries_and_keys() -> None:
+    ours, theirs = pair(batch_first=True)
+    ours.position = Sinusoidal(D)
+    x, pos = torch.randn(B, Q, D), Shifted(40)(B, Q)
+    shifted = x + Sinusoidal(D).encode(pos, x)
+    got, _ = ours(x, x, x, pos_q=pos, pos_k=pos)
+    assert close(got, theirs(shifted, shifted, x)[0])
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu", torch.nn.functional.silu])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_layer_without_position_is_torchs(
+    norm_first: bool, activation: object, batch_first: bool
+) -> None:
+    torch.manual_seed(0)
+    options = {
+        "dim_feedforward": 24,
+        "dropout": 0.0,
+        "activation": activation,
+        "norm_first": norm_first,
+        "batch_first": batch_first,
+    }
+    theirs = nn.TransformerEncoderLayer(D, H, **options)
+    ours = TransformerEncoderLayer(D, H, **options)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(B, Q, D) if batch_first else torch.randn(Q, B, D)
+    causal = nn.Transformer.generate_square_subsequent_mask(Q)
+    padding = torch.zeros(B, Q)
+    padding[0, 4:] = float("-inf")
+    for mask in ({}, {"src_mask": causal, "is_causal": True}, {"src_key_padding_mask": padding}):
+        assert close(ours(x, **mask), theirs(x, **mask))
+
+
+def test_a_stack_of_torchs_takes_the_layer_with_its_positions() -> None:
+    layer = TransformerEncoderLayer(D, H, 24, batch_first=True, position=Shaw(H, D // H))
+    stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    tables = [p for name, p in stack.named_parameters() if ".position." in name]
+    assert len(tables) == 4  # keys and values in each of two layers: every copy has its own
+    padding = torch.tensor([[False] * Q, [False] * 3 + [True] * 2])
+    x = torch.randn(2, Q, D)
+    stack(x, src_key_padding_mask=padding).sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in tables)
+    stack.eval()
+    with torch.no_grad():
+        whole = stack(x, src_key_padding_mask=padding)
+        alone = stack(x[1:, :3])
+        turned = stack(x.flip(1))
+        causal = stack(x, mask=nn.Transformer.generate_square_subsequent_mask(Q), is_causal=True)
+        prefix = stack(x[:, :3], mask=nn.Transformer.generate_square_subsequent_mask(3))
+    assert torch.allclose(whole[1:, :3], alone, atol=1e-5)
+    assert torch.allclose(causal[:, :3], prefix, atol=1e-5)
+    assert not torch.allclose(turned.flip(1)[0], whole[0], atol=1e-3)  # it knows the order
+
+
+def test_dropout_of_the_layer_is_torchs_in_place_and_strength() -> None:
+    layer = TransformerEncoderLayer(D, H, 24, dropout=0.5, norm_first=True, batch_first=True)
+    with torch.no_grad():
+        layer.self_attn.out_proj.weight.zero_()
+        layer.linear2.weight.zero_()
+        layer.self_attn.out_proj.bias.fill_(1.0)
+        layer.linear2.bias.zero_()
+    x = torch.zeros(40, Q, D)
+    assert set(layer(x).unique().tolist()) == {0.0, 2.0}
+
+
+def test_mistakes_are_explained() -> None:
+    with pytest.raises(ShapeshiftError, match="multiple of num_heads, got 10 and 4"):
+        MultiheadAttention(10, 4)
+    with pytest.raises(ShapeshiftError, match="'relu' or 'gelu', got 'tanh'"):
+        TransformerEncoderLayer(D, H, activation="tanh")
+    x = torch.randn(Q, B, D)
+    with pytest.raises(ShapeshiftError, match="give the causal mask"):
+        MultiheadAttention(D, H)(x, x, x, is_causal=True)

@@ -1,0 +1,136 @@
+"""Tiny Hugging Face models with random weights, one for each family."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+ROWS = 40
+"""Positions that a tiny model has room for."""
+
+ENCODER = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+SEQ2SEQ = {
+    "vocab_size": 50,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "pad_token_id": 1,
+    "decoder_start_token_id": 2,
+}
+MORE: dict[str, dict[str, Any]] = {
+    "GPT2": {
+        "vocab_size": 50,
+        "n_embd": 16,
+        "n_layer": 2,
+        "n_head": 2,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": 2,
+        "eos_token_id": 2,
+    },
+    "OPT": {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "word_embed_proj_dim": 16,
+        "ffn_dim": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "dropout": 0.0,
+    },
+    "NllbMoe": {**SEQ2SEQ, "num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0},
+    "Whisper": {
+        **SEQ2SEQ,
+        "max_source_positions": 10,
+        "num_mel_bins": 4,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "suppress_tokens": None,
+        "begin_suppress_tokens": None,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A family: its class, the settings, its position embeddings, where rows begin."""
+
+    head: str
+    modules: tuple[str, ...]
+    first: int = 0
+    """The row of the first token."""
+    padding: int | None = None
+    """The row of padding."""
+    table: str = "weight"
+
+    @property
+    def family(self) -> str:
+        return self.head.partition("For")[0].removesuffix("LMHeadModel").removesuffix("MTModel")
+
+    def build(self, positions: int = ROWS) -> nn.Module:
+        """Return a model with fresh weights, in training mode, and without dropout."""
+        transformers = pytest.importorskip("transformers")
+        torch.manual_seed(0)
+        settings = dict(MORE.get(self.family, SEQ2SEQ if len(self.modules) > 1 else ENCODER))
+        size = {"GPT2": "n_positions", "Whisper": "max_target_positions"}
+        settings[size.get(self.family, "max_position_embeddings")] = positions
+        if self.family in ("Roberta", "XLMRoberta"):
+            settings["pad_token_id"] = 1
+        config = getattr(transformers, f"{self.family}Config")(**settings)
+        return getattr(transformers, self.head)(config).train()
+
+    def inputs(self, ids: Tensor) -> dict[str, Tensor]:
+        """Return the arguments of a call with these ids, source and target alike."""
+        if self.family == "Whisper":
+            features = torch.ones(ids.shape[0], 4, 20)
+            return {"input_features": features, "decoder_input_ids": ids}
+        both = {"input_ids": ids, "attention_mask": (ids != 1).long()}
+        return {**both, "decoder_input_ids": ids} if len(self.modules) > 1 else both
+
+    def rows(self, model: nn.Module, name: str) -> Tensor:
+        """Return the table of the position embedding `name`."""
+        return getattr(model.get_submodule(name), self.table).detach()
+
+
+SIDES = ("model.encoder.embed_positions", "model.decoder.embed_positions")
+LEARNED = {
+    "bert": Example("BertForMaskedLM", ("bert.embeddings.position_embeddings",)),
+    "electra": Example("ElectraForMaskedLM", ("electra.embeddings.position_embeddings",)),
+    "roberta": Example("RobertaForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
+    "xlm-r": Example("XLMRobertaForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
+    "gpt2": Example("GPT2LMHeadModel", ("transformer.wpe",)),
+    "opt": Example("OPTForCausalLM", SIDES[1:], 2, 1),
+    "bart": Example("BartForConditionalGeneration", SIDES, 2),
+    "mbart": Example("MBartForConditionalGeneration", SIDES, 2),
+    "plbart": Example("PLBartForConditionalGeneration", SIDES, 2),
+    "whisper": Example("WhisperForConditionalGeneration", SIDES[1:]),
+}
+SINUSOIDAL = {
+    "marian": Example("MarianMTModel", SIDES),
+    "pegasus": Example("PegasusForConditionalGeneration", SIDES),
+    "m2m100": Example("M2M100ForConditionalGeneration", SIDES, 2, 1, "weights"),
+    "nllb-moe": Example("NllbMoeForConditionalGeneration", SIDES, 2, 1, "weights"),
+}
+ALL = {**LEARNED, **SINUSOIDAL}
