@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
+from . import relative
 from .base import Representation
 
 
@@ -60,7 +61,7 @@ class Shaw(Representation):
         self.max_distance = max_distance
         self.causal = causal
         self.mixes = add_to != "keys"
-        num_offsets = max_distance + 1 if causal else 2 * max_distance + 1  # R
+        num_offsets = relative.num_offsets(max_distance, causal=causal)  # R
         shape = (num_heads if per_head else 1, num_offsets, head_dim)
 
         def table() -> nn.Parameter:
@@ -73,19 +74,12 @@ class Shaw(Representation):
             self.values = table()  # (H|1, R, E)
 
     def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return each pair's row in the table `(B|1, 1, Q, K)`."""
-        offsets = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-        largest = 0 if self.causal else self.max_distance
-        rows = offsets.clamp(-self.max_distance, largest) + self.max_distance
-        return rows.unsqueeze(1)
+        return relative.rows(pos_q, pos_k, self.max_distance, causal=self.causal)
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
-        products = q @ (self.keys * q.shape[-1] ** -0.5).transpose(-1, -2)  # (B, H, Q, R)
-        rows = self._rows(pos_q, pos_k)
-        gathered: Tensor = products.gather(-1, rows.expand(*q.shape[:3], -1))  # (B, H, Q, K)
-        return gathered
+        return relative.key_bias(q, self.keys, self._rows(pos_q, pos_k))
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
+from . import relative
 from .base import Representation
 
 
@@ -53,17 +54,13 @@ class Skew(Representation):
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
         self.max_distance = max_distance
         self.causal = causal
-        num_offsets = max_distance + 1 if causal else 2 * max_distance + 1  # R
+        num_offsets = relative.num_offsets(max_distance, causal=causal)  # R
         self.keys = nn.Parameter(torch.empty(num_heads if per_head else 1, num_offsets, head_dim))
         nn.init.normal_(self.keys, std=head_dim**-0.5)  # |r| is near 1 whatever R is
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        products = q @ (self.keys * q.shape[-1] ** -0.5).transpose(-1, -2)  # (B, H, Q, R)
-        offsets = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-        largest = 0 if self.causal else self.max_distance
-        rows = offsets.clamp(-self.max_distance, largest) + self.max_distance
-        gathered: Tensor = products.gather(-1, rows.unsqueeze(1).expand(*q.shape[:3], -1))
-        return gathered  # (B, H, Q, K)
+        rows = relative.rows(pos_q, pos_k, self.max_distance, causal=self.causal)
+        return relative.key_bias(q, self.keys, rows)
 
     def extra_repr(self) -> str:
         heads, num_offsets, _ = self.keys.shape
