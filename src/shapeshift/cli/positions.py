@@ -12,7 +12,10 @@ def positions() -> None:
 
     presets = Table("preset", "indices", "kind at place")
     for name, scheme in PRESETS.items():
-        parts = [f"{part.kind} at {part.place or 'embedding'}" for part in scheme.parts]
+        parts = [
+            f"{part.kind} at {part.place}" + f" ({part.stacks})" * (part.stacks != "both")
+            for part in scheme.parts
+        ]
         options = "".join(f", {key}={value}" for key, value in scheme.indices.options.items())
         presets.add_row(name, scheme.indices.name + options, " + ".join(parts) or "none")
     kinds = Table("kind", "what it does", "places", "shift invariant", "options", "source")
