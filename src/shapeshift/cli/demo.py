@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
+
+if TYPE_CHECKING:
+    from shapeshift.experiments.comparison import Comparison
 
 SYSTEMS = {
     "ape": ("position=ape",),
@@ -46,13 +49,7 @@ def demo(
     """
     import time
 
-    from shapeshift.cli.progress import (
-        Steps,
-        TrainingDisplay,
-        console,
-        make_progress,
-        results_console,
-    )
+    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress
     from shapeshift.config import read_document
     from shapeshift.experiments.comparison import compare
 
@@ -72,15 +69,19 @@ def demo(
             on_progress=Steps(progress),
             prepared_root=prepared,
         )
+    _show(result)
+    console.print(f"done in {time.monotonic() - began:.0f} s", highlight=False)
+
+
+def _show(result: Comparison) -> None:
+    from shapeshift.cli.progress import results_console
+
     table = result.table()
     out = results_console()
     out.print("BLEU by source length in subwords")
     out.print(table.rich())
-    for note in table.notes:
-        out.print(note, highlight=False)
-    for file in result.files:
-        out.print(str(file), highlight=False)
-    console.print(f"done in {time.monotonic() - began:.0f} s", highlight=False)
+    for line in (*table.notes, *map(str, result.files)):
+        out.print(line, highlight=False)
 
 
 def _parse_system(text: str) -> tuple[str, tuple[str, ...]]:
