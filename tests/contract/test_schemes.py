@@ -37,12 +37,16 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
 def test_incremental_is_full_where_attention_changes_its_path(
     scheme, make_model, logits, sentences, monkeypatch
 ) -> None:
-    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": 20})
+    monkeypatch.setattr(
+        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, 20)
+    )
     model = make_model(scheme)
     source, target = sentences
     state = model.start(source)
     made = [state.step(tokens) for tokens in target.T]
-    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": 1000})
+    monkeypatch.setattr(
+        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, 1000)
+    )
     close(torch.stack(made, dim=1), logits(model, source, target))
 
 

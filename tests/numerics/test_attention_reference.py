@@ -30,7 +30,9 @@ def make_attention() -> Attention:
 def test_self_attention_sees_what_the_causal_mask_allows(
     fused_from, slow_attention, monkeypatch
 ) -> None:
-    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": fused_from})
+    monkeypatch.setattr(
+        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, fused_from)
+    )
     layer = make_attention()
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     pos = torch.arange(7)[None]
@@ -42,7 +44,9 @@ def test_self_attention_sees_what_the_causal_mask_allows(
 
 @pytest.mark.parametrize("fused_from", [0, 1000], ids=["fused", "explicit"])
 def test_cross_attention_does_not_see_padding(fused_from, slow_attention, monkeypatch) -> None:
-    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": fused_from})
+    monkeypatch.setattr(
+        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, fused_from)
+    )
     layer = make_attention()
     ids = torch.tensor([[4, 5, 6, 7, 3], [4, 3, 0, 0, 0]])
     x = torch.randn(2, 3, DIM, dtype=torch.float64)

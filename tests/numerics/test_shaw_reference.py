@@ -131,7 +131,9 @@ def test_fused_and_explicit_attention_agree(causal, per_head, monkeypatch) -> No
     x = torch.randn(2, 9, DIM, dtype=torch.float64)
     results, gradients = [], []
     for fused_from in (0, 1000):
-        monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": fused_from})
+        monkeypatch.setattr(
+            attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, fused_from)
+        )
         results.append(run(layer, x, causal))
         gradients.append(torch.autograd.grad(results[-1].square().sum(), layer.position.keys)[0])
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
@@ -142,7 +144,9 @@ def test_values_keep_the_explicit_path_where_the_fused_one_would_lose_them(monke
     layer = make_layer(3, False, {"add_to": "values"})
     x = torch.randn(1, 9, DIM, dtype=torch.float64)
     explicit = run(layer, x, False)
-    monkeypatch.setattr(attention_module, "FUSED_FROM", {"cpu": 0})
+    monkeypatch.setattr(
+        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, 0)
+    )
     torch.testing.assert_close(run(layer, x, False), explicit, rtol=0, atol=0)
 
 

@@ -11,9 +11,18 @@ from shapeshift.positions import Representation
 from .cache import KeyValues
 from .dropout import dropout
 
-FUSED_FROM = {"cpu": 512, "cuda": 0}
-"""The key length from which the fused kernel beats matmul + softmax, by device (measured with
-`benchmarks/attention.py`; on a CPU explicit attention is 2 to 6 times faster at 32 keys)."""
+FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
+"""The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, measured
+with `benchmarks/attention.py`: in bf16, explicit attention is several times faster at short
+lengths."""
+
+
+def prefers_fused(device: str, dtype: torch.dtype, num_keys: int, dropout: float) -> bool:
+    """Return whether the fused kernel is the faster one; on every device but a CPU it is.
+
+    With dropout PyTorch has none for CPUs and computes in steps, as we do, but keeps more.
+    """
+    return device != "cpu" or (dropout == 0 and num_keys >= FUSED_FROM.get(dtype, 0))
 
 
 class Attention(nn.Module):
@@ -93,12 +102,11 @@ class Attention(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor, mask: Tensor | None
     ) -> Tensor:
         bias = self.position.bias(q, pos_q, pos_k)
-        if not self.position.mixes and k.shape[2] >= FUSED_FROM.get(q.device.type, 0):
+        dropped = self.dropout if self.training else 0.0
+        if not self.position.mixes and prefers_fused(q.device.type, q.dtype, k.shape[2], dropped):
             added = mask if bias is None else bias if mask is None else bias + mask
             added = None if added is None else added.to(q.dtype)
-            return F.scaled_dot_product_attention(
-                q, k, v, attn_mask=added, dropout_p=self.dropout if self.training else 0.0
-            )
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropped)
         scores = (q * self.head_dim**-0.5) @ k.transpose(-1, -2)  # (B, H, Q, K)
         if bias is not None:
             scores = scores + bias

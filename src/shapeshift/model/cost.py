@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shapeshift.positions import Representation, Scheme, Stack, build_indices, place
 
-from .attention import FUSED_FROM
+from .attention import prefers_fused
 from .config import ModelConfig
 from .loss import CHUNK
 from .transformer import Transformer
@@ -210,7 +210,7 @@ def _attention_bytes(config: ModelConfig, site: _Site, a: int, device: str) -> i
     kept = a * D * (2 * Q + Q + 2 * K)
     if site.cross and a != FP32:
         kept += a * D * K
-    if _is_fused(site, device):
+    if _is_fused(config, site, device, a):
         return kept + FP32 * H * Q
     softmax = a if device == "cpu" else FP32  # autocast makes it fp32 on a GPU alone
     masked = 1 if config.attention_dropout else 0
@@ -218,9 +218,12 @@ def _attention_bytes(config: ModelConfig, site: _Site, a: int, device: str) -> i
     return kept + H * Q * K * (softmax + masked + copied)
 
 
-def _is_fused(site: _Site, device: str) -> bool:
+def _is_fused(config: ModelConfig, site: _Site, device: str, a: int) -> bool:
     """As `Attention` decides it."""
-    return not site.position.mixes and site.num_keys >= FUSED_FROM.get(device, 0)
+    dtype = torch.float32 if a == FP32 else torch.bfloat16
+    return not site.position.mixes and prefers_fused(
+        device, dtype, site.num_keys, config.attention_dropout
+    )
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ def _hook_costs(
         flops += one.flops + (shape.num_pairs - 1) * (two.flops - one.flops)
         saved_bytes += one.saved_bytes
         saved_bytes += (shape.num_pairs - 1) * (two.saved_bytes - one.saved_bytes)
-        if one.biased and _is_fused(site, device):
+        if one.biased and _is_fused(config, site, device, dtype.itemsize):
             scores = shape.num_pairs * config.num_heads * site.num_queries * site.num_keys
             saved_bytes += dtype.itemsize * scores
     return _HookCosts(flops, saved_bytes)
