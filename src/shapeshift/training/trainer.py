@@ -20,7 +20,7 @@ from shapeshift.training.checkpoints import Checkpoints, Progress
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.optim import build_optimizer, learning_rate
-from shapeshift.training.precision import autocast, choose_device, choose_precision
+from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
 
 Pairs = NDArray[np.int64]
 """The numbers of the pairs of a batch."""
@@ -146,7 +146,7 @@ class Trainer:
         """
         config = self.config
         if self.device.type == "cpu":
-            torch.set_flush_denormal(True)  # Adam's moments reach them, at 100 times the cost
+            tune_cpu()
         validate_every = config.validate_every or config.checkpoint_every
         window = _Window(self.device)
         batches = self._batches()
