@@ -79,3 +79,10 @@ def test_nothing_runs_twice(finished):
     assert len(before) == 9
     assert demo(folder) == printed
     assert {file: file.stat().st_mtime_ns for file in files} == before
+
+
+def test_other_buckets_are_scored_again(finished):
+    folder, _ = finished
+    log = (folder / "runs/demo/ape/log.jsonl").read_bytes()
+    assert "31–40*" in demo(folder, "evaluation.edges=[21, 31, 41]")
+    assert (folder / "runs/demo/ape/log.jsonl").read_bytes() == log

@@ -7,7 +7,7 @@ computes the same one again, and every process of a distributed run agrees on it
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,19 +56,12 @@ class Batch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on a device."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Batch:
-        """Return the batch in page-locked memory, from which copies to a GPU need not block."""
-        return self._map(lambda tensor: tensor.pin_memory())
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         return replace(
             self,
-            source=function(self.source),
-            target_input=function(self.target_input),
-            target_output=function(self.target_output),
-            pairs=function(self.pairs),
+            source=self.source.to(device, non_blocking=non_blocking),
+            target_input=self.target_input.to(device, non_blocking=non_blocking),
+            target_output=self.target_output.to(device, non_blocking=non_blocking),
+            pairs=self.pairs.to(device, non_blocking=non_blocking),
         )
 
 

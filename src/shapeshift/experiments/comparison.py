@@ -86,8 +86,10 @@ def compare(
 
 def _tested(run: Run, name: str, prepared_root: Path, on_progress: DataProgress) -> Scores:
     done = run.directory / "results" / "test.average.json"
+    # Decoding and evaluation may change between calls, and training may have gone on.
+    settings = run.directory / "config.yaml"
     last = run.checkpoints.path(run.checkpoints.updates()[-1]) / MODEL
-    if done.exists() and done.stat().st_mtime > last.stat().st_mtime:
+    if done.exists() and all(done.stat().st_mtime > x.stat().st_mtime for x in (settings, last)):
         return Scores.load(done)
     return translate_and_score(
         run,

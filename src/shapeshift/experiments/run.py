@@ -92,9 +92,11 @@ class Run:
                 "holds something that is not a run; name a new folder", path=directory
             )
         directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / ".partial-config.yaml"
-        partial.write_text(config.to_yaml(), encoding="utf-8")
-        partial.replace(directory / "config.yaml")
+        path, text = directory / "config.yaml", config.to_yaml()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            partial = directory / ".partial-config.yaml"
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
         return cls(directory)
 
     def subwords(self) -> Subwords:

@@ -1,8 +1,10 @@
 import math
+from typing import get_args
 
 import pytest
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.config import MetricName
 from shapeshift.evaluation.metrics import METRICS, score_corpus
 
 REFERENCES = ["The old gardener waters the roses.", "A small dog sleeps under the long table."]
@@ -63,3 +65,7 @@ def test_bleu_is_of_the_corpus_not_a_mean_over_sentences():
 def test_what_cannot_be_scored_is_refused(hypotheses, references, metrics, message):
     with pytest.raises(ShapeshiftError, match=message):
         score_corpus(hypotheses, references, metrics)
+
+
+def test_the_configuration_knows_the_registered_metrics():
+    assert get_args(MetricName) == tuple(METRICS)
