@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install demo test test-slow check format clean gpu-check bench
+.PHONY: help install demo test test-slow soak check format clean gpu-check bench
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,10 @@ test: install  ## the test suite
 	$(BIN)/python -m pytest
 
 test-slow: install  ## every test that this machine can run
-	$(BIN)/python -m pytest -m 'not network'
+	$(BIN)/python -m pytest -m 'not soak and not network'
+
+soak: install  ## kill a training run fifty times and compare it with one left alone
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/kill_and_resume.py --kills 50
 
 check: install  ## format, lint and types
 	$(BIN)/ruff format --check .

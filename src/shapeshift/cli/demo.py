@@ -49,7 +49,7 @@ def demo(
     """
     import time
 
-    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress
+    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress, show_resumed
     from shapeshift.config import read_document
     from shapeshift.experiments.comparison import compare
 
@@ -67,6 +67,7 @@ def demo(
                 progress, name, settings.training.max_updates
             ),
             on_progress=Steps(progress),
+            on_resume=show_resumed,
             prepared_root=prepared,
         )
     _show(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -17,6 +18,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+if TYPE_CHECKING:
+    from shapeshift.training.checkpoints import Resumed
 
 console = Console(stderr=True)
 """Progress goes to standard error: standard output holds results alone."""
@@ -42,6 +46,13 @@ def make_progress() -> Progress:
         refresh_per_second=4,
         disable=not console.is_terminal,  # a file gets lines, printed below
     )
+
+
+def show_resumed(resumed: Resumed) -> None:
+    """Print from where a run goes on, and a warning for each damaged checkpoint."""
+    for skipped in resumed.skipped:
+        console.print(f"warning: {skipped}", style="yellow", markup=False, soft_wrap=True)
+    console.print(str(resumed), markup=False, highlight=False, soft_wrap=True)
 
 
 class Steps:

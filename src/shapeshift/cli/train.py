@@ -34,7 +34,7 @@ def train(
     The same command continues a run that was stopped. Everything that translating needs is in the
     run's folder.
     """
-    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress
+    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress, show_resumed
     from shapeshift.config import load_config
 
     settings = load_config(config, overrides or [])
@@ -51,7 +51,12 @@ def train(
     with make_progress() as progress:
         display = TrainingDisplay(progress, directory.name, settings.training.max_updates)
         done = runs.train(
-            settings, directory, display, prepared_root=prepared, on_prepare=Steps(progress)
+            settings,
+            directory,
+            display,
+            prepared_root=prepared,
+            on_prepare=Steps(progress),
+            on_resume=show_resumed,
         )
         if not test:
             return

@@ -14,7 +14,8 @@ from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.scores import Scores
 from shapeshift.evaluation.tables import Table
 from shapeshift.experiments.run import DataProgress, Run, train, translate_and_score
-from shapeshift.training.checkpoints import MODEL
+from shapeshift.training.checkpoints import Resumed
+from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Observer
 
 
@@ -45,6 +46,7 @@ def compare(
     *,
     observe: Callable[[str, Config], Observer],
     on_progress: DataProgress,
+    on_resume: Callable[[Resumed], None],
     prepared_root: Path,
 ) -> Comparison:
     """Train and test every system with every seed, one after the other, and put them side by side.
@@ -58,6 +60,7 @@ def compare(
         directory: gets a folder `SYSTEM-SEED` for each run, the table and the figure.
         observe: makes an observer for a run, given its name and configuration.
         on_progress: told of preparing and translating.
+        on_resume: told of each run that goes on from a checkpoint.
         prepared_root: see `experiments.run.train`.
     """
     plan = {
@@ -74,6 +77,7 @@ def compare(
             observe(name, config),
             prepared_root=prepared_root,
             on_prepare=on_progress,
+            on_resume=on_resume,
         )
         scores[system].append(_tested(run, name, prepared_root, on_progress))
     first = next(iter(plan.values()))

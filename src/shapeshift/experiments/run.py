@@ -31,11 +31,14 @@ from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
-from shapeshift.training.checkpoints import MODEL, Checkpoints, average, load_weights
+from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import Cosine
+from shapeshift.training.disk import PARTIAL, Disk, make_directory, replace_file
 from shapeshift.training.log import Log
+from shapeshift.training.manifest import MODEL
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.trainer import Observer, Trainer
+from shapeshift.training.weights import average, load_weights
 
 FREE_TO_CHANGE = {
     "training.max_updates",
@@ -87,16 +90,16 @@ class Run:
         directory = Path(directory)
         if (directory / "config.yaml").is_file():
             _check_same(cls(directory).config, config, directory)
-        elif directory.is_dir() and any(directory.iterdir()):
+        elif directory.is_dir() and any(
+            not path.name.startswith(PARTIAL) for path in directory.iterdir()
+        ):
             raise ShapeshiftError(
                 "holds something that is not a run; name a new folder", path=directory
             )
-        directory.mkdir(parents=True, exist_ok=True)
-        path, text = directory / "config.yaml", config.to_yaml()
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            partial = directory / ".partial-config.yaml"
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
+        make_directory(Disk(), directory)
+        path, text = directory / "config.yaml", config.to_yaml().encode()
+        if not path.exists() or path.read_bytes() != text:
+            replace_file(Disk(), path, [text])
         return cls(directory)
 
     def subwords(self) -> Subwords:
@@ -178,6 +181,7 @@ def train(
     *,
     prepared_root: str | Path = "prepared",
     on_prepare: DataProgress | None = None,
+    on_resume: Callable[[Resumed], None] | None = None,
 ) -> Run:
     """Prepare data if need be, train, or continue to train, and average the last checkpoints.
 
@@ -187,6 +191,10 @@ def train(
         observer: told of losses and validations.
         prepared_root: folder under which prepared data are kept and found again.
         on_prepare: told of the preparation's progress.
+        on_resume: told from which checkpoint training goes on, and which were damaged.
+
+    Raises:
+        ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it.
     """
     run = Run.create(directory, config)
     data = prepare(config.data, prepared_directory(config.data, prepared_root), on_prepare)
@@ -203,9 +211,13 @@ def train(
         run.checkpoints,
         validators if config.training.validate_bleu else None,
     )
-    trainer.resume()
+    resumed = trainer.resume()
     final = run.directory / AVERAGE
-    if trainer.progress.update < config.training.max_updates:
+    left = config.training.max_updates - trainer.progress.update
+    if resumed and on_resume and (left > 0 or resumed.skipped):
+        on_resume(resumed)
+    if left > 0:
+        run.checkpoints.require_space(model, num_saves=-(-left // config.training.checkpoint_every))
         final.unlink(missing_ok=True)  # of a shorter run that is now continued
         log = Log(run.directory, trainer.progress.update)
         try:
@@ -279,9 +291,7 @@ def _keep_data_of(data: Prepared, directory: Path) -> None:
         return
     shutil.rmtree(directory / "subwords", ignore_errors=True)
     shutil.copytree(data.directory / "subwords", directory / "subwords")
-    partial = directory / ".partial-data.json"
-    shutil.copyfile(data.directory / REPORT, partial)
-    partial.replace(account)
+    replace_file(Disk(), account, [(data.directory / REPORT).read_bytes()])
 
 
 def _check_same(old: Config, new: Config, directory: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.training.disk import Disk, replace_file
 
 
 class Log:
@@ -25,9 +27,7 @@ class Log:
     def __init__(self, directory: Path, update: int):
         path = directory / "log.jsonl"
         kept = [line for line in read_log(path) if line["update"] <= update]
-        partial = path.with_name(".partial-log.jsonl")
-        partial.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        partial.replace(path)
+        replace_file(Disk(), path, [json.dumps(line).encode() + b"\n" for line in kept])
         self._file = path.open("a", encoding="utf-8")
         self._curves = SummaryWriter(str(directory / "tensorboard"), purge_step=update + 1)
 
@@ -37,6 +37,10 @@ class Log:
         self._file.flush()
         for name, value in values.items():
             self._curves.add_scalar(name, value, update)
+
+    def sync(self) -> None:
+        """Wait until all lines are on the disk: a checkpoint must not outlive them."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Flush and close both."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 from contextlib import AbstractContextManager
 
 import torch
@@ -57,11 +59,22 @@ def tune_cpu() -> None:
     """Set what a long run on a CPU needs; call it before the first matrix product.
 
     Denormal numbers, which Adam's moments reach, cost 100 times as much as others: they become
-    zero. And oneDNN keeps the compiled product of each of the last 1,024 shapes, with its memory: a
-    run whose batches have many shapes grew by gigabytes. 32 are as fast (docs/log.md).
+    zero. oneDNN keeps the compiled product of each of the last 1,024 shapes, with its memory: a run
+    whose batches have many shapes grew by gigabytes. 32 are as fast (docs/log.md). And glibc gives
+    the memory of each large tensor back to the system, which has to clear it anew for the next one:
+    what a step has freed, the next step gets. Settings in the environment go first.
     """
     torch.set_flush_denormal(True)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
+    if platform.libc_ver()[0] == "glibc" and not any(
+        name.startswith("MALLOC_") for name in os.environ
+    ):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:

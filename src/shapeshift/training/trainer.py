@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,9 +17,10 @@ from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer, label_smoothed_loss
 from shapeshift.seeds import derive
-from shapeshift.training.checkpoints import Checkpoints, Progress
+from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
+from shapeshift.training.manifest import Progress
 from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
 
@@ -129,13 +131,12 @@ class Trainer:
         self.progress = Progress()
         self._valid_plan = _plan_validation(valid, config)
 
-    def resume(self) -> bool:
-        """Continue from the newest checkpoint; return False if there is none."""
-        updates = self.checkpoints.updates()
-        if not updates:
-            return False
-        self.progress = self.checkpoints.restore(updates[-1], self.model, self.optimizer)
-        return True
+    def resume(self) -> Resumed | None:
+        """Continue from the newest checkpoint that is intact; return None if there is none."""
+        resumed = self.checkpoints.resume(self.model, self.optimizer)
+        if resumed is not None:
+            self.progress = replace(resumed.progress)  # which training goes on counting
+        return resumed
 
     def fit(self, log: Log, observer: Observer) -> None:
         """Train until `max_updates`, validating and saving on the way.
@@ -170,6 +171,7 @@ class Trainer:
                     self.progress.best_update, self.progress.best_loss = done, loss
             if saving:
                 self.progress.elapsed_s = time.perf_counter() - began
+                log.sync()
                 self.checkpoints.save(self.model, self.optimizer, self.progress)
             window.go_on()
 

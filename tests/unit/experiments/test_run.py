@@ -15,8 +15,8 @@ from shapeshift.data.prepare import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores
 from shapeshift.experiments.run import Run, prepared_directory, train, translate_and_score
-from shapeshift.training.checkpoints import MODEL
 from shapeshift.training.log import read_log
+from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Trainer
 
 

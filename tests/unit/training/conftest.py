@@ -1,6 +1,9 @@
 """A tiny model and a tiny task: reverse the source."""
 
+import os
 import random
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +25,17 @@ def write_store(folder, pairs):
         for source, target in pairs:
             writer.add(source, target)
     return TokenStore.open(folder)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """A folder in memory where the system has one: there will be thousands of tiny files."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

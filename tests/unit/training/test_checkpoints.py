@@ -4,19 +4,12 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.checkpoints import (
-    MODEL,
-    OPTIMIZER,
-    STATE,
-    Checkpoints,
-    Progress,
-    average,
-    load_weights,
-)
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.manifest import MODEL, OPTIMIZER, STATE, DamagedError, Progress
+from shapeshift.training.weights import load_weights
 
 FILES = (MODEL, OPTIMIZER, STATE)
 
@@ -104,33 +97,6 @@ def test_half_a_checkpoint_is_none_and_is_cleaned_up(saved):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_a_save_that_fails_leaves_what_was_there(saved, file, monkeypatch):
-    from shapeshift.training import checkpoints as module
-
-    def fail(path):
-        if path.name == file:
-            raise OSError("the disk went away")
-
-    monkeypatch.setattr(module, "_sync", fail)
-    with pytest.raises(OSError, match="went away"):
-        saved.save(*make(1), Progress(update=8))
-    assert saved.updates() == [7]
-    saved.restore(7, *make(2))
-
-
-def test_a_deletion_that_is_cut_short_leaves_no_half_of_a_checkpoint(saved, monkeypatch):
-    from shapeshift.training import checkpoints as module
-
-    saved.save(*make(), Progress(update=8))
-    with monkeypatch.context() as patch:
-        patch.setattr(module.shutil, "rmtree", lambda path: (path / MODEL).unlink())
-        saved.save(*make(), Progress(update=9))
-    assert saved.updates() == [8, 9]
-    saved.save(*make(), Progress(update=10))
-    assert len(list(saved.directory.iterdir())) == 2
-
-
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) * 2 // 3] ^= 1
@@ -161,33 +127,100 @@ def test_damage_is_one_line_and_touches_nothing(saved, file, damage):
     damage(saved.path(7) / file)
     model, optimizer = make(1)
     before = snapshot(model, optimizer)
-    with pytest.raises(ShapeshiftError, match="update-00000007") as caught:
+    with pytest.raises(DamagedError, match=f"update-00000007/{file}: .*move its folder") as caught:
         saved.restore(7, model, optimizer)
     assert "\n" not in str(caught.value)
     assert same(snapshot(model, optimizer), before)
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "null", "7", '{"progress": {"update": 8}}'])
-def test_a_state_that_is_none_is_one_line(saved, text):
-    (saved.path(7) / STATE).write_text(text, encoding="utf-8")
-    for read in (saved.progress, lambda update: saved.restore(update, *make())):
-        with pytest.raises(ShapeshiftError, match="not a readable checkpoint; remove it and run"):
-            read(7)
+@pytest.mark.parametrize("file", FILES)
+def test_resuming_falls_back_says_so_and_keeps_what_is_damaged(saved, file):
+    model, optimizer = make(5)
+    saved.save(model, optimizer, Progress(update=8))
+    saved.save(*make(6), Progress(update=9))
+    flip(saved.path(9) / file)
+    damaged = {x.name: x.read_bytes() for x in saved.path(9).iterdir()}
+
+    other = make(1)
+    resumed = saved.resume(*other)
+    assert resumed.progress == Progress(update=8)
+    assert same(snapshot(*other), snapshot(model, optimizer))
+    assert str(resumed) == f"going on after update 8, from {saved.path(8)}"
+    (skipped,) = resumed.skipped
+    aside = saved.directory / "damaged-update-00000009"
+    assert str(skipped).startswith(f"checkpoint of update 9 is damaged ({file}: ")
+    assert str(skipped).endswith(f"); kept as {aside}")
+    assert {x.name: x.read_bytes() for x in aside.iterdir()} == damaged
+    assert saved.updates() == [8]
+
+    saved.save(*make(6), Progress(update=9))  # the run comes there again, and is hit again
+    flip(saved.path(9) / file)
+    (skipped,) = saved.resume(*make(1)).skipped
+    assert skipped.path == saved.directory / "damaged-update-00000009-2"
+    for update in (10, 11, 12):
+        saved.save(*make(6), Progress(update=update))
+    assert {x.name: x.read_bytes() for x in aside.iterdir()} == damaged
+
+
+def test_several_may_be_damaged_but_not_all(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    assert checkpoints.resume(*make()) is None
+    for update in (1, 2, 3):
+        checkpoints.save(*make(update), Progress(update=update))
+    truncate(checkpoints.path(3) / MODEL)
+    remove(checkpoints.path(2) / STATE)
+    other = make(9)
+    resumed = checkpoints.resume(*other)
+    assert [x.update for x in resumed.skipped] == [3, 2]
+    assert same(snapshot(*other), snapshot(*make(1)))
+
+    flip(checkpoints.path(1) / OPTIMIZER)
+    before = snapshot(*other)
+    with pytest.raises(ShapeshiftError, match=r"all 1 checkpoints are damaged.*move this folder"):
+        checkpoints.resume(*other)
+    assert same(snapshot(*other), before)
+    assert checkpoints.updates() == [1]
+
+
+def test_an_intact_checkpoint_of_another_model_is_not_set_aside(saved):
+    with pytest.raises(ShapeshiftError, match="holds another model"):
+        saved.resume(*make(1, width=5))
+    assert saved.updates() == [7]
+
+
+def test_a_checkpoint_under_another_name_is_damaged(saved):
+    saved.path(7).rename(saved.path(8))
+    with pytest.raises(DamagedError, match="is of update 7"):
+        saved.progress(8)
+
+
+@pytest.mark.parametrize("change", [lambda raw: raw[:-1], lambda raw: raw + b"\n", bytes.upper])
+def test_a_manifest_that_means_the_same_is_still_another(saved, change):
+    path = saved.path(7) / STATE
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DamagedError):
+        saved.progress(7)
 
 
 def test_a_number_changed_in_the_state_is_noticed(saved):
     path = saved.path(7) / STATE
     state = json.loads(path.read_text(encoding="utf-8"))
     state["progress"]["batch"] += 1
-    path.write_text(json.dumps(state), encoding="utf-8")
-    with pytest.raises(ShapeshiftError, match="differs from what was saved"):
+    path.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    with pytest.raises(DamagedError, match="differs from what was saved"):
         saved.restore(7, *make())
+
+
+@pytest.mark.parametrize("elapsed", [5, 5.0, 1e300, 0.1 + 0.2])
+def test_numbers_come_back_as_they_were(saved, elapsed):
+    saved.save(*make(), Progress(update=8, best_loss=1e-7, elapsed_s=elapsed))
+    assert saved.progress(8) == Progress(update=8, best_loss=1e-7, elapsed_s=elapsed)
 
 
 def test_another_models_checkpoint_is_refused(saved):
     wide = make(1, width=5)
     before = snapshot(*wide)
-    with pytest.raises(ShapeshiftError, match=r"0\.weight has shape \(3, 3\), expected \(5, 5\)"):
+    with pytest.raises(ShapeshiftError, match=r"0\.weight has shape \(3, 3\) .* expected \(5, 5\)"):
         saved.restore(7, *wide)
     assert same(snapshot(*wide), before)
 
@@ -208,39 +241,44 @@ def test_weights_that_are_not_finite_are_not_saved(saved, value):
     assert saved.updates() == [7]
 
 
-def test_the_average_is_the_mean(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
-    models = [make(seed) for seed in range(3)]
-    paths = [
-        checkpoints.save(*pair, Progress(update=update)) / MODEL
-        for update, pair in enumerate(models, start=1)
-    ]
-    average(paths, tmp_path / "average.safetensors")
-    found = load_file(tmp_path / "average.safetensors")
-    assert found.keys() == {"0.weight", "0.bias"}
-    for name, tensor in found.items():
-        values = [dict(model.named_parameters())[name].detach().numpy() for model, _ in models]
-        expected = sum(value.astype("float64") for value in values) / 3
-        assert tensor.dtype == torch.float32
-        assert torch.equal(tensor, torch.from_numpy(expected.astype("float32")))
-    model, _ = make(9)
-    load_weights(model, tmp_path / "average.safetensors")
-    assert torch.equal(model[2].weight, found["0.weight"])
-    assert {x.name for x in tmp_path.iterdir()} == {"checkpoints", "average.safetensors"}
+def test_another_optimisers_state_is_refused(saved):
+    model, _ = make()
+    fewer = torch.optim.Adam([model[0].weight])
+    with pytest.raises(ShapeshiftError, match=r"another optimiser's state: '1\.\w+' fits no"):
+        saved.restore(7, model, fewer)
+    swapped = torch.optim.Adam([model[0].bias, model[0].weight])
+    with pytest.raises(
+        ShapeshiftError, match=r"another optimiser's state: '\d\.exp_avg\w*' fits no"
+    ):
+        saved.restore(7, model, swapped)
 
 
-def test_what_cannot_be_averaged_is_refused(saved, tmp_path):
-    target = tmp_path / "average.safetensors"
-    with pytest.raises(ShapeshiftError, match="no checkpoint to average"):
-        average([], target)
-    here = saved.path(7) / MODEL
-    with pytest.raises(ShapeshiftError, match=r"absent\.safetensors: no such file"):
-        average([here, tmp_path / "absent.safetensors"], target)
-    other = Checkpoints(tmp_path / "other", keep=1)
-    foreign = other.save(*make(width=5), Progress(update=1)) / MODEL
-    with pytest.raises(ShapeshiftError, match="holds another model"):
-        average([here, foreign], target)
-    truncate(foreign)
-    with pytest.raises(ShapeshiftError, match="not a readable safetensors file"):
-        average([foreign], target)
-    assert not target.exists()
+class Usage:
+    def __init__(self, free):
+        self.free = free
+
+
+def test_space_is_asked_for_before_the_first_save(tmp_path, monkeypatch):
+    from shapeshift.training import disk
+
+    model, optimizer = make()
+    there = Checkpoints(tmp_path / "one", keep=2)
+    path = there.save(model, optimizer, Progress(update=1))
+    one = sum(x.stat().st_size for x in path.iterdir() if x.name != STATE)
+    weights = (path / MODEL).stat().st_size
+
+    def free(amount):
+        monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: Usage(amount))
+
+    fresh = Checkpoints(tmp_path / "no" / "such" / "folder", keep=2)
+    headers = 4 * 1000  # of tiny tensors they are most of a file
+    for checkpoints, num_saves, expected in ((fresh, 1, 1), (fresh, 50, 4), (there, 50, 3)):
+        free(expected * one + weights + headers)
+        checkpoints.require_space(model, num_saves)
+        free(expected * one - headers if expected > 2 else one // 2)
+        with pytest.raises(ShapeshiftError) as caught:
+            checkpoints.require_space(model, num_saves)
+        message = str(caught.value)
+        assert "\n" not in message
+        assert f"{expected} more checkpoints" in message
+        assert "training.keep_checkpoints (now 2)" in message

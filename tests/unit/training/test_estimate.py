@@ -7,9 +7,10 @@ from shapeshift.data.config import BatchConfig
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
-from shapeshift.training.checkpoints import Checkpoints, Progress
+from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import OptimizerConfig, TrainingConfig
 from shapeshift.training.estimate import estimate
+from shapeshift.training.manifest import Progress
 from shapeshift.training.optim import build_optimizer
 
 

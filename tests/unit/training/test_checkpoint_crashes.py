@@ -1,0 +1,307 @@
+"""Checkpoints when the process, the machine or the disk stops in the middle.
+
+A simulated disk forgets on a power cut whatever was not flushed: the bytes of files, and names in
+directories. It sits on a real folder, so that the code under test notices nothing.
+"""
+
+import errno
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.disk import Disk
+from shapeshift.training.manifest import Progress
+
+KEEP, BEST = 2, 2
+SAVES = (1, 2, 3, 4, 5, 5)
+"""Updates in the order in which they are saved; the second 5 replaces the first."""
+
+
+class Crash(BaseException):
+    """The process ends here: nothing may catch it."""
+
+
+class Simulated(Disk):
+    """A disk whose operation number `at` is not reached: it stops there, or fails.
+
+    With `half` an operation that writes does the first half of it before that.
+    """
+
+    def __init__(self, grave: Path, at=None, *, half=False, error=None, lasting=False):
+        self.grave, self.at, self.half = grave, at, half
+        self.error, self.lasting = error, lasting
+        self.operations: list[tuple[str, Path]] = []
+        self._dirty: dict[Path, int] = {}  # file → a handle that outlives renames
+        self._names: list[tuple[int, object]] = []  # (handle of the directory, how to undo)
+
+    def _count(self, name, path):
+        number = len(self.operations)
+        self.operations.append((name, path))
+        if number == self.at or (self.lasting and self.at is not None and number > self.at):
+            if self.error is None:
+                raise Crash
+            raise OSError(self.error, os.strerror(self.error))
+
+    def _remember(self, directory, undo):
+        handle = os.open(directory, os.O_RDONLY)
+        self._names.append((handle, lambda: undo(handle)))
+
+    def _bury(self):
+        return self.grave / str(len(self.operations))
+
+    def create(self, path):
+        self._count("create", path)
+        assert not path.exists()
+        file = super().create(path)
+        self._dirty[path] = os.dup(file.fileno())
+        self._remember(path.parent, lambda handle: os.unlink(path.name, dir_fd=handle))
+        return file
+
+    def write(self, file, data):
+        if self.half and len(self.operations) == self.at:
+            file.write(data[: len(data) // 2])
+        self._count("write", Path(file.name))
+        return file.write(data)
+
+    def sync_file(self, file):
+        self._count("sync_file", Path(file.name))
+        os.close(self._dirty.pop(file.name))
+
+    def sync_directory(self, path):
+        self._count("sync_directory", path)
+        self._forget(lambda inode: inode == path.stat().st_ino)
+
+    def _forget(self, which):
+        for entry in list(self._names):
+            if which(os.fstat(entry[0]).st_ino):
+                os.close(entry[0])
+                self._names.remove(entry)
+
+    def mkdir(self, path):
+        self._count("mkdir", path)
+        super().mkdir(path)
+        self._remember(path.parent, lambda handle: shutil.rmtree(path.name, dir_fd=handle))
+
+    def rename(self, source, target):
+        self._count("rename", target)
+        assert source.parent == target.parent
+        assert not target.exists()
+        super().rename(source, target)
+
+        def undo(handle):
+            os.rename(target.name, source.name, src_dir_fd=handle, dst_dir_fd=handle)
+
+        self._remember(source.parent, undo)
+
+    def unlink(self, path):
+        self._count("unlink", path)
+        buried = self._bury()
+        path.rename(buried)
+        self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
+
+    def rmdir(self, path):
+        self._count("rmdir", path)
+        assert not list(path.iterdir())
+        buried = self._bury()
+        path.rename(buried)
+        self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
+
+    def cut(self, loses, rng):
+        """Forget what was not flushed: cut files short, take back names in the directories that
+        `loses` says of an inode."""
+        for handle in self._dirty.values():
+            os.ftruncate(handle, rng.randint(0, os.fstat(handle).st_size))
+        for handle, undo in reversed(self._names):
+            if loses(os.fstat(handle).st_ino):
+                undo()
+
+    def close(self):
+        """Give the handles back."""
+        self._forget(lambda inode: True)
+        for handle in self._dirty.values():
+            os.close(handle)
+
+
+def make(seed):
+    """A model and its optimiser, different for each seed."""
+    torch.manual_seed(seed)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(3, 2)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def state(model, optimizer):
+    moments = {n: x["exp_avg"].tolist() for n, x in optimizer.state_dict()["state"].items()}
+    return [p.tolist() for p in model.parameters()], moments
+
+
+EXPECTED = [state(*make(number)) for number in range(len(SAVES))]
+
+
+def progress(update):
+    return Progress(update, best_update=BEST if update >= BEST else None)
+
+
+class Quick(Disk):
+    """A disk that does not wait."""
+
+    def sync_file(self, file):
+        pass
+
+    def sync_directory(self, path):
+        pass
+
+
+def save(folder, numbers, disk=None):
+    """Save in order; return False if the disk stopped."""
+    checkpoints = Checkpoints(folder, KEEP, disk or Quick())
+    for number in numbers:
+        try:
+            checkpoints.save(*make(number), progress(SAVES[number]))
+        except Crash:
+            return False
+    return True
+
+
+INTERESTING = {"the first": 0, "the best": 1, "one that deletes": 4, "one that replaces": 5}
+"""Which saves are interrupted, by their numbers in `SAVES`."""
+
+
+@pytest.fixture(params=INTERESTING.values(), ids=INTERESTING)
+def interrupted(request, memory):
+    """A save to interrupt: its number, and a function that makes a folder as it was before."""
+    number = request.param
+    save(memory / "before", range(number))
+    (memory / "before").mkdir(exist_ok=True)
+    count = iter(range(10_000))
+
+    def folder():
+        path = memory / str(next(count))
+        (path / "grave").mkdir(parents=True)
+        shutil.copytree(memory / "before", path / "c")
+        return path
+
+    return number, folder
+
+
+def operations_of(number, folder):
+    """Return what a disk is asked to do for a save."""
+    disk = Simulated(folder / "grave")
+    save(folder / "c", [number], disk)
+    disk.close()
+    return disk.operations
+
+
+LOSSES = {
+    "killed": None,
+    "all": lambda root: lambda inode: True,
+    "names of checkpoints": lambda root: lambda inode: inode == root,
+    "names of files": lambda root: lambda inode: inode != root,
+}
+"""What a power cut may lose of that which was not flushed; a killed process loses nothing."""
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_after_a_stop_anywhere_the_newest_complete_checkpoint_is_found(interrupted, loss):
+    number, make_folder = interrupted
+    operations = operations_of(number, make_folder())
+    points = [(at, False) for at in range(len(operations) + 1)]
+    points += [(at, True) for at, (name, _) in enumerate(operations) if name == "write"]
+    assert len(points) >= 28
+    rng = random.Random(1)
+    outcomes = set()
+    for at, half in points:
+        folder = make_folder()
+        disk = Simulated(folder / "grave", at, half=half)
+        returned = save(folder / "c", [number], disk)
+        assert returned == (at == len(operations))
+        if LOSSES[loss] is not None:
+            disk.cut(LOSSES[loss]((folder / "c").stat().st_ino), rng)
+        disk.close()
+
+        again = Checkpoints(folder / "c", KEEP, Quick())
+        model, optimizer = make(99)
+        resumed = again.resume(model, optimizer)
+        found = None if resumed is None else EXPECTED.index(state(model, optimizer))
+        # A save that had not returned may have come far enough.
+        possible = {number} if returned else {number, number - 1 if number else None}
+        assert found in possible, (at, half)
+        outcomes.add(found)
+        if resumed is not None:
+            update = SAVES[found]
+            assert resumed.progress == progress(update)
+            assert resumed.skipped == ()
+            assert str(resumed) == f"going on after update {update}, from {again.path(update)}"
+            assert update < BEST or BEST in again.updates()
+        assert not list((folder / "c").glob(".*"))
+        save(folder / "c", [number])
+        assert again.updates() == {0: [1], 1: [1, 2], 4: [2, 4, 5], 5: [2, 4, 5]}[number]
+    assert len(outcomes) == 2
+
+
+def test_everything_is_flushed_before_it_counts(tmp_path):
+    save(tmp_path / "c", range(4))
+    (tmp_path / "grave").mkdir()
+    operations = operations_of(4, tmp_path)  # the save of 5, where 3 is deleted
+    at = {}
+    for number, (name, path) in enumerate(operations):
+        at.setdefault((name, path.name), number)
+    partial, final = ".partial-update-00000005", "update-00000005"
+    for file in ("model.safetensors", "optimizer.safetensors", "state.json"):
+        assert at["write", file] < at["sync_file", file] < at["sync_directory", partial]
+    assert at["sync_directory", partial] < at["rename", final]
+    flushed = [n for n, x in enumerate(operations) if x == ("sync_directory", tmp_path / "c")]
+    doomed = at["rename", ".partial-removed-update-00000003"]
+    first_unlink = min(n for n, (name, _) in enumerate(operations) if name == "unlink")
+    assert at["rename", final] < flushed[0] < doomed < flushed[1] < first_unlink
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, lasting):
+    number, make_folder = interrupted
+    update = SAVES[number]
+    whole = make_folder()
+    operations = operations_of(number, whole)
+    one = Checkpoints(whole / "c", KEEP).path(update)
+    num_bytes = sum(x.stat().st_size for x in one.glob("*.safetensors"))
+    commit = operations.index(("sync_directory", whole / "c"))
+    for at in range(len(operations)):
+        folder = make_folder()
+        root = folder / "c"
+        before = {x: x.read_bytes() for x in root.rglob("*") if x.is_file()}
+        disk = Simulated(folder / "grave", at, error=error, lasting=lasting)
+        with pytest.raises(ShapeshiftError) as caught:
+            save(root, [number], disk)
+        disk.close()
+        message = str(caught.value)
+        assert "\n" not in message
+        assert os.strerror(error) in message
+
+        again = Checkpoints(root, KEEP, Quick())
+        committed = "the new one is complete" in message
+        assert committed == (number == 4 and at > commit)
+        if not committed:
+            assert message.startswith(f"{again.path(update)}: ")
+            assert f"needs {num_bytes} bytes and" in message
+            for path, content in before.items():
+                assert path.parent == again.path(update) or path.read_bytes() == content
+            if not lasting:
+                assert not list(root.glob(".*"))
+        model, optimizer = make(99)
+        resumed = again.resume(model, optimizer)
+        assert not list(root.glob(".*"))
+        found = None if resumed is None else EXPECTED.index(state(model, optimizer))
+        assert found in ({number} if committed else {number, number - 1 if number else None})
+        assert resumed is None or resumed.skipped == ()
+        save(root, [number])
+        assert again.updates() == {0: [1], 1: [1, 2], 4: [2, 4, 5], 5: [2, 4, 5]}[number]
