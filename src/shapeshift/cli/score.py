@@ -1,14 +1,18 @@
-"""`shapeshift score`: BLEU and chrF of translations, over the corpus and by source length."""
+"""`shapeshift score`: BLEU and chrF of translations, over the corpus and by source length, and the
+probability that a model gives to them."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from shapeshift.decoding.pairs import PairScore
     from shapeshift.evaluation.scores import Scores
 
 STDIN = "-"
@@ -40,33 +44,107 @@ def score(
     json: Annotated[
         Path | None, typer.Option(help="Write the scores with hashes of both sides to this file.")
     ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --source: the folder of a trained run; adds the log-probability that its"
+            " model gives to the translations."
+        ),
+    ] = None,
+    log_probs: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --run: write log p of each translation to this file, line by line."
+        ),
+    ] = None,
+    batch_invariant: Annotated[
+        bool,
+        typer.Option(
+            "--batch-invariant",
+            help="With --run: the same log-probabilities on a CPU, bit for bit, whatever else is"
+            " scored, in whatever batches. Takes about twice the time.",
+        ),
+    ] = False,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="With --run: a setting of it."),
+    ] = None,
 ) -> None:
-    """Score translations with BLEU and chrF.
+    """Score translations with BLEU and chrF, and by the probability that a model gives to them.
 
-    sacreBLEU computes the scores, and each comes with its signature. They are printed as tables on
-    a terminal, as one plain line each into a file or a pipe.
+    sacreBLEU computes BLEU and chrF, and each comes with its signature. Scores are printed as
+    tables on a terminal, as one plain line each into a file or a pipe.
     """
     bounds = _parse_edges(edges)
+    _check_options(run, source, log_probs, batch_invariant or bool(overrides))
     from shapeshift.data.files import read_lines, read_stream
     from shapeshift.evaluation.scores import evaluate
 
+    title = "<stdin>" if hypotheses == STDIN else hypotheses
+    from_stdin = hypotheses == STDIN
+    translations = list(
+        read_stream(sys.stdin.buffer, title) if from_stdin else read_lines(hypotheses)
+    )
+    sources = None if source is None else list(read_lines(source))
     scores = evaluate(
-        list(
-            read_stream(sys.stdin.buffer, "<stdin>")
-            if hypotheses == STDIN
-            else read_lines(hypotheses)
-        ),
+        translations,
         list(read_lines(references)),
         metrics=metric,
-        lengths=None if source is None else [len(line.split()) for line in read_lines(source)],
+        lengths=None if sources is None else [len(line.split()) for line in sources],
         edges=bounds,
     )
+    likelihood = None
+    if run is not None and source is not None and sources is not None:
+        settings = [*(overrides or []), *["decoding.batch_invariant=true"] * batch_invariant]
+        likelihood = _likelihood(run, settings, (sources, translations), (source, title))
+        if log_probs is not None:
+            likelihood.save(log_probs)
     if json is not None:
         scores.save(json)
     if sys.stdout.isatty():
         _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
     else:
         _print_lines(scores)
+    if likelihood is not None:
+        print(likelihood)
+
+
+def _check_options(
+    run: Path | None, source: Path | None, log_probs: Path | None, others: bool
+) -> None:
+    if run is None and (log_probs is not None or others):
+        raise typer.BadParameter("needs --run", param_hint="--log-probs, --batch-invariant, --set")
+    if run is not None and source is None:
+        raise typer.BadParameter("needs --source, the text that was translated", param_hint="--run")
+
+
+class _Likelihood:
+    """Log-probabilities of translations, natural logarithm: of each line, and of a token."""
+
+    def __init__(self, scores: Sequence[PairScore]):
+        self.lines = [score.log_prob for score in scores]
+        self.num_tokens = sum(score.num_tokens for score in scores)
+
+    def save(self, path: Path) -> None:
+        from shapeshift.data.files import replacing
+
+        with replacing(path) as stream:
+            stream.writelines(f"{value!r}\n" for value in self.lines)
+
+    def __str__(self) -> str:
+        mean = math.fsum(self.lines) / max(1, self.num_tokens)
+        return f"log p {mean:.6f} (mean over {self.num_tokens:,} tokens, natural logarithm)"
+
+
+def _likelihood(
+    run: Path,
+    settings: list[str],
+    texts: tuple[list[str], list[str]],
+    names: tuple[str | Path, str | Path],
+) -> _Likelihood:
+    from shapeshift.experiments.run import Run
+
+    return _Likelihood(Run(run, settings).translator().score(*texts, names=names))
 
 
 def _parse_edges(text: str) -> list[int]:

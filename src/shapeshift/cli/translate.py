@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
+
+if TYPE_CHECKING:
+    from shapeshift.decoding.translator import TranslatedLine
+
+STDIN = "-"
+
+
+class OnLong(Enum):
+    """What becomes of a line that is too long."""
+
+    error = "error"
+    split = "split"
+    skip = "skip"
+
+
+_LINES_NAMED = 10  # in a summary
 
 
 def translate(
@@ -21,7 +39,12 @@ def translate(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write here instead of standard output.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write here instead of standard output; the file appears whole or not at all.",
+        ),
     ] = None,
     checkpoint: Annotated[
         str, typer.Option(help="average, last, best or the number of an update.")
@@ -29,6 +52,32 @@ def translate(
     n_best: Annotated[
         int, typer.Option(min=1, help="Print n candidates a line: number, score, text, by tabs.")
     ] = 1,
+    max_source_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="A line of more subwords is too long, as is one that the model has no positions"
+            " for. Nothing else is: time and memory grow with the square of the length.",
+            show_default=False,
+        ),
+    ] = None,
+    on_long: Annotated[
+        OnLong | None,
+        typer.Option(
+            help="What becomes of a line that is too long: the end of it all, pieces that are"
+            " translated and joined again, or an empty line. Each is told on standard error."
+            "  [default: error]",
+            show_default=False,
+        ),
+    ] = None,
+    batch_invariant: Annotated[
+        bool,
+        typer.Option(
+            "--batch-invariant",
+            help="The same bytes on a CPU whatever else is translated, in whatever batches. Takes"
+            " about twice the time for a file, and up to four times for single lines.",
+        ),
+    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
@@ -38,32 +87,83 @@ def translate(
 
     One line out for each line in, in order; an empty line stays empty. Output is written as soon as
     a window of lines is done, and line by line when standard input is a terminal.
+
+    A line that cannot be translated ends the work with FILE:LINE and the reason. Files are checked
+    before the first line is translated, so that nothing is written then; from standard input, all
+    lines before it are answered first, unless --output names a file, which does not appear.
     """
     from shapeshift.data.files import read_lines, read_stream
     from shapeshift.experiments.run import Run
 
-    translator = Run(run, overrides or []).translator(checkpoint)
+    settings = list(overrides or [])
+    if max_source_length is not None:
+        settings.append(f"decoding.max_source_length={max_source_length}")
+    if on_long is not None:
+        settings.append(f"decoding.on_long={on_long.value}")
+    if batch_invariant:
+        settings.append("decoding.batch_invariant=true")
+    translator = Run(run, settings).translator(checkpoint)
+    names = files or [STDIN]
+    for name in names:
+        if name != STDIN:
+            translator.check(read_lines(name), name=name)
+    number = 0
     with _open(output) as sink:
-        number = 0
-        for name in files or ["-"]:
-            from_stdin = name == "-"
-            lines = read_stream(sys.stdin.buffer, "<stdin>") if from_stdin else read_lines(name)
+        for name in names:
+            from_stdin = name == STDIN
+            title = "<stdin>" if from_stdin else name
+            lines = read_stream(sys.stdin.buffer, title) if from_stdin else read_lines(name)
             waiting = from_stdin and sys.stdin.isatty()
-            for best in translator.translate_n_best(lines, n_best, stream=waiting):
+            translated = translator.translate_lines(lines, n_best, name=title, stream=waiting)
+            for line in _announced(translated, title):
                 number += 1
-                for candidate in best:
+                for candidate in line.candidates:
                     prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
                     sink.write(prefix + candidate.text + "\n")
                 sink.flush()
 
 
-def _open(path: Path | None) -> AbstractContextManager[TextIO]:
-    from shapeshift.errors import ShapeshiftError
-
-    if path is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        return nullcontext(sys.stdout)
+def _announced(lines: Iterator[TranslatedLine], title: str) -> Iterator[TranslatedLine]:
+    """Pass lines on; tell on standard error what was done to long ones, and at the end how many
+    there were, and how many translations may be cut."""
+    long: dict[str, list[int]] = {"split": [], "skipped": []}
+    at_limit: list[int] = []
+    number = 0
     try:
-        return path.open("w", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
+        for number, line in enumerate(lines, start=1):
+            if line.is_long:
+                what = "split" if line.num_pieces else "skipped"
+                long[what].append(number)
+                how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
+                _tell(f"{title}:{number}: {line.num_subwords:,} subwords, over {line.limit}: {how}")
+            if any(candidate.at_limit for candidate in line.candidates):
+                at_limit.append(number)
+            yield line
+    finally:
+        for what, numbers in long.items():
+            if numbers:
+                _tell(f"{title}: {len(numbers):,} of {number:,} lines were too long and {what}")
+        if at_limit:
+            _tell(
+                f"{title}: {len(at_limit):,} of {number:,} translations are as long as they may be,"
+                f" and perhaps cut short (line {_some(at_limit)}); raise decoding.max_length_a or"
+                " max_length_b to see the rest"
+            )
+
+
+def _some(numbers: list[int]) -> str:
+    named = ", ".join(map(str, numbers[:_LINES_NAMED]))
+    return named + (", …" if len(numbers) > _LINES_NAMED else "")
+
+
+def _tell(message: str) -> None:
+    print(f"shapeshift: {message}", file=sys.stderr)
+
+
+def _open(path: Path | None) -> AbstractContextManager[TextIO]:
+    from shapeshift.data.files import replacing
+
+    if path is not None:
+        return replacing(path)
+    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+    return nullcontext(sys.stdout)

@@ -1,4 +1,4 @@
-"""Settings of decoding: beam, length penalty, length limit, batch size.
+"""Settings of decoding: beam, length penalty, length limits, batch size.
 
 The penalties divide the log-probability of a hypothesis y: score(y) = log p(y | x) / lp(n), where
 n = |y| counts the generated tokens with the final `</s>`.
@@ -63,6 +63,14 @@ class DecodingConfig(Strict):
         max_sentences: at most so many sentences a batch. The decoder has `beam` times as many rows.
         window: sentences read before the first is translated. They are sorted by length, so that a
             wider window wastes less on padding and answers later.
+        max_source_length: a line of more subwords counts as too long, as does one that the model
+            has no positions for; None leaves it at the latter.
+        on_long: what becomes of a line that is too long: `error` ends the work, `split` cuts it at
+            the ends of sentences, clauses or words and joins the translations of its pieces, and
+            `skip` gives an empty line.
+        batch_invariant: a translation is the same, bit for bit, whatever else is translated with
+            it, on a CPU with the same number of threads; see `shapeshift.decoding.invariance` for
+            how, and for what it costs.
     """
 
     beam: int = Field(default=4, ge=1)
@@ -72,6 +80,9 @@ class DecodingConfig(Strict):
     max_tokens: int = Field(default=4096, ge=1)
     max_sentences: int = Field(default=128, ge=1)
     window: int = Field(default=1000, ge=1)
+    max_source_length: int | None = Field(default=None, ge=1)
+    on_long: Literal["error", "split", "skip"] = "error"
+    batch_invariant: bool = False
 
     def length_limit(self, source_length: int) -> int:
         """Return the most tokens, `</s>` among them, for a source of so many subwords."""

@@ -86,21 +86,22 @@ def score_references(
 
 def _score(model: ScoringModel, batch: ReferenceBatch) -> ReferenceScores:
     hidden = model.decode(batch.target_input, model.encode(batch.source))  # (B, T, D)
-    real = batch.target_output != PAD  # (B, T)
+    # All tokens, padding too: a product of the real ones alone would have a shape, and so bits,
+    # that depend on the lengths of the neighbours.
+    columns = max(1, _TOKENS_AT_ONCE // len(hidden))
     pieces = zip(
-        torch.split(hidden[real], _TOKENS_AT_ONCE),
-        torch.split(batch.target_output[real], _TOKENS_AT_ONCE),
+        torch.split(hidden, columns, dim=1),
+        torch.split(batch.target_output, columns, dim=1),
         strict=True,
     )
     log_probs = [
-        model.project(states)  # (tokens, V)
+        model.project(states)  # (B, columns, V)
         .log_softmax(dim=-1, dtype=torch.float32)
-        .gather(1, targets[:, None])
-        .squeeze(1)
+        .gather(2, targets[:, :, None])
+        .squeeze(2)
         for states, targets in pieces
     ]
-    tokens = torch.zeros(real.shape, dtype=torch.float32, device=real.device)
-    tokens[real] = torch.cat(log_probs)
+    tokens = torch.cat(log_probs, dim=1).masked_fill(batch.target_output == PAD, 0.0)  # (B, T)
     return ReferenceScores(tokens, tokens.sum(dim=1))
 
 

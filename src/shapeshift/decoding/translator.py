@@ -4,51 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol
+from itertools import count, islice
+from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from shapeshift.data.subwords import EOS, PAD, split_parts
+from shapeshift.data.subwords import EOS, PAD
+from shapeshift.decoding.batches import batches
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.scoring import evaluating
-from shapeshift.decoding.search import Hypothesis, Stepper, beam_search
+from shapeshift.decoding.invariance import FixedRows, Frame, fill
+from shapeshift.decoding.pairs import PairScore, score_pairs
+from shapeshift.decoding.planning import Encoder, Plan, Planner
+from shapeshift.decoding.running import Runner, RunningModel
+from shapeshift.decoding.search import Hypothesis, beam_search
+from shapeshift.errors import ShapeshiftError
 
-
-class SearchModel(Protocol):
-    """The part of the translation model that search calls; also an `nn.Module`."""
-
-    def start(self, source: Tensor, beam: int) -> Stepper:
-        """Encode source ids `(B, S)` (with `</s>`, padded on the right) for `beam` rows each."""
-        ...
-
-
-class Encoder(Protocol):
-    """The part of `shapeshift.data.subwords.Subwords` that translation calls."""
-
-    def encode_source(self, texts: Sequence[str], /) -> list[list[int]]:
-        """Return the ids of each text, without special ones."""
-        ...
-
-    def encode_source_parts(self, texts: Sequence[Sequence[str]], /) -> list[list[int]]:
-        """Return the ids of each joined text, given as its parts."""
-        ...
-
-    def decode_target(self, ids: list[int], /) -> str:
-        """Return the text of target ids."""
-        ...
+LINES = "<lines>"
+"""What an error calls text that has no name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
     """One translation of a line: its text, never with a newline, log p(y | x), and that divided by
-    the length penalty. A blank line has one, empty, with both 0."""
+    the length penalty. A blank line has one, empty, with both 0.
+
+    `at_limit`: it has as many tokens as it may have, so that its end may be missing.
+    """
 
     text: str
     log_prob: float
     score: float
+    at_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedLine:
+    """What became of one line.
+
+    Attributes:
+        candidates: its translations, best score first. Where the line was split, the k-th one joins
+            the k-th of each piece, and its numbers are sums.
+        num_subwords: of the source.
+        limit: the most subwords of a source; None where there is no limit.
+        num_pieces: 1, or as many as it was cut into; 0 where it was skipped.
+    """
+
+    candidates: list[Translation]
+    num_subwords: int
+    limit: int | None
+    num_pieces: int
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the line was over the limit, and so was split or skipped. (One piece is left of
+        it where white space alone made it too long.)"""
+        return self.limit is not None and self.num_subwords > self.limit
 
 
 class Translator:
@@ -69,7 +80,7 @@ class Translator:
 
     def __init__(
         self,
-        model: SearchModel,
+        model: RunningModel,
         subwords: Encoder,
         config: DecodingConfig,
         device: torch.device | str = "cpu",
@@ -77,12 +88,12 @@ class Translator:
         joined: bool = False,
         autocast: torch.dtype | None = None,
     ):
-        self.model = model
         self.subwords = subwords
         self.config = config
-        self.device = torch.device(device)
-        self.joined = joined
-        self.autocast = autocast
+        self.runner = Runner(model, config, device, autocast)
+        self.planner = Planner(
+            subwords, config, self.runner.capacity.source_subwords, joined=joined
+        )
 
     def translate(self, lines: Iterable[str], *, stream: bool = False) -> Iterator[str]:
         """Yield the best translation of every line: one line out for each line in, in order.
@@ -93,7 +104,7 @@ class Translator:
                 instead of `config.window` lines at a time.
 
         Raises:
-            ShapeshiftError: the model gives NaN.
+            ShapeshiftError: as `translate_lines`.
         """
         for best in self.translate_n_best(lines, 1, stream=stream):
             yield best[0].text
@@ -106,12 +117,52 @@ class Translator:
         There are fewer where fewer were found. Different ids may decode to the same text.
 
         Raises:
-            ShapeshiftError: `n_best` exceeds the beam; the model gives NaN.
+            ShapeshiftError: as `translate_lines`.
         """
-        lines = iter(lines)
-        while window := list(islice(lines, 1 if stream else self.config.window)):
-            for hypotheses in self.search(self._encode(window), n_best):
-                yield [self._translation(hypothesis) for hypothesis in hypotheses]
+        for line in self.translate_lines(lines, n_best, stream=stream):
+            yield line.candidates
+
+    def translate_lines(
+        self,
+        lines: Iterable[str],
+        n_best: int = 1,
+        *,
+        name: str | Path = LINES,
+        stream: bool = False,
+    ) -> Iterator[TranslatedLine]:
+        """Yield what becomes of every line, in order.
+
+        When a line is at fault, all lines before it are answered first.
+
+        Args:
+            lines: see `translate`.
+            n_best: candidates of each line.
+            name: what an error calls the text, such as its file.
+            stream: see `translate`.
+
+        Raises:
+            ShapeshiftError: what reading `lines` raises; a line is too long and `config.on_long` is
+                `error`; `n_best` exceeds the beam; the model gives NaN; memory runs out.
+        """
+        lines, size = iter(lines), 1 if stream else self.config.window
+        for first in count(1, size):
+            plans, fault = self.planner.read(lines, size, first, name)
+            yield from self._answer(plans, n_best, first, name)
+            if fault is not None:
+                raise fault
+            if len(plans) < size:
+                return
+
+    def check(self, lines: Iterable[str], *, name: str | Path = LINES) -> None:
+        """Read lines and raise what `translate_lines` would raise for a line at fault, without
+        translating any."""
+        lines, size = iter(lines), self.config.window
+        for first in count(1, size):
+            plans, fault = self.planner.read(lines, size, first, name)
+            if fault is not None:
+                raise fault
+            if len(plans) < size:
+                return
 
     def search(self, sources: Sequence[Sequence[int]], n_best: int = 1) -> list[list[Hypothesis]]:
         """Return the best hypotheses of every source, in order.
@@ -122,50 +173,164 @@ class Translator:
             n_best: hypotheses of each source, at most the beam.
 
         Raises:
-            ShapeshiftError: `n_best` exceeds the beam; the model gives NaN.
+            ShapeshiftError: `n_best` exceeds the beam; the model gives NaN, or has no positions for
+                a source; memory runs out.
         """
         results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
-        for batch in self._batches([len(source) for source in sources]):
-            found = self._search_batch([sources[number] for number in batch], n_best)
+        for batch, found in self._search_batches(sources, n_best):
             for number, hypotheses in zip(batch, found, strict=True):
                 results[number] = hypotheses
         return results
 
-    def _encode(self, lines: list[str]) -> list[list[int]]:
-        """Return the ids of each line, none where it is blank."""
-        # A blank line may still have ids, depending on how the subword model normalises.
-        texts = ["" if line.isspace() else line.removesuffix("\n") for line in lines]
-        if self.joined:
-            return self.subwords.encode_source_parts([split_parts(text) for text in texts])
-        return self.subwords.encode_source(texts)
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        names: tuple[str | Path, str | Path] = ("source", "target"),
+    ) -> list[PairScore]:
+        """Return log p(target | source) of every pair of lines, in order.
 
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield the numbers of the sources that are not empty in batches of like length, the
-        longest first, so that what does not fit into memory fails at once."""
-        numbers = sorted(
-            (n for n, length in enumerate(lengths) if length), key=lambda n: -lengths[n]
+        A blank source, which is never shown to the model, translates to a blank line with
+        probability 1: such a pair has log-probability 0 and no tokens.
+
+        Args:
+            sources, targets: as many lines each.
+            names: what an error calls them.
+
+        Raises:
+            ShapeshiftError: a line is longer than the model has positions for; memory runs out.
+        """
+        encoded = (self.planner.encode(sources), self.planner.encode_target(targets))
+        capacity = self.runner.capacity
+        for side, most, name in zip(
+            encoded, (capacity.source, capacity.target), names, strict=True
+        ):
+            for number, ids in enumerate(side, start=1):
+                if most is not None and len(ids) >= most:
+                    raise ShapeshiftError(
+                        f"{len(ids):,} subwords, but the model has positions for {most - 1:,}",
+                        path=name,
+                        line=number,
+                    )
+        scored = [n for n, pair in enumerate(zip(*encoded, strict=True)) if any(pair)]
+        found = score_pairs(
+            self.runner,
+            [encoded[0][n] for n in scored],
+            [encoded[1][n] for n in scored],
+            self.config,
         )
-        while numbers:
-            fitting = self.config.max_tokens // (lengths[numbers[0]] + 1)
-            size = min(max(fitting, 1), self.config.max_sentences)
-            yield numbers[:size]
-            numbers = numbers[size:]
+        scores = [PairScore(0.0, 0)] * len(sources)
+        for number, score in zip(scored, found, strict=True):
+            scores[number] = score
+        return scores
 
-    def _search_batch(self, sources: list[Sequence[int]], n_best: int) -> list[list[Hypothesis]]:
-        config, device = self.config, self.device
+    def _answer(
+        self, plans: list[Plan], n_best: int, first: int, name: str | Path
+    ) -> Iterator[TranslatedLine]:
+        sources = [ids for plan in plans for ids in plan.pieces]
+        owners = [line for line, plan in enumerate(plans, first) for _ in plan.pieces]
+        found: list[list[Translation]] = [[Translation("", 0.0, 0.0)] for _ in sources]
+        try:
+            for batch, results in self._search_batches(sources, n_best):
+                for piece, hypotheses in zip(batch, results, strict=True):
+                    limit = self._length_limit(len(sources[piece]))
+                    found[piece] = [self._translation(each, limit) for each in hypotheses]
+        except _FaultOfOneError as error:
+            raise ShapeshiftError(str(error), path=name, line=owners[error.number]) from error
+        pieces = iter(found)
+        for plan in plans:
+            parts = list(islice(pieces, len(plan.pieces)))
+            yield TranslatedLine(
+                _join(parts, plan.joiners),
+                plan.num_subwords,
+                self.planner.limit,
+                len(plan.pieces),
+            )
+
+    def _length_limit(self, source_length: int) -> int:
+        most = self.runner.capacity.target
+        limit = self.config.length_limit(source_length)
+        return limit if most is None else min(limit, most)
+
+    def _search_batches(
+        self, sources: Sequence[Sequence[int]], n_best: int
+    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+        """Yield the numbers of the sources of each batch, and their hypotheses."""
+        lengths = [len(ids) + 1 if ids else 0 for ids in sources]
+        frames = None
+        if self.config.batch_invariant:
+            frames = [(self.runner.source_frame(max(1, length)),) for length in lengths]
+        for batch in batches(lengths, self.config, frames):
+            frame = None if frames is None else frames[batch[0]][0]
+            try:
+                found = self._search_batch([sources[number] for number in batch], n_best, frame)
+            except ShapeshiftError as error:
+                if len(batch) > 1:
+                    raise
+                raise _FaultOfOneError(str(error), batch[0]) from error
+            yield batch, found
+
+    def _search_batch(
+        self, sources: list[Sequence[int]], n_best: int, frame: Frame | None
+    ) -> list[list[Hypothesis]]:
+        config, device = self.config, self.runner.device
         rows = [torch.tensor([*ids, EOS]) for ids in sources]
         source = pad_sequence(rows, batch_first=True, padding_value=PAD)  # (B, S)
-        limits = torch.tensor([config.length_limit(len(ids)) for ids in sources])
-        autocast = torch.autocast(device.type, self.autocast, enabled=self.autocast is not None)
-        with evaluating(self.model), autocast:
+        if frame is not None:
+            source = fill(source, frame, PAD)  # (rows, width)
+        limits = torch.tensor([self._length_limit(len(ids)) for ids in sources])
+        with self.runner.ready():
+            stepper = self.runner.model.start(source.to(device), config.beam)
+            if frame is not None:
+                stepper = FixedRows(stepper, len(sources), frame.rows, config.beam)
             return beam_search(
-                self.model.start(source.to(device), config.beam),
+                stepper,
                 limits.to(device),
                 beam=config.beam,
                 n_best=n_best,
                 penalty=config.length_penalty,
             )
 
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
+    def _translation(self, hypothesis: Hypothesis, limit: int) -> Translation:
         text = self.subwords.decode_target(hypothesis.tokens) if hypothesis.tokens else ""
-        return Translation(text.replace("\n", " "), hypothesis.log_prob, hypothesis.score)
+        return Translation(
+            text.replace("\n", " "),
+            hypothesis.log_prob,
+            hypothesis.score,
+            at_limit=hypothesis.length >= limit,
+        )
+
+
+class _FaultOfOneError(ShapeshiftError):
+    """An error that the source `number` has by itself."""
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.number = number
+
+
+def _join(parts: list[list[Translation]], joiners: list[str]) -> list[Translation]:
+    """Return the candidates of a line from those of its pieces."""
+    if not parts:  # skipped
+        return [Translation("", 0.0, 0.0)]
+    if len(parts) == 1:
+        return parts[0]
+    # A piece with fewer candidates than another goes on with its last one.
+    return [
+        _join_one([part[min(rank, len(part) - 1)] for part in parts], joiners)
+        for rank in range(max(map(len, parts)))
+    ]
+
+
+def _join_one(parts: list[Translation], joiners: list[str]) -> Translation:
+    text = parts[0].text
+    for joiner, part in zip(joiners, parts[1:], strict=False):
+        # What an empty translation would add is a space too many.
+        text += joiner * bool(joiner.strip() or (text and part.text)) + part.text
+    return Translation(
+        text,
+        sum(part.log_prob for part in parts),
+        sum(part.score for part in parts),
+        at_limit=any(part.at_limit for part in parts),
+    )

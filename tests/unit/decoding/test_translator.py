@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, NoPenalty
-from shapeshift.decoding.translator import Translator
+from shapeshift.decoding.translator import TranslatedLine, Translator
 from shapeshift.errors import ShapeshiftError
 
 PAD, EOS, SEP = 0, 3, 4
@@ -29,6 +29,8 @@ class Characters:
             ids = self.encode_source(parts)
             joined.append([t for part in ids for t in (SEP, *part)][1:])
         return joined
+
+    encode_target, encode_target_parts = encode_source, encode_source_parts
 
     def decode_target(self, ids: list[int]) -> str:
         return "".join("|" if i == SEP else ALPHABET[i - FIRST] for i in ids)
@@ -188,3 +190,94 @@ def test_autocast_holds_while_the_model_runs() -> None:
     assert list(half.translate(["ab"])) == ["ab"]
     list(translator(model).translate(["ab"]))
     assert model.autocast == [torch.bfloat16, None]
+
+
+LONG = ["ab", "abc def. gh ij", "c", "abcdefghij", ""]
+
+
+def long_lines(on_long: str, limit: int = 8, **settings: object) -> list[TranslatedLine]:
+    translate = translator(max_source_length=limit, on_long=on_long, **settings)
+    return list(translate.translate_lines(LONG, name="text"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"window": 1}, {"window": 2}])
+def test_long_lines_are_skipped_or_split_and_say_so(settings: dict[str, int]) -> None:
+    skipped = long_lines("skip", **settings)
+    assert [line.candidates[0].text for line in skipped] == ["ab", "", "c", "", ""]
+    assert [line.num_pieces for line in skipped] == [1, 0, 1, 0, 1]
+    split = long_lines("split", **settings)
+    assert [line.candidates[0].text for line in split] == LONG
+    assert [line.num_pieces for line in split] == [1, 2, 1, 2, 1]
+    assert [line.is_long for line in split] == [False, True, False, True, False]
+    assert [(line.num_subwords, line.limit) for line in split] == [(len(text), 8) for text in LONG]
+
+
+@pytest.mark.parametrize("window", [1, 2, 9])
+def test_all_lines_before_a_faulty_one_are_answered(window: int) -> None:
+    translate = translator(max_source_length=8, window=window)
+    lines = translate.translate_lines(LONG, name="text")
+    assert next(lines).candidates[0].text == "ab"
+    with pytest.raises(ShapeshiftError, match=r"^text:2: 14 subwords, expected at most 8"):
+        next(lines)
+
+    def broken() -> Iterator[str]:
+        yield from ("a", "b", "c")
+        raise ShapeshiftError("not text", path="text", line=4)
+
+    lines = translate.translate_lines(broken())
+    assert [next(lines).candidates[0].text for _ in range(3)] == ["a", "b", "c"]
+    with pytest.raises(ShapeshiftError, match=r"^text:4: not text"):
+        next(lines)
+
+
+def test_a_check_finds_faults_without_translating() -> None:
+    model = Copier()
+    with pytest.raises(ShapeshiftError, match=r"^text:4: 10 subwords"):
+        translator(model, max_source_length=9, window=2).check(
+            ["a", "b", "c", "d" * 10], name="text"
+        )
+    translator(model, max_source_length=9, window=2).check(["a", "b", "c", "d"])
+    translator(model, max_source_length=9, on_long="skip").check(LONG)
+    assert model.shapes == []
+
+
+def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:
+    config = {"max_source_length": 3, "on_long": "split", "length_penalty": NoPenalty()}
+    pieces = list(translator(**config).translate_n_best(["ab", "cd"], 2))
+    [line] = list(translator(**config).translate_n_best(["ab cd"], 2))
+    for rank in range(2):
+        parts = [piece[rank] for piece in pieces]
+        assert line[rank].text == " ".join(part.text for part in parts if part.text)
+        assert line[rank].log_prob == pytest.approx(sum(part.log_prob for part in parts))
+
+
+def test_a_translation_as_long_as_it_may_be_is_marked() -> None:
+    settings = {"max_length_a": 0.0, "max_length_b": 4, "beam": 1}
+    lines = translator(Copier(), **settings).translate_n_best(["ab", "abcde", ""], 1)
+    assert [(best[0].text, best[0].at_limit) for best in lines] == [
+        ("ab", False),
+        ("abc", True),
+        ("", False),
+    ]
+
+
+def test_memory_that_runs_out_is_told_with_the_line() -> None:
+    class Hungry(Copier):
+        def start(self, source: Tensor, beam: int) -> CopierState:
+            if source.size(1) > 5:
+                torch.empty(1 << 60)
+            return super().start(source, beam)
+
+    lines = translator(Hungry(), max_tokens=1).translate_lines(["ab", "abcdefgh", "c"], name="text")
+    with pytest.raises(ShapeshiftError, match=r"^text:2: not enough memory"):
+        list(lines)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_batch_invariant_work_has_shapes_that_depend_on_one_line(beam: int) -> None:
+    model = Copier()
+    lines = ["abcdefg", "ab", "abc", "", "a" * 300, "b"]
+    work = translator(model, beam=beam, batch_invariant=True)
+    assert list(work.translate(lines)) == lines
+    # A probe, then 300 letters with their end, 7 with theirs, and all that have 4 at most.
+    assert model.shapes == [(16, 20), (13, 304), (16, 8), (16, 4)]

@@ -1,0 +1,58 @@
+"""How long a sentence may be before a model has no position for its next token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import nn
+
+from shapeshift.decoding.scoring import evaluating
+from shapeshift.model import Transformer
+from shapeshift.positions import Absolute, Learned, Randomized
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The most tokens that a model has positions for at inference; None is no limit.
+
+    Attributes:
+        source: subwords and `</s>`.
+        target: `<s>` and subwords, or as many generated tokens with the `</s>`.
+    """
+
+    source: int | None = None
+    target: int | None = None
+
+    @property
+    def source_subwords(self) -> int | None:
+        """The most subwords of a source, without `</s>`."""
+        return None if self.source is None else self.source - 1
+
+
+def capacity(model: object) -> Capacity:
+    """Return what a model's learned tables and randomized indices leave room for.
+
+    Every other kind goes on for ever, but for xPos, which has an error of its own some 14,000
+    positions away. Anything but a `Transformer` counts as unlimited.
+    """
+    if not isinstance(model, Transformer):
+        return Capacity()
+    layers = model.decoder.named_modules()
+    cross = [part for name, part in layers if name.endswith(".cross_attention")]
+    with evaluating(model):
+        return Capacity(
+            _most_tokens(model.source.indices, [model.source, model.encoder, *cross]),
+            _most_tokens(model.target.indices, [model.target, model.decoder]),
+        )
+
+
+def _most_tokens(indices: Absolute, parts: Iterable[nn.Module]) -> int | None:
+    learned = [table for part in parts for table in part.modules() if isinstance(table, Learned)]
+    rows = [table.weight.shape[0] for table in learned]
+    longest = indices.max_length if isinstance(indices, Randomized) else None
+    if not rows:
+        return longest
+    # Positions only grow, so that no more of them than the table has rows lie inside it.
+    positions = indices(1, min(rows) if longest is None else longest)
+    return int((positions < min(rows)).sum())

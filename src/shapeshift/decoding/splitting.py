@@ -1,0 +1,139 @@
+"""Cutting a line that is too long for a model into pieces that are not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shapeshift.data.subwords import SEPARATOR, split_parts
+from shapeshift.errors import ShapeshiftError
+
+WORD, CLAUSE, SENTENCE, PART = range(4)
+"""How strongly a text invites a cut after a word, from least to most."""
+
+_CLOSING = r"[\"'”’»)\]]*$"
+_SENTENCE_END = re.compile(r"[.!?…。！？]" + _CLOSING)
+_CLAUSE_END = re.compile(r"[,;:–—、，；：]" + _CLOSING)
+
+Count = Callable[[Sequence[str]], list[int]]
+"""Returns the number of subwords of each text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a line, and what stands between its translation and that of the next piece."""
+
+    text: str
+    joiner: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A word or a part of one: its size in subwords, how good a cut after it is, what follows."""
+
+    text: str
+    size: int
+    strength: int
+    joiner: str
+
+
+def split_text(text: str, limit: int, count: Count, *, joined: bool = False) -> list[Piece]:
+    """Cut a text into pieces of at most `limit` subwords.
+
+    Each piece is as long as it can be up to the end of a part (of a joined text) or of a sentence;
+    if none ends within `limit`, up to a clause's, as long as that fills half of the limit; then up
+    to a word's. Only a word that is longer than the limit by itself is cut within, into halves.
+
+    Args:
+        text: white space between its words becomes one space.
+        limit: subwords, without `</s>`.
+        count: how many subwords texts have.
+        joined: the text is parts joined by ` <sep> `.
+
+    Raises:
+        ShapeshiftError: a single character has more subwords than the limit.
+    """
+    units = _units(text, limit, count, joined)
+    groups: list[list[_Unit]] = []
+    start = 0
+    while start < len(units):
+        end = _cut(units, start, limit)
+        groups += _fitting(units[start:end], limit, count)
+        start = end
+    return [Piece(_text(group), group[-1].joiner) for group in groups]
+
+
+def _units(text: str, limit: int, count: Count, joined: bool) -> list[_Unit]:
+    units: list[_Unit] = []
+    for part in split_parts(text) if joined else [text]:
+        words = part.split() or [""]
+        for word, size in zip(words, count(words), strict=True):
+            if size > limit:
+                units += _cut_word(word, limit, count)
+            else:
+                units.append(_Unit(word, size, _strength(word), " "))
+        last = units[-1]
+        units[-1] = _Unit(last.text, last.size + joined, PART, SEPARATOR)
+    return units
+
+
+def _strength(word: str) -> int:
+    if _SENTENCE_END.search(word):
+        return SENTENCE
+    return CLAUSE if _CLAUSE_END.search(word) else WORD
+
+
+def _cut_word(word: str, limit: int, count: Count) -> list[_Unit]:
+    """Halve a word until all its parts fit: few calls, however long it is."""
+    parts, sizes = [word], count([word])
+    while max(sizes) > limit:
+        if any(size > limit and len(part) == 1 for part, size in zip(parts, sizes, strict=True)):
+            raise ShapeshiftError(
+                f"a single character has more than {limit} subwords, so that the line cannot be"
+                " cut; raise decoding.max_source_length"
+            )
+        parts = [
+            piece
+            for part, size in zip(parts, sizes, strict=True)
+            for piece in (_halves(part) if size > limit else [part])
+        ]
+        sizes = count(parts)
+    joiners = [""] * (len(parts) - 1) + [" "]
+    return [
+        _Unit(part, size, WORD, joiner)
+        for part, size, joiner in zip(parts, sizes, joiners, strict=True)
+    ]
+
+
+def _halves(text: str) -> list[str]:
+    return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def _cut(units: list[_Unit], start: int, limit: int) -> int:
+    """Return where the piece that begins at `start` ends."""
+    best: dict[int, int] = {}  # strength -> the last cut of it, and of anything stronger
+    total = 0
+    for end, unit in enumerate(units[start:], start + 1):
+        total += unit.size
+        if total > limit and end > start + 1:
+            break
+        if unit.strength != CLAUSE or 2 * total >= limit:
+            best[unit.strength] = end
+        best[WORD] = end
+    else:
+        return len(units)
+    return best[max(best)]
+
+
+def _fitting(units: list[_Unit], limit: int, count: Count) -> list[list[_Unit]]:
+    """Return the units as one group, or as smaller ones where a subword model's normalisation makes
+    more of a text than of its words."""
+    if len(units) == 1 or count([_text(units)])[0] <= limit:
+        return [units]
+    middle = len(units) // 2
+    return _fitting(units[:middle], limit, count) + _fitting(units[middle:], limit, count)
+
+
+def _text(units: list[_Unit]) -> str:
+    return "".join(unit.text + unit.joiner for unit in units).removesuffix(units[-1].joiner)

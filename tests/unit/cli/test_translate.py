@@ -1,0 +1,174 @@
+"""`translate`, and `score` with a model, as the command line runs them; the model was never
+trained."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from shapeshift import cli
+from shapeshift.config import parse_config
+from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.subwords import Subwords
+from shapeshift.experiments.run import AVERAGE, Run
+from shapeshift.model import build
+
+MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 1, "decoder_layers": 1}
+LINES = [
+    "ab cd",
+    "",
+    "fe. dc ba, ab cd ef. a",
+    "   ",
+    "abc\r",
+    "</s> a <sep>",
+    "e\u2028f\x85\u200b",
+]
+TEXT = "".join(line + "\n" for line in LINES)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project") / "run"
+    words = [f"{a}{b} {b}{c}. {c}, {a}" for a in "abcdef" for b in "abcdef" for c in "abcdef"]
+    config = parse_config(
+        {
+            "data": {"corpus": {"corpus": "grammar"}},
+            "model": MODEL,
+            "position": {"parts": [{"kind": "learned", "num_positions": 40}]},
+            "training": {"precision": "fp32", "device": "cpu"},
+            "decoding": {"beam": 2, "max_length_a": 0.5, "max_length_b": 3},
+        }
+    )
+    Run.create(folder, config)
+    subwords = Subwords.train(
+        lambda: ((word, word) for word in words), SubwordsConfig(vocab_size=40), folder / "subwords"
+    )
+    torch.manual_seed(0)
+    size = subwords.source_size
+    model = build(config.model, config.position.scheme, size, size)
+    save_file({name: p.detach() for name, p in model.named_parameters()}, folder / AVERAGE)
+    (folder.parent / "text").write_text(TEXT, encoding="utf-8")
+    (folder.parent / "bad").write_bytes(b"ab\n\ncd \xff\nef\n")
+    return folder
+
+
+def process(run: Path, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+    """Run a command in a process of its own, beside the run; return status, output and errors."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shapeshift.cli", *arguments],
+        cwd=run.parent,
+        input=stdin,
+        capture_output=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def shapeshift(run: Path, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+    """Do the same in this process, which has imported everything."""
+    out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(run.parent)
+        patch.setattr(sys, "argv", ["shapeshift", *arguments])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    code = ended.value.code
+    if isinstance(code, str):  # which the interpreter would print
+        err.write(code + "\n")
+        code = 1
+    return int(code or 0), out.buffer.getvalue(), err.getvalue()
+
+
+def test_lines_come_out_as_they_went_in_and_cuts_are_counted(run: Path) -> None:
+    status, out, err = shapeshift(run, "translate", "run", "text", "-")
+    assert status == 0
+    assert out.count(b"\n") == len(LINES)
+    found = out.decode().split("\n")
+    assert (found[1], found[3]) == ("", "")
+    assert "text: " in err
+    assert f"of {len(LINES)} translations are as long as they may be" in err
+    assert "<stdin>" not in err
+
+
+def test_a_bad_line_leaves_no_output_of_a_file(run: Path) -> None:
+    status, out, err = process(run, "translate", "run", "text", "bad", "-o", "out")
+    reason = "not UTF-8: byte 0xff at byte 4 of the line; convert the text to UTF-8"
+    assert (status, out, err) == (1, b"", f"shapeshift: error: bad:3: {reason}\n")
+    assert not list(run.parent.glob("*out*"))
+
+
+def test_standard_input_is_answered_up_to_the_bad_line(run: Path) -> None:
+    bad = (run.parent / "bad").read_bytes()
+    status, out, err = process(run, "translate", "run", stdin=bad)
+    assert (status, out.count(b"\n")) == (1, 2)
+    assert out.endswith(b"\n\n")
+    assert err.split("\n")[-2].startswith("shapeshift: error: <stdin>:3: not UTF-8")
+    assert "Traceback" not in err
+
+
+def test_long_lines_are_told_with_their_numbers(run: Path) -> None:
+    options = ("--max-source-length", "9", "--on-long")
+    status, out, err = shapeshift(run, "translate", "run", "text", *options, "split", "-o", "split")
+    assert (status, out) == (0, b"")
+    assert (run.parent / "split").read_bytes().count(b"\n") == len(LINES)
+    assert "text:3: " in err
+    assert "over 9: split (" in err
+    assert "lines were too long and split" in err
+
+    # Without a limit of the user's, the 39 subwords that the table leaves room for are one.
+    status, out, err = shapeshift(run, "translate", "run", stdin=b"ab\n" + b"ab " * 50 + b"\n")
+    assert (status, out.count(b"\n")) == (1, 1)
+    assert "<stdin>:2: " in err
+    assert "expected at most 39 (the model has no positions for more)" in err
+
+
+def test_batch_invariant_output_is_the_same_bytes_in_any_batches(run: Path) -> None:
+    options = ("--n-best", "2", "--batch-invariant")
+    outputs = set()
+    for settings in ([], ["--set", "decoding.max_sentences=1", "--set", "decoding.window=2"]):
+        status, out, _ = shapeshift(run, "translate", "run", "text", *options, *settings)
+        assert status == 0
+        outputs.add(out)
+    assert len(outputs) == 1
+
+
+def test_score_adds_what_a_model_thinks(run: Path) -> None:
+    (run.parent / "mine").write_text("".join(x + "\n" for x in reversed(LINES)), encoding="utf-8")
+    status, out, err = shapeshift(
+        run, "score", "mine", "text", "--source", "text", "--metric", "bleu",
+        "--run", "run", "--log-probs", "log_probs", "--batch-invariant",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    values = [float(line) for line in (run.parent / "log_probs").read_text().split()]
+    assert len(values) == len(LINES)
+    assert max(values) <= 0
+    last = out.decode().split("\n")[-2]
+    mean, num_tokens = last.split()[2], int(last.split("over ")[1].split()[0])
+    assert float(mean) == pytest.approx(math.fsum(values) / num_tokens, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("translate", "run", "text", "--on-long", "cut"),
+        ("score", "text", "text", "--batch-invariant"),
+        ("score", "text", "text", "--run", "run"),
+    ],
+)
+def test_wrong_usage_ends_with_2(run: Path, arguments: tuple[str, ...]) -> None:
+    status, out, err = shapeshift(run, *arguments)
+    assert (status, out) == (2, b"")
+    assert "Traceback" not in err

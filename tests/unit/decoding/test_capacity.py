@@ -1,0 +1,66 @@
+"""How long sentences may be, compared with what the model does one token later."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shapeshift.decoding.capacity import Capacity, capacity
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import ModelConfig, Transformer, build
+from shapeshift.positions import IndicesChoice, Part, Scheme
+
+LEARNED = {"num_positions": 12}
+
+
+def make(scheme: Scheme) -> Transformer:
+    shape = {"dim": 8, "num_heads": 2, "ff_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
+    return build(ModelConfig(**shape), scheme, 9, 9)
+
+
+LIMITED = {
+    "learned": Scheme(parts=(Part("learned", options=LEARNED),)),
+    "learned, cross": Scheme(parts=(Part("learned", "cross", options=LEARNED),)),
+    "tupe": Scheme(parts=(Part("tupe", options=LEARNED),)),
+    "randomized": Scheme(
+        IndicesChoice("randomized", {"max_position": 50, "max_length": 10}), (Part("sinusoidal"),)
+    ),
+    "randomized, learned": Scheme(
+        IndicesChoice("randomized", {"max_position": 50, "max_length": 25}),
+        (Part("learned", options=LEARNED),),
+    ),
+    "shifted, learned": Scheme(
+        IndicesChoice("shifted", {"max_offset": 5, "authors": True}),
+        (Part("learned", options=LEARNED),),
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", LIMITED.values(), ids=list(LIMITED))
+def test_one_token_more_is_refused_by_the_model(scheme: Scheme) -> None:
+    model = make(scheme)
+    before = torch.get_rng_state()
+    found = capacity(model)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), before)
+    model.eval()
+    assert found.source == found.target
+    longest = torch.full((1, found.source), 5)
+    hidden = model(longest, longest)
+    assert hidden.shape[1] == found.target
+    one_more, short = torch.full((1, found.source + 1), 5), longest[:, :1]
+    with pytest.raises(ShapeshiftError):
+        model(one_more, short)
+    with pytest.raises(ShapeshiftError):
+        model(short, one_more)
+
+
+def test_a_table_in_one_stack_limits_that_side() -> None:
+    scheme = Scheme(parts=(Part("learned", stacks="encoder", options=LEARNED),))
+    assert capacity(make(scheme)) == Capacity(12, None)
+    assert capacity(make(scheme)).source_subwords == 11
+
+
+def test_other_models_have_no_limit() -> None:
+    assert capacity(make(Scheme(parts=(Part("sinusoidal"),)))) == Capacity()
+    assert capacity(object()).source_subwords is None

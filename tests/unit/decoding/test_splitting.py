@@ -1,0 +1,74 @@
+"""Where long lines are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shapeshift.decoding.splitting import split_text
+from shapeshift.errors import ShapeshiftError
+
+
+def letters(texts: Sequence[str]) -> list[int]:
+    """One subword a letter; spaces and separators have none."""
+    return [len(text.replace(" <sep> ", "").replace(" ", "")) for text in texts]
+
+
+def cut(text: str, limit: int, **options: bool) -> list[str]:
+    return [piece.text for piece in split_text(text, limit, letters, **options)]
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "pieces"),
+    [
+        ("One two. Three four, five.", 12, ["One two.", "Three four,", "five."]),
+        ("A b. C d. E f. G", 6, ["A b. C d.", "E f. G"]),
+        ('He said: "No." She left.', 14, ['He said: "No."', "She left."]),
+        ("Well, this goes on and on", 14, ["Well, this goes", "on and on"]),  # a comma too early
+        ("aaaa bbbb, cccc dddd", 10, ["aaaa bbbb,", "cccc dddd"]),
+        ("aaaa  bbbb\u2028cccc", 8, ["aaaa bbbb", "cccc"]),
+        ("abcdefgh ij", 3, ["ab", "cd", "ef", "gh", "ij"]),
+        ("ab cdefgh", 4, ["ab", "cde", "fgh"]),
+    ],
+)
+def test_pieces_end_where_the_text_invites_it(text: str, limit: int, pieces: list[str]) -> None:
+    assert cut(text, limit) == pieces
+
+
+def test_parts_of_a_joined_text_are_cut_apart_first() -> None:
+    text = "a. b. <sep> c d <sep> eeee ffff"
+    pieces = split_text(text, 6, letters, joined=True)
+    assert [(piece.text, piece.joiner) for piece in pieces[:-1]] == [
+        ("a. b.", " <sep> "),
+        ("c d", " <sep> "),
+        ("eeee", " "),
+    ]
+    assert pieces[-1].text == "ffff"
+    whole = split_text("aa <sep> b", 2, lambda texts: [len(text.split()) for text in texts])
+    assert [piece.text for piece in whole] == ["aa <sep>", "b"]  # elsewhere it is text
+
+
+def test_words_that_grow_side_by_side_are_cut_again() -> None:
+    def crowded(texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) ** 2 for text in texts]
+
+    pieces = [piece.text for piece in split_text("a b c d e f g", 4, crowded)]
+    assert " ".join(pieces) == "a b c d e f g"
+    assert max(crowded(pieces)) <= 4
+
+
+def test_a_character_that_is_too_long_cannot_be_cut() -> None:
+    with pytest.raises(ShapeshiftError, match="single character has more than 1 subwords"):
+        split_text("ab", 1, lambda texts: [2 * len(text) for text in texts])
+
+
+@given(st.text("ab., \u3000。", max_size=60), st.integers(1, 9))
+def test_nothing_is_lost_and_everything_fits(text: str, limit: int) -> None:
+    pieces = split_text(text, limit, letters)
+    assert "".join(piece.text + piece.joiner for piece in pieces[:-1]) + pieces[-1].text == (
+        " ".join(text.split())
+    )
+    assert max(letters([piece.text for piece in pieces])) <= limit
