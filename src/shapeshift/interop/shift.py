@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
@@ -15,6 +15,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.positions import Shifted
 from shapeshift.seeds import derive
 
+from .draw import draw_offsets, new_stream
 from .families import Family, family_of, find
 
 _HANDLES = "_shapeshift_handles"
@@ -33,9 +34,10 @@ def shift_positions(
         shift_positions(model, max_offset=100)
 
     While training, every sequence of every forward pass gets its own offset k ~ U{0, …, K}, and the
-    encoder's and the decoder's are drawn apart. The offsets come from generators of their own (one
-    for each position embedding and process), so they do not disturb dropout. In evaluation the
-    model computes what it did. Nothing of the model changes but hooks: `unshift` removes them.
+    encoder's and the decoder's are drawn apart. The offsets are draws of their own (for each
+    position embedding and process), so they do not disturb dropout. In evaluation the model
+    computes what it did. Nothing of the model changes but hooks: `unshift` removes them. A compiled
+    model (`torch.compile`, `fullgraph=True` too) draws in each call, and the same as uncompiled.
 
     A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
     one is continued by its formula, outside the model: what is saved stays what it was.
@@ -66,7 +68,8 @@ def shift_positions(
         )
     every = dict(model.named_modules(remove_duplicate=False))
     names = _chosen(model, every, modules)
-    shifts = [_Shift(name, every[name], Shifted(max_offset), derive(seed, name)) for name in names]
+    Shifted(max_offset)  # refuses a negative K
+    shifts = [_Shift(name, every[name], max_offset, derive(seed, name)) for name in names]
     for shift, name in zip(shifts, names, strict=True):
         shift.check(every[name], 1 if max_length is None else max_length)
     handles: list[RemovableHandle] = []
@@ -99,26 +102,25 @@ class _Shift:
     """The offsets of one position embedding, and the two hooks that use them.
 
     `begin` runs before each module around the embedding and tells that new sequences come and how
-    many; `shift` runs after the embedding and replaces what it returned. A pass that recomputes
-    activations (gradient checkpointing) must see the offsets of the pass it repeats; it runs within
-    the backward pass, where none are drawn.
+    many; `shift` runs after the embedding and replaces what it returned.
     """
 
-    def __init__(self, name: str, module: nn.Module, indices: Shifted, seed: int):
+    def __init__(self, name: str, module: nn.Module, max_offset: int, seed: int):
         self._name = name
         self._family: Family = family_of(module)
-        self._indices = indices
-        self._seed = seed
-        self._rank: int | None = None
+        self._max_offset = max_offset
+        self._stream = new_stream(seed)
         self._num_sequences: int | None = None
-        self._offsets: Tensor | None = None  # (B,)
-        self._is_new = True
+        self._offsets: Tensor | None = None  # (B,) of these sequences, once drawn
         self._is_sinusoidal = self._family.is_sinusoidal(module)
         self._longer: Tensor | None = None  # (rows + K, D), if sinusoidal
+        table = self._family.table_of(module)
+        if self._is_sinusoidal and table is not None:
+            self._continued(table)  # now, so that compiled code finds it there
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: new sequences, new offsets."""
-        self._is_new = True
+        self._offsets = None
         found = _num_sequences(args, kwargs)
         if found is not None:
             self._num_sequences = found
@@ -144,7 +146,7 @@ class _Shift:
         if table is None or self._is_sinusoidal:
             return
         room = table.shape[0] - self._family.first(module)
-        largest = self._indices.max_offset
+        largest = self._max_offset
         if length + largest <= room:
             return
         remedies = []
@@ -165,27 +167,9 @@ class _Shift:
                 f"{self._name}: cannot tell how many sequences there are; call the model that was"
                 " given to shift_positions, not its forward method, with batch-first tensors"
             )
-        if self._is_new or self._offsets is None or self._offsets.shape[0] != count:
-            self._offsets = self._draw(count)
-            self._is_new = False
+        if self._offsets is None or self._offsets.shape[0] != count:
+            self._offsets = draw_offsets(self._stream, count, self._max_offset)
         return self._offsets
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a generator cannot be traced
-    def _draw(self, num_sequences: int) -> Tensor:
-        if self._offsets is not None and torch._C._current_graph_task_id() != -1:
-            if self._offsets.shape[0] != num_sequences:
-                raise ShapeshiftError(
-                    f"{self._name}: gradient checkpointing recomputes a forward pass that is not"
-                    " the last one; run the backward pass of each before the next"
-                )
-            return self._offsets
-        rank = distributed.get_rank() if _is_distributed() else 0
-        if rank != self._rank:
-            self._rank = rank
-            self._indices.seed(derive(self._seed, rank))
-        offsets = self._indices.choose_offset(num_sequences)
-        assert isinstance(offsets, Tensor), "the indices are in training mode"
-        return offsets
 
     def _look_up(self, module: nn.Module, rows: Tensor) -> Tensor:
         if self._family.table is None:
@@ -197,7 +181,7 @@ class _Shift:
 
     def _continued(self, table: Tensor) -> Tensor:
         # Kept from pass to pass, unless the model moved, or lengthened its table as M2M100 does.
-        num_rows = table.shape[0] + self._indices.max_offset
+        num_rows = table.shape[0] + self._max_offset
         longer = self._longer
         if longer is None or (longer.shape[0], longer.dtype, longer.device) != (
             num_rows,
@@ -251,7 +235,3 @@ def _num_sequences(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | No
             # Ids may come as (B, choices, T), which models flatten.
             return value.shape[0] if value.is_floating_point() else math.prod(value.shape[:-1])
     return None
-
-
-def _is_distributed() -> bool:
-    return distributed.is_available() and distributed.is_initialized()

@@ -22,16 +22,32 @@ def run(
     return {line[0]: [float(cell) for cell in line[1:]] for line in lines}
 
 
-@pytest.mark.parametrize("name", ["shape_in_pytorch.py", "shape_in_huggingface.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["shape_in_pytorch.py", "shape_in_huggingface.py", "shape_in_huggingface_trainer.py"],
+)
 def test_absolute_and_shape_side_by_side(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     if "huggingface" in name:
         pytest.importorskip("transformers")
+    if "trainer" in name:
+        pytest.importorskip("accelerate")
     rows = run(name, ["--steps", "25"], monkeypatch, capsys)
     assert list(rows) == ["absolute", "SHAPE"]
     assert all(len(row) == 6 and 0 <= min(row) <= max(row) <= 100 for row in rows.values())
     assert rows["absolute"] != rows["SHAPE"]
+
+
+@pytest.mark.slow
+def test_shape_answers_longer_questions_than_it_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    rows = run("shape_in_huggingface_trainer.py", [], monkeypatch, capsys)
+    assert min(rows["absolute"][:2] + rows["SHAPE"][:2]) > 95  # both know what they were trained on
+    assert rows["SHAPE"][3] > rows["absolute"][3] + 20
 
 
 def test_language_model_with_kinds_of_the_registry(
@@ -43,6 +59,15 @@ def test_language_model_with_kinds_of_the_registry(
     assert all(len(row) == 3 and min(row) > 1 for row in rows.values())
 
 
-def test_every_example_is_run_here() -> None:
-    tested = set(re.findall(r"\w+\.py", Path(__file__).read_text(encoding="utf-8")))
+def test_graph_attention_with_and_without_labels(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    rows = run("graph_attention.py", ["--steps", "25"], monkeypatch, capsys)
+    assert list(rows) == ["nodes", "edges", "labels"]
+    assert all(len(row) == 3 and 50 < min(row) <= max(row) <= 100 for row in rows.values())
+
+
+def test_every_example_is_run_somewhere() -> None:
+    tests = Path(__file__).parents[2].rglob("test_*.py")
+    tested = set(re.findall(r"\w+\.py", "".join(p.read_text(encoding="utf-8") for p in tests)))
     assert {path.name for path in EXAMPLES.glob("*.py")} <= tested

@@ -229,6 +229,15 @@ def test_relative_models_have_nothing_to_shift() -> None:
         shift_positions(transformers.T5ForConditionalGeneration(config), 10)
 
 
+@pytest.mark.parametrize("name", ["marian", pytest.param("bart", marks=pytest.mark.slow)])
+def test_positions_that_are_shifted_break_no_graph(name: str) -> None:
+    model = ALL[name].build()
+    inputs = ALL[name].inputs(some_ids(4))
+    shift_positions(model, 20)
+    explained = torch._dynamo.explain(model)(**inputs)
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> None:
     example = ALL["gpt2"]
@@ -237,9 +246,10 @@ def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> 
     evaluated = model.eval()(**inputs).logits
     shift_positions(model.train(), 20, seed=1)
     expected = [model(**inputs).logits for _ in range(2)]
+    assert not torch.allclose(*expected, atol=1e-3)
     unshift(model)
     shift_positions(model, 20, seed=1)
-    compiled = torch.compile(model, backend=backend)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     try:
         got = [compiled(**inputs).logits for _ in range(2)]
     except torch._dynamo.exc.BackendCompilerFailed as failure:  # no C++ compiler

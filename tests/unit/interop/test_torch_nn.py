@@ -1,4 +1,4 @@
-"""torch.nn's attention and encoder layer with a position: without one they are torch's."""
+"""torch.nn's attention and layers with a position: without one they are torch's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop.torch_nn import MultiheadAttention, TransformerEncoderLayer
-from shapeshift.positions import Absolute, Shaw, Shifted, Sinusoidal
+from shapeshift.interop.torch_nn import (
+    MultiheadAttention,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
+from shapeshift.positions import Absolute, Shaw, Shifted, Sinusoidal, Skew
 
 B, Q, K, D, H = 3, 5, 7, 16, 4
 
@@ -176,11 +180,122 @@ def test_dropout_of_the_layer_is_torchs_in_place_and_strength() -> None:
     assert set(layer(x).unique().tolist()) == {0.0, 2.0}
 
 
+def decoders(**options: object) -> tuple[TransformerDecoderLayer, nn.TransformerDecoderLayer]:
+    torch.manual_seed(0)
+    options = {"dim_feedforward": 24, "dropout": 0.0, **options}
+    theirs = nn.TransformerDecoderLayer(D, H, **options)
+    for parameter in theirs.parameters():  # norms and biases, too, must be told apart
+        nn.init.normal_(parameter, std=0.3)
+    ours = TransformerDecoderLayer(D, H, **options)
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+CAUSAL = nn.Transformer.generate_square_subsequent_mask(Q)
+DECODER_MASKS = {
+    "none": {},
+    "causal": {"tgt_mask": CAUSAL, "tgt_is_causal": True},
+    "boolean": {
+        "tgt_mask": torch.ones(Q, Q, dtype=torch.bool).triu(1),
+        "memory_mask": torch.ones(Q, K, dtype=torch.bool).triu(3),
+    },
+    "memory": {"memory_mask": torch.linspace(-1, 1, Q * K).view(Q, K)},
+    "hint": {
+        "memory_mask": torch.full((Q, K), float("-inf")).triu(1),
+        "memory_is_causal": True,
+    },
+    "padding": {
+        "tgt_mask": torch.ones(Q, Q, dtype=torch.bool).triu(1),
+        "tgt_key_padding_mask": torch.arange(Q) > torch.tensor([[4], [2], [3]]),
+        "memory_key_padding_mask": torch.arange(K) > torch.tensor([[2], [6], [0]]),
+    },
+}
+
+
+@pytest.mark.parametrize("mask", DECODER_MASKS)
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_decoder_layer_without_position_is_torchs(
+    mask: str, norm_first: bool, batch_first: bool
+) -> None:
+    ours, theirs = decoders(norm_first=norm_first, batch_first=batch_first)
+    x, memory = torch.randn(B, Q, D), torch.randn(B, K, D)
+    if not batch_first:
+        x, memory = x.transpose(0, 1), memory.transpose(0, 1)
+    assert close(ours(x, memory, **DECODER_MASKS[mask]), theirs(x, memory, **DECODER_MASKS[mask]))
+
+
+@pytest.mark.parametrize("options", [{"bias": False}, {"activation": "gelu", "norm_first": True}])
+def test_decoder_layer_learns_as_torchs(options: dict[str, object]) -> None:
+    ours, theirs = decoders(batch_first=True, **options)
+    x, memory = torch.randn(B, Q, D), torch.randn(B, K, D)
+    for layer in (ours, theirs):
+        layer(x, memory, tgt_mask=CAUSAL).square().mean().backward()
+    expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    assert {name for name, _ in ours.named_parameters()} == set(expected)
+    for name, parameter in ours.named_parameters():
+        assert torch.allclose(parameter.grad, expected[name], atol=1e-5), name
+
+
+def test_dropout_of_the_decoder_layer_falls_on_each_branch() -> None:
+    layer = TransformerDecoderLayer(D, H, 24, dropout=0.5, norm_first=True, batch_first=True)
+    with torch.no_grad():
+        for weight in (layer.self_attn, layer.multihead_attn):
+            weight.out_proj.weight.zero_()
+            weight.out_proj.bias.fill_(1.0)
+        layer.linear2.weight.zero_()
+        layer.linear2.bias.fill_(1.0)
+    x = torch.zeros(40, Q, D)
+    assert set(layer(x, x).unique().tolist()) == {0.0, 2.0, 4.0, 6.0}
+
+
+def test_a_stack_of_torchs_takes_the_decoder_layer_with_its_positions() -> None:
+    torch.manual_seed(0)
+    layer = TransformerDecoderLayer(
+        D, H, 24, 0.0, batch_first=True,
+        position=Skew(H, D // H, causal=True), cross_position=Sinusoidal(D),
+    )  # fmt: skip
+    stack = nn.TransformerDecoder(layer, 2)
+    tables = [p for name, p in stack.named_parameters() if ".position." in name]
+    assert len(tables) == 2
+    assert tables[0] is not tables[1]
+    x, memory = torch.randn(2, Q, D), torch.randn(2, K, D)
+    out = stack(x, memory, tgt_mask=CAUSAL)
+    out.sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in tables)
+    prefix = stack(x[:, :3], memory, tgt_mask=CAUSAL[:3, :3])
+    assert torch.allclose(out[:, :3], prefix, atol=1e-5)  # nothing comes from the right
+    padding = torch.tensor([[False] * K, [False] * 4 + [True] * (K - 4)])
+    padded = stack(x, memory, tgt_mask=CAUSAL, memory_key_padding_mask=padding)
+    alone = stack(x[1:], memory[1:, :4], tgt_mask=CAUSAL)
+    assert torch.allclose(padded[1:], alone, atol=1e-5)
+
+
+def test_each_attention_of_the_decoder_layer_has_its_own_position() -> None:
+    ours, theirs = decoders(batch_first=True)
+    x, memory = torch.randn(B, Q, D), torch.randn(B, K, D)
+    plain = theirs(x, memory)
+    ours.multihead_attn.position = Sinusoidal(D)
+    with_cross = ours(x, memory)
+    assert not torch.allclose(with_cross, plain, atol=1e-3)
+    turned = ours(x, memory.flip(1), memory_pos=Absolute()(B, K).flip(1))
+    assert close(turned, with_cross)  # each source token kept its number
+    assert not torch.allclose(ours(x, memory, pos=Absolute()(B, Q, offset=9)), with_cross)
+    ours = TransformerDecoderLayer(D, H, 24, 0.0, batch_first=True, position=Shaw(H, D // H))
+    ours.load_state_dict(theirs.state_dict(), strict=False)
+    moved = Absolute()(B, Q, offset=torch.tensor([4, 90, 7]))
+    relative = ours(x, memory)
+    assert not torch.allclose(relative, plain, atol=1e-3)
+    assert close(ours(x, memory, pos=moved), relative)
+
+
 def test_mistakes_are_explained() -> None:
     with pytest.raises(ShapeshiftError, match="multiple of num_heads, got 10 and 4"):
         MultiheadAttention(10, 4)
     with pytest.raises(ShapeshiftError, match="'relu' or 'gelu', got 'tanh'"):
         TransformerEncoderLayer(D, H, activation="tanh")
+    with pytest.raises(ShapeshiftError, match="'relu' or 'gelu', got 'tanh'"):
+        TransformerDecoderLayer(D, H, activation="tanh")
     x = torch.randn(Q, B, D)
     with pytest.raises(ShapeshiftError, match="give the causal mask"):
         MultiheadAttention(D, H)(x, x, x, is_causal=True)

@@ -1,18 +1,13 @@
-"""torch.nn's attention and encoder layer with a position representation.
-
-Constructors, calls and the names of the weights are those of torch.nn, so a state dict of the
-original loads, and without a position the results are the original's.
-"""
+"""torch.nn's attention with a position representation."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
 
@@ -93,6 +88,7 @@ class MultiheadAttention(nn.Module):
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
+        is_self = key is query and pos_q is pos_k
         batched = query.ndim == 3
         if not batched:
             mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
@@ -100,11 +96,14 @@ class MultiheadAttention(nn.Module):
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         pos_q = _counted(query) if pos_q is None else pos_q
-        pos_k = _counted(key) if pos_k is None else pos_k
+        if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
+            pos_k = pos_q if is_self else _counted(key)
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.heads(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)
-        heads, probs = self._attend((q, k, v), (pos_q, pos_k), added, need_weights)
+        dropout = self.dropout if self.training else 0.0
+        call = (q, k, v, added, self.position, pos_q, pos_k, dropout)
+        heads, probs = attend_with_probs(*call) if need_weights else (attend(*call), None)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)
@@ -120,119 +119,6 @@ class MultiheadAttention(nn.Module):
             x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in made
         )  # (B, H, Q|K, E)
         return q, k, v
-
-    def _attend(
-        self,
-        heads: tuple[Tensor, Tensor, Tensor],
-        positions: tuple[Tensor, Tensor],
-        mask: Tensor | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        q, k, v = heads
-        bias = self.position.bias(q, *positions)
-        added = mask if bias is None else bias if mask is None else bias + mask
-        dropout = self.dropout if self.training else 0.0
-        if not need_weights and not self.position.mixes:
-            added = None if added is None else added.to(q.dtype)
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout), None
-        scores = (q * self.head_dim**-0.5) @ k.transpose(-1, -2)  # (B, H, Q, K)
-        scores = scores if added is None else scores + added.to(q.dtype)
-        probs = F.dropout(scores.softmax(-1), dropout)
-        out = probs @ v  # (B, H, Q, E)
-        mixed = self.position.mix(probs, *positions)
-        return out if mixed is None else out + mixed, probs if need_weights else None
-
-
-class TransformerEncoderLayer(nn.Module):
-    """`torch.nn.TransformerEncoderLayer` plus `position`, for `torch.nn.TransformerEncoder` too.
-
-        layer = TransformerEncoderLayer(512, 8, batch_first=True, position=Shaw(8, 64))
-        encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
-
-    `torch.nn.TransformerEncoder` copies the layer, and the representation with it: each layer has
-    its own. PyTorch's fused fast path for inference knows no positions and is not taken.
-
-    Args:
-        d_model: D.
-        nhead: H; D must be a multiple.
-        dim_feedforward: inner width.
-        dropout: of attention, the inner layer and both residual branches.
-        activation: `relu`, `gelu` or a function.
-        layer_norm_eps: of both norms.
-        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
-        norm_first: whether norms come before sublayers.
-        bias: whether projections and norms have one.
-        position: acts in the attention; None is none.
-
-    Raises:
-        ShapeshiftError: if D is no multiple of H, or the activation is unknown.
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable[[Tensor], Tensor] = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        *,
-        position: Representation | None = None,
-    ):
-        super().__init__()
-        if isinstance(activation, str) and activation not in ("relu", "gelu"):
-            raise ShapeshiftError(f"activation must be 'relu' or 'gelu', got {activation!r}")
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout, bias, batch_first=batch_first, position=position
-        )
-        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias)
-        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias)
-        self.norm1 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
-        self.norm2 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
-        self.dropout = nn.Dropout(dropout)
-        self.norm_first = norm_first
-        self.activation = getattr(F, activation) if isinstance(activation, str) else activation
-
-    def forward(
-        self,
-        src: Tensor,
-        src_mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
-        is_causal: bool = False,
-        *,
-        pos: Tensor | None = None,
-    ) -> Tensor:
-        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None counts from 0."""
-
-        def attend(x: Tensor) -> Tensor:
-            out, _ = self.self_attn(
-                x,
-                x,
-                x,
-                src_key_padding_mask,
-                False,
-                src_mask,
-                is_causal=is_causal,
-                pos_q=pos,
-                pos_k=pos,
-            )
-            made: Tensor = self.dropout(out)
-            return made
-
-        if self.norm_first:
-            x = src + attend(self.norm1(src))
-            return x + self._feed_forward(self.norm2(x))
-        x = self.norm1(src + attend(src))
-        made: Tensor = self.norm2(x + self._feed_forward(x))
-        return made
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        inner = self.dropout(self.activation(self.linear1(x)))
-        made: Tensor = self.dropout(self.linear2(inner))
-        return made
 
 
 def _counted(x: Tensor) -> Tensor:

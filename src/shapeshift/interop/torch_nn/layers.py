@@ -1,0 +1,236 @@
+"""torch.nn's encoder and decoder layer with a position representation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Representation
+
+from .attention import MultiheadAttention
+
+Function = Callable[[Tensor], Tensor]
+
+
+class TransformerEncoderLayer(nn.Module):
+    """`torch.nn.TransformerEncoderLayer` plus `position`, for `torch.nn.TransformerEncoder` too.
+
+        layer = TransformerEncoderLayer(512, 8, batch_first=True, position=Shaw(8, 64))
+        encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
+
+    `torch.nn.TransformerEncoder` copies the layer, and the representation with it: each layer has
+    its own. PyTorch's fused fast path for inference knows no positions and is not taken.
+
+    Args:
+        d_model: D.
+        nhead: H; D must be a multiple.
+        dim_feedforward: inner width.
+        dropout: of attention, the inner layer and both residual branches.
+        activation: `relu`, `gelu` or a function.
+        layer_norm_eps: of both norms.
+        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
+        norm_first: whether norms come before sublayers.
+        bias: whether projections and norms have one.
+        position: acts in the attention; None is none.
+
+    Raises:
+        ShapeshiftError: if D is no multiple of H, or the activation is unknown.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Function = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        position: Representation | None = None,
+    ):
+        super().__init__()
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, position=position
+        )
+        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias)
+        self.norm1 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
+        self.norm2 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+        self.activation = _function(activation)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        pos: Tensor | None = None,
+    ) -> Tensor:
+        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None counts from 0."""
+
+        def attend(x: Tensor) -> Tensor:
+            masks = (src_mask, src_key_padding_mask, is_causal)
+            return _attend(self.self_attn, x, x, masks, pos, pos)
+
+        def feed_forward(x: Tensor) -> Tensor:
+            return _feed_forward(x, self.linear1, self.activation, self.dropout, self.linear2)
+
+        x = _add(src, attend, self.norm1, self.dropout, self.norm_first)
+        return _add(x, feed_forward, self.norm2, self.dropout, self.norm_first)
+
+
+class TransformerDecoderLayer(nn.Module):
+    """`torch.nn.TransformerDecoderLayer` plus positions, for `torch.nn.TransformerDecoder` too.
+
+        layer = TransformerDecoderLayer(
+            512, 8, position=Skew(8, 64, causal=True), cross_position=Sinusoidal(512)
+        )
+        decoder = torch.nn.TransformerDecoder(layer, num_layers=6)
+
+    This is the decoder of Miyazaki et al. (2024, section 3): relative positions among the target's
+    tokens, absolute ones on queries and keys where they look at the source. As in torch, the causal
+    mask must be given. `torch.nn.TransformerDecoder` copies the layer and its representations.
+
+    Args:
+        d_model: D.
+        nhead: H; D must be a multiple.
+        dim_feedforward: inner width.
+        dropout: of both attentions, the inner layer and the three residual branches.
+        activation: `relu`, `gelu` or a function.
+        layer_norm_eps: of the three norms.
+        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
+        norm_first: whether norms come before sublayers.
+        bias: whether projections and norms have one.
+        position: acts in the self-attention; None is none.
+        cross_position: acts in the attention to `memory`; None is none.
+
+    Raises:
+        ShapeshiftError: if D is no multiple of H, or the activation is unknown.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Function = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        position: Representation | None = None,
+        cross_position: Representation | None = None,
+    ):
+        super().__init__()
+        self.self_attn, self.multihead_attn = (
+            MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, position=where
+            )
+            for where in (position, cross_position)
+        )
+        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias)
+        self.norm1, self.norm2, self.norm3 = (
+            nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias) for _ in range(3)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+        self.activation = _function(activation)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+        *,
+        pos: Tensor | None = None,
+        memory_pos: Tensor | None = None,
+    ) -> Tensor:
+        """As `torch.nn.TransformerDecoderLayer.forward`.
+
+        `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source; None
+        counts from 0.
+        """
+
+        def attend(x: Tensor) -> Tensor:
+            masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+            return _attend(self.self_attn, x, x, masks, pos, pos)
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
+            return _attend(self.multihead_attn, x, memory, masks, pos, memory_pos)
+
+        def feed_forward(x: Tensor) -> Tensor:
+            return _feed_forward(x, self.linear1, self.activation, self.dropout, self.linear2)
+
+        x = _add(tgt, attend, self.norm1, self.dropout, self.norm_first)
+        x = _add(x, attend_to_memory, self.norm2, self.dropout, self.norm_first)
+        return _add(x, feed_forward, self.norm3, self.dropout, self.norm_first)
+
+
+def _attend(
+    attention: MultiheadAttention,
+    x: Tensor,
+    memory: Tensor,
+    masks: tuple[Tensor | None, Tensor | None, bool],
+    pos_q: Tensor | None,
+    pos_k: Tensor | None,
+) -> Tensor:
+    """Return the output alone; `masks` are those of the attention, of padding, and the hint."""
+    mask, padding, is_causal = masks
+    out: Tensor = attention(
+        x,
+        memory,
+        memory,
+        padding,
+        need_weights=False,
+        attn_mask=mask,
+        is_causal=is_causal,
+        pos_q=pos_q,
+        pos_k=pos_k,
+    )[0]
+    return out
+
+
+def _feed_forward(
+    x: Tensor, inner: nn.Linear, activation: Function, dropout: nn.Dropout, outer: nn.Linear
+) -> Tensor:
+    made: Tensor = outer(dropout(activation(inner(x))))
+    return made
+
+
+def _add(
+    x: Tensor, sublayer: Function, norm: nn.LayerNorm, dropout: nn.Dropout, norm_first: bool
+) -> Tensor:
+    """Add what a sublayer makes of `x` to it; the norm comes before the sublayer or last."""
+    made: Tensor
+    if norm_first:
+        made = x + dropout(sublayer(norm(x)))
+    else:
+        made = norm(x + dropout(sublayer(x)))
+    return made
+
+
+def _function(activation: str | Function) -> Function:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise ShapeshiftError(f"activation must be 'relu' or 'gelu', got {activation!r}")
+    made: Function = F.relu if activation == "relu" else F.gelu
+    return made

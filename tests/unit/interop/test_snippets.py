@@ -1,0 +1,59 @@
+"""The code that README and docs/interop.md show runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from shapeshift import shift_positions, unshift
+
+from .tiny_models import ALL
+
+ROOT = Path(__file__).parents[3]
+
+
+def snippet(page: str, mark: str) -> str:
+    """Return the only Python block of a page that contains `mark`."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if mark in block]
+    return found
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/interop.md"])
+def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A folder of the name that the snippet loads stands in for the download.
+    ALL["bart"].build(positions=200).save_pretrained(tmp_path / "facebook/bart-base")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(snippet(page, "from_pretrained"), names)
+    model = names["model"]
+    inputs = ALL["bart"].inputs(torch.randint(5, 50, (4, 6)))
+    in_training = [model.train()(**inputs).logits for _ in range(2)]
+    assert not torch.allclose(*in_training, atol=1e-4)
+    shifted = model.eval()(**inputs).logits
+    unshift(model)
+    assert torch.equal(model(**inputs).logits, shifted)
+
+
+def test_a_module_that_is_named() -> None:
+    model = ALL["gpt2"].build(positions=200)
+    exec(
+        snippet("docs/interop.md", "modules="), {"model": model, "shift_positions": shift_positions}
+    )
+    unshift(model)
+
+
+def test_layers_of_torch() -> None:
+    names: dict[str, Any] = {"torch": torch}
+    exec(snippet("docs/interop.md", "TransformerDecoderLayer("), names)
+    x = torch.randn(1, 3, 512)
+    assert names["attention"](x, x, x)[0].shape == x.shape
+    mask = nn.Transformer.generate_square_subsequent_mask(3)
+    memory = names["encoder"](x)
+    assert names["decoder"](x, memory, tgt_mask=mask).shape == x.shape
