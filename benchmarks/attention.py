@@ -2,7 +2,7 @@
 
     python benchmarks/attention.py
 
-Decides `shapeshift.model.attention.FUSED_FROM`. Prints milliseconds, the median of several runs,
+Decides `shapeshift.model.attend.FUSED_FROM`. Prints milliseconds, the median of several runs,
 by length and precision.
 """
 

@@ -48,6 +48,12 @@ VARIANTS = {
     "shaw-no-distance": Scheme(parts=(shaw(max_distance=0),)),
     "shaw-encoder-only": Scheme(parts=(Part("shaw", stacks="encoder"), SINUSOIDAL)),
     "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
+    "graph-of-near-tokens": Scheme(
+        parts=(Part("graph", options={"max_distance": 2, "per_head": True, "share_tables": True}),)
+    ),
+    "graph-beside-shaw": Scheme(
+        parts=(shaw(add_to="keys"), Part("graph", options={"max_distance": 1, "add_to": "values"}))
+    ),
     "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
     "sinusoidal-qkv-tensor2tensor": Scheme(
         parts=(Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),)
@@ -87,6 +93,20 @@ VARIANTS = {
 }
 SCHEMES = {**PRESETS, **CELLS, **NUMBERINGS, **VARIANTS}
 
+# Compilers take seconds for a model, so the default suite puts all kinds into a few models, one for
+# each way to number tokens.
+ENOUGH = {"randomized": {"max_position": 1000}}  # as many as learned tables have rows
+TOGETHER = {
+    f"together:{name}": Scheme(
+        IndicesChoice(name, ENOUGH.get(name, {})),
+        tuple(
+            Part(kind, stacks="decoder" if KINDS[kind].build.causal_only else "both")
+            for kind in list(KINDS)[number :: len(INDICES)]
+        ),
+    )
+    for number, name in enumerate(INDICES)
+}
+
 
 @pytest.fixture(params=SCHEMES.values(), ids=list(SCHEMES))
 def scheme(request: pytest.FixtureRequest) -> Scheme:
@@ -97,6 +117,20 @@ def scheme(request: pytest.FixtureRequest) -> Scheme:
 @pytest.fixture(params=CELLS.values(), ids=list(CELLS))
 def cell(request: pytest.FixtureRequest) -> Scheme:
     """One registered kind at one of its places, with its default options."""
+    return request.param
+
+
+@pytest.fixture(
+    params=[
+        *(pytest.param(scheme, id=name) for name, scheme in TOGETHER.items()),
+        *(
+            pytest.param(scheme, id=name, marks=pytest.mark.slow)
+            for name, scheme in SCHEMES.items()
+        ),
+    ]
+)
+def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
+    """As `scheme`, for tests that take seconds: few that have all kinds in them, unless `slow`."""
     return request.param
 
 

@@ -59,6 +59,7 @@ def test_shapes_and_dtypes(cell: Scheme, dtype: torch.dtype, each: bool) -> None
     for got, like in zip(made, (x, x, memory, memory, q, k), strict=True):
         assert (got.shape, got.dtype) == (like.shape, dtype)
     bias = position.bias(q, pos_q, pos_k)
+    assert position.biases == (bias is not None)
     if bias is not None:
         assert bias.dtype == dtype
         assert torch.broadcast_shapes(bias.shape, (B, H, Q, K)) == (B, H, Q, K)

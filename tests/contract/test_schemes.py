@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.model import attention as attention_module
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import attend as attention_module
 from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
@@ -129,6 +130,15 @@ def test_weights_survive_saving_and_loading(scheme, make_model, logits, sentence
     assert torch.equal(logits(other, *sentences), wanted)
 
 
+def test_nothing_but_weights_is_saved(scheme, make_model, tmp_path) -> None:
+    model = make_model(scheme)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    assert saved.keys() == parameters.keys()
+    assert all(torch.equal(saved[name], parameters[name]) for name in saved)
+
+
 def test_the_torch_seed_decides_the_weights(scheme, make_model) -> None:
     first, again, other = (make_model(scheme, seed=seed).state_dict() for seed in (5, 5, 6))
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -142,6 +152,21 @@ def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences) ->
     with torch.autocast("cpu", torch.bfloat16):
         rough = logits(model, *sentences)
     assert float((rough.float() - exact).norm() / exact.norm()) < 0.03
+
+
+@torch.no_grad()
+def test_bfloat16_weights_stay_close(scheme, make_model, logits, sentences) -> None:
+    model = make_model(scheme).bfloat16()
+    rough = logits(model, *sentences)
+    exact = logits(model.float(), *sentences)  # the same weights, rounded
+    assert rough.dtype == torch.bfloat16
+    assert float((rough.float() - exact).norm() / exact.norm()) < 0.04
+
+
+def test_decoding_in_training_mode_is_refused(scheme, make_model, sentences) -> None:
+    model = make_model(scheme).train()
+    with pytest.raises(ShapeshiftError, match=r"evaluation mode.*call model\.eval\(\)"):
+        model.start(sentences[0])
 
 
 def test_every_weight_learns(scheme, make_model, sentences) -> None:
@@ -182,3 +207,21 @@ def test_dropout_draws_do_not_depend_on_the_scheme(scheme: Scheme, make_model, s
         model(*sentences)
         states.append(torch.get_rng_state())
     assert torch.equal(*states)
+
+
+def test_blocks_and_recomputing_change_nothing(scheme, make_model, sentences, monkeypatch) -> None:
+    model = make_model(scheme, dropout=0.0).train()
+    source, target = sentences
+
+    def gradients() -> list[Tensor]:
+        model.zero_grad()
+        model.seed(5)
+        model.project(model(source, target)).square().sum().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    whole = gradients()
+    # So few that sentences are parted, and the queries of the target; its scores are made twice.
+    monkeypatch.setattr(attention_module, "BLOCK", 500)
+    monkeypatch.setattr(attention_module, "RECOMPUTED_FROM", 12)
+    for got, expected in zip(gradients(), whole, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from shapeshift.model import attention as attention_module
+from shapeshift.model import attend as attention_module
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
 from shapeshift.model.transformer import causal_mask, padding_mask
@@ -109,3 +109,20 @@ def test_encoder_layer(pre_norm: bool, activation: Callable, slow_attention) -> 
         else:
             x = layer_norm(x + branch(x), norm)
     np.testing.assert_allclose(got, x, rtol=0, atol=1e-10)
+
+
+def test_scores_made_again_drop_the_same_units(monkeypatch) -> None:
+    monkeypatch.setattr(attention_module, "BLOCK", 64)
+    monkeypatch.setattr(attention_module, "RECOMPUTED_FROM", 8)
+    layer = make_attention()
+    layer.dropout = 0.5
+    pos = torch.arange(10)[None]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return layer(x, x, pos, pos, None)
+
+    x = torch.randn(2, 10, DIM, dtype=torch.float64, requires_grad=True)
+    assert not torch.equal(run(x), layer.eval()(x, x, pos, pos, None))
+    layer.train()
+    assert torch.autograd.gradcheck(run, (x,), fast_mode=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.model import attention as attention_module
+from shapeshift.model import attend as attention_module
 from shapeshift.model.attention import Attention
 from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import Shaw
@@ -44,7 +44,7 @@ def tables(position: Shaw) -> dict:
         name: None if table is None else table.detach().numpy().copy()
         for name, table in (("keys", position.keys), ("values", position.values))
     }
-    return {"clip": position.max_distance, **copied}
+    return {"clip": position.clip.max_distance, **copied}
 
 
 def run(layer: Attention, x: Tensor, causal: bool) -> Tensor:

@@ -1,5 +1,6 @@
 """The files in configs/, files that extend others, and the page that documents every key."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -135,10 +136,20 @@ def test_what_cannot_be_extended_is_named(files, message, tmp_path):
         load_config(write(tmp_path, **files))
 
 
-def test_the_page_of_every_key_is_fresh():
-    made = runpy.run_path(str(ROOT / "docs" / "generate_configuration.py"))["document"]()
-    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert written == made, "run: python docs/generate_configuration.py"
+@pytest.mark.parametrize("page", ["configuration", "positions"])
+def test_a_generated_page_is_fresh(page):
+    made = runpy.run_path(str(ROOT / "docs" / f"generate_{page}.py"))["document"]()
+    written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert written == made, f"run: python docs/generate_{page}.py"
+
+
+def test_the_page_of_positions_names_tests_that_exist():
+    page = (ROOT / "docs" / "positions.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", page)
+    assert len(named) > 10
+    for file, test in named:
+        text = (ROOT / "tests" / "contract" / file).read_text(encoding="utf-8")
+        assert not test or f"def {test}(" in text, f"{file}::{test}"
 
 
 def test_the_page_names_every_key():

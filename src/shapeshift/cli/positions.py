@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shapeshift.positions import Part
+
 
 def positions() -> None:
-    """List the presets, the kinds of position representation, and the ways to number tokens."""
+    """List the presets, the kinds of position representation, and the ways to number tokens.
+
+    Parameters and FLOPs (products of their own, as a share of a forward pass over 32 subwords a
+    side) are those of transformer-base. Every cell compiles and exports with PyTorch's own tools.
+    """
     from rich.table import Table
 
     from shapeshift.cli.progress import results_console
+    from shapeshift.model import catalogue
     from shapeshift.positions import INDICES, KINDS, PRESETS
 
-    presets = Table("preset", "indices", "kind at place")
-    for name, scheme in PRESETS.items():
-        parts = [
-            f"{part.kind} at {part.place}" + f" ({part.stacks})" * (part.stacks != "both")
-            for part in scheme.parts
-        ]
+    presets = Table("preset", "indices", "kind at place", "parameters", "FLOPs")
+    for name, (num_parameters, flops) in catalogue.preset_costs().items():
+        scheme = PRESETS[name]
         options = "".join(f", {key}={value}" for key, value in scheme.indices.options.items())
-        presets.add_row(name, scheme.indices.name + options, " + ".join(parts) or "none")
-    kinds = Table("kind", "what it does", "places", "shift invariant", "options", "source")
+        parts = " + ".join(map(_describe, scheme.parts)) or "none"
+        presets.add_row(
+            name, scheme.indices.name + options, parts, f"{num_parameters:,}", _percent(flops)
+        )
+    kinds = Table("kind", "what it does", "shift invariant", "options", "source")
     for name, entry in KINDS.items():
-        kinds.add_row(
-            name,
-            entry.summary,
-            ", ".join(entry.build.places),
-            "yes" if entry.build.shift_invariant else "no",
-            ", ".join(entry.options()) or "–",
-            entry.source,
+        invariant = "yes" if entry.build.shift_invariant else "no"
+        options = ", ".join(entry.options()) or "–"
+        kinds.add_row(name, entry.summary, invariant, options, entry.source)
+    cells = Table("kind", "place", "stacks", "parameters", "FLOPs")
+    for cell in catalogue.cells():
+        cells.add_row(
+            cell.kind, cell.place, cell.stacks, f"{cell.num_parameters:,}", _percent(cell.flops)
         )
     indices = Table("indices", "what they are", "options", "source")
     for name, way in INDICES.items():
         indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
     console = results_console()
-    for table in (presets, kinds, indices):
+    for table in (presets, kinds, cells, indices):
         console.print(table)
+
+
+def _describe(part: Part) -> str:
+    said = [] if part.stacks == "both" else [part.stacks]
+    if part.layers is not None:
+        said.append(f"first {part.layers} layer" + "s" * (part.layers > 1))
+    return f"{part.kind} at {part.place}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _percent(share: float) -> str:
+    return f"+{100 * share:.1f} %" if share else "0"

@@ -8,21 +8,8 @@ from torch.nn import functional as F
 
 from shapeshift.positions import Representation
 
+from .attend import attend
 from .cache import KeyValues
-from .dropout import dropout
-
-FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
-"""The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, measured
-with `benchmarks/attention.py`: in bf16, explicit attention is several times faster at short
-lengths."""
-
-
-def prefers_fused(device: str, dtype: torch.dtype, num_keys: int, dropout: float) -> bool:
-    """Return whether the fused kernel is the faster one; on every device but a CPU it is.
-
-    With dropout PyTorch has none for CPUs and computes in steps, as we do, but keeps more.
-    """
-    return device != "cpu" or (dropout == 0 and num_keys >= FUSED_FROM.get(dtype, 0))
 
 
 class Attention(nn.Module):
@@ -77,7 +64,8 @@ class Attention(nn.Module):
         q, k = self.position.heads(q, k, pos_q, pos_new)
         if cache is not None:
             k, v = cache.append(k, v)
-        heads = self._attend(q, k, v, pos_q, pos_k, mask)  # (B, H, Q, E)
+        dropped = self.dropout if self.training else 0.0
+        heads = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped)  # (B, H, Q, E)
         joined: Tensor = self.out(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         return joined
 
@@ -97,22 +85,3 @@ class Attention(nn.Module):
             for part in made
         )  # (B, H, Q|K, E)
         return q, k, v
-
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        bias = self.position.bias(q, pos_q, pos_k)
-        dropped = self.dropout if self.training else 0.0
-        if not self.position.mixes and prefers_fused(q.device.type, q.dtype, k.shape[2], dropped):
-            added = mask if bias is None else bias if mask is None else bias + mask
-            added = None if added is None else added.to(q.dtype)
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropped)
-        scores = (q * self.head_dim**-0.5) @ k.transpose(-1, -2)  # (B, H, Q, K)
-        if bias is not None:
-            scores = scores + bias
-        if mask is not None:
-            scores = scores + mask.to(scores.dtype)
-        probs = dropout(scores.softmax(-1), self.dropout, self.training)
-        heads = probs.to(v.dtype) @ v  # (B, H, Q, E)
-        mixed = self.position.mix(probs, pos_q, pos_k)
-        return heads if mixed is None else heads + mixed

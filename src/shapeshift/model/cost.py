@@ -8,6 +8,7 @@ hooks on two small batches, so that every kind, also one of tomorrow, is counted
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shapeshift.positions import Representation, Scheme, Stack, build_indices, place
 
-from .attention import prefers_fused
+from .attend import RECOMPUTED_FROM, prefers_fused
 from .config import ModelConfig
 from .loss import CHUNK
 from .transformer import Transformer
@@ -134,6 +135,7 @@ def activation_bytes(
         attention           a D (input) + a D (query, then as much for each key and value)
                             + a D (output)
           fused kernel      4 H, and a H K for a position bias (counted under positions)
+          recomputed        nothing more (a CPU from 512 keys on)
           otherwise         4 H K (softmax; a H K on a CPU) [+ H K], and a H K more if what meets
                             the values is not the softmax's own: in another dtype, or after dropout
 
@@ -212,6 +214,8 @@ def _attention_bytes(config: ModelConfig, site: _Site, a: int, device: str) -> i
         kept += a * D * K
     if _is_fused(config, site, device, a):
         return kept + FP32 * H * Q
+    if _is_recomputed(site, device):
+        return kept
     softmax = a if device == "cpu" else FP32  # autocast makes it fp32 on a GPU alone
     masked = 1 if config.attention_dropout else 0
     copied = a if a != softmax or config.attention_dropout else 0
@@ -219,18 +223,22 @@ def _attention_bytes(config: ModelConfig, site: _Site, a: int, device: str) -> i
 
 
 def _is_fused(config: ModelConfig, site: _Site, device: str, a: int) -> bool:
-    """As `Attention` decides it."""
+    """As `attend` decides it."""
     dtype = torch.float32 if a == FP32 else torch.bfloat16
     return not site.position.mixes and prefers_fused(
-        device, dtype, site.num_keys, config.attention_dropout
+        device, dtype, site.num_keys, config.attention_dropout, site.position.biases
     )
+
+
+def _is_recomputed(site: _Site, device: str) -> bool:
+    """As `attend` decides it, where the fused kernel does not serve."""
+    return device == "cpu" and site.num_keys >= RECOMPUTED_FROM
 
 
 @dataclass(frozen=True)
 class _HookCosts:
     flops: int
     saved_bytes: int
-    biased: bool = False
 
 
 def _hook_costs(
@@ -245,18 +253,25 @@ def _hook_costs(
     for site in _sites(config, scheme, shape):
         if type(site.position) is Representation:
             continue
-        one, two = (_run_hooks(config, scheme, site, count, dtype) for count in (1, 2))
+        fused = _is_fused(config, site, device, dtype.itemsize)
+        keeps = fused or not _is_recomputed(site, device)
+        one, two = (_run_hooks(config, scheme, site, count, dtype, keeps) for count in (1, 2))
         flops += one.flops + (shape.num_pairs - 1) * (two.flops - one.flops)
         saved_bytes += one.saved_bytes
         saved_bytes += (shape.num_pairs - 1) * (two.saved_bytes - one.saved_bytes)
-        if one.biased and _is_fused(config, site, device, dtype.itemsize):
+        if site.position.biases and fused:
             scores = shape.num_pairs * config.num_heads * site.num_queries * site.num_keys
             saved_bytes += dtype.itemsize * scores
     return _HookCosts(flops, saved_bytes)
 
 
 def _run_hooks(
-    config: ModelConfig, scheme: Scheme, site: _Site, num_pairs: int, dtype: torch.dtype
+    config: ModelConfig,
+    scheme: Scheme,
+    site: _Site,
+    num_pairs: int,
+    dtype: torch.dtype,
+    keeps_scores: bool,
 ) -> _HookCosts:
     H, Q, K = config.num_heads, site.num_queries, site.num_keys
     E = config.dim // H
@@ -281,10 +296,13 @@ def _run_hooks(
     position = site.position
     autocast = torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32)
     counter = FlopCounterMode(display=False)
-    with counter, autocast, saved_tensors_hooks(pack, lambda tensor: tensor):
-        position.inputs(x, memory, memory, pos_q, pos_k)
-        position.heads(q, k, pos_q, pos_k)
-        bias = position.bias(q, pos_q, pos_k)
-        position.mix(probs, pos_q, pos_k)
+    saving = saved_tensors_hooks(pack, lambda tensor: tensor)
+    with counter, autocast:
+        with saving:
+            position.inputs(x, memory, memory, pos_q, pos_k)
+            position.heads(q, k, pos_q, pos_k)
+        with saving if keeps_scores else nullcontext():
+            position.bias(q, pos_q, pos_k)
+            position.mix(probs, pos_q, pos_k)
     kept = sum(t.untyped_storage().nbytes() for key, t in saved.items() if key not in given)
-    return _HookCosts(counter.get_total_flops(), kept, bias is not None)
+    return _HookCosts(counter.get_total_flops(), kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from shapeshift.positions import Absolute, Representation
@@ -88,6 +89,9 @@ class Memory:
     hidden: Tensor
     pos: Tensor
     mask: Tensor
+
+
+torch.export.register_dataclass(Memory)  # an exported encoder returns it, a decoder takes it
 
 
 @dataclass

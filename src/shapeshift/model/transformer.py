@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.seeds import derive
 
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
@@ -102,7 +103,17 @@ class Transformer(nn.Module):
     def start(
         self, source: Tensor, beam: int = 1, *, offset: int | Tensor | None = None
     ) -> DecoderState:
-        """Encode `source (B, S)` and return the state from which B × `beam` rows are decoded."""
+        """Encode `source (B, S)` and return the state from which B × `beam` rows are decoded.
+
+        Raises:
+            ShapeshiftError: in training mode, where each step would draw offsets anew and drop
+                other units.
+        """
+        if self.training:
+            raise ShapeshiftError(
+                "decoding token by token needs the model in evaluation mode, got one in training"
+                " mode; call model.eval() first"
+            )
         return DecoderState(self, self.encode(source, offset=offset), beam, offset)
 
 
@@ -117,7 +128,7 @@ class DecoderState:
     """Incremental decoding of N = B × beam rows; the beams of a sentence are neighbours.
 
     `step` gives what a full forward pass over the same prefix would give for its last token. The
-    model is in evaluation mode: in training, offsets would be drawn anew at each step.
+    model stays in evaluation mode: in training, offsets would be drawn anew at each step.
     """
 
     def __init__(

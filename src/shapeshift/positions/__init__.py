@@ -3,6 +3,8 @@
 from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
 from .dropin import SHAPE
+from .edges import Edges
+from .graph import Graph, use_edges
 from .indices import Absolute, Randomized, Shifted
 from .learned import Learned
 from .placement import Placed, Stack, build_indices, check, place
@@ -26,7 +28,9 @@ __all__ = [
     "ALiBi",
     "Absolute",
     "Chain",
+    "Edges",
     "Encoding",
+    "Graph",
     "IndicesChoice",
     "Learned",
     "Part",
@@ -44,4 +48,5 @@ __all__ = [
     "build_indices",
     "check",
     "place",
+    "use_edges",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
+from .relative import by_distance
 
 
 class ALiBi(Representation):
@@ -36,6 +37,7 @@ class ALiBi(Representation):
     """
 
     places = ("self",)
+    biases = True
 
     def __init__(self, num_heads: int):
         super().__init__()
@@ -51,11 +53,14 @@ class ALiBi(Representation):
         return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        distances = (pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).abs()  # (B|1, Q, K)
         # Whole numbers above 256 have no bfloat16, so slopes meet distances before the cast.
         dtype = torch.promote_types(q.dtype, torch.float32)
-        slopes = self.slopes(q.device).to(dtype).view(-1, 1, 1)  # (H, 1, 1)
-        return (-slopes * distances.unsqueeze(1)).to(q.dtype)  # (B|1, H, Q, K)
+        slopes = self.slopes(q.device).to(dtype)
+
+        def penalties(distances: Tensor) -> Tensor:
+            return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
+
+        return by_distance(penalties, pos_q, pos_k).to(q.dtype)  # (B|1, H, Q, K)
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"

@@ -40,6 +40,12 @@ class Representation(nn.Module):
     mixes: bool = False
     """True if `mix` returns a tensor, so that attention must keep its probabilities."""
 
+    biases: bool = False
+    """True if `bias` returns a tensor."""
+
+    splits: bool = True
+    """True if `bias` and `mix` may be asked for some sentences and some queries at a time."""
+
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """Return token embeddings `x (B, T, D)` with position added; `pos (B|1, T)`."""
         return x
@@ -116,6 +122,8 @@ class Chain(Representation):
         super().__init__()
         self.parts = nn.ModuleList(parts)
         self.mixes = any(part.mixes for part in parts)
+        self.biases = any(part.biases for part in parts)
+        self.splits = all(part.splits for part in parts)
         self.shift_invariant = all(part.shift_invariant for part in parts)
 
     def _parts(self) -> list[Representation]:

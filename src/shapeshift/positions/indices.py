@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
+from . import draws
+
 
 class Absolute(nn.Module):
     """Positions 0, 1, 2, …: the same for every sequence."""
@@ -47,8 +49,8 @@ class Absolute(nn.Module):
 class Shifted(Absolute):
     """SHAPE: PE(i) becomes PE(i + k) with k ~ U{0, …, K} (Kiyono et al. 2021, section 2.3).
 
-    One k for each sequence and each call while training; k = 0 otherwise. The draws come from a
-    generator of the module's own, so they neither disturb nor depend on dropout.
+    One k for each sequence and each call while training, compiled or not; k = 0 otherwise. The
+    draws come from a generator of the module's own, so they neither disturb nor depend on dropout.
 
     Args:
         max_offset: K, included.
@@ -67,16 +69,17 @@ class Shifted(Absolute):
             raise ShapeshiftError(f"max_offset must be at least {smallest}, got {max_offset}")
         self.max_offset = max_offset
         self.authors = authors
-        self._generator = torch.Generator().manual_seed(seed)
+        self._generator = draws.seeded(seed)
 
     def seed(self, seed: int) -> None:
-        self._generator.manual_seed(seed)
+        self._generator.copy_(draws.seeded(seed))
 
     def choose_offset(self, num_sequences: int) -> int | Tensor:
         if not self.training:
             return self.max_offset if self.authors else 0
         upper = self.max_offset if self.authors else self.max_offset + 1
-        return torch.randint(upper, (num_sequences,), generator=self._generator)
+        drawn: Tensor = draws.integers(self._generator, upper, num_sequences)  # (B,)
+        return drawn
 
     def extra_repr(self) -> str:
         return f"max_offset={self.max_offset}" + (", authors=True" if self.authors else "")
@@ -125,12 +128,20 @@ class Randomized(Absolute):
         self.max_position = max_position
         self.max_length = max_length
         self.sample_at_inference = sample_at_inference
-        self._generator = torch.Generator()
-        self.seed(seed)
+        self._generator = draws.seeded(seed)
+        self._fixed: Tensor  # (1, max_length), of inference
+        self.register_buffer("_fixed", self._choose_fixed(seed), persistent=False)
 
     def seed(self, seed: int) -> None:
-        self._seed = seed
-        self._generator.manual_seed(seed)
+        self._generator.copy_(draws.seeded(seed))
+        if self.sample_at_inference:
+            self._fixed.copy_(self._choose_fixed(seed))
+
+    def _choose_fixed(self, seed: int) -> Tensor:
+        if self.sample_at_inference:
+            return _subsets(draws.seeded(seed), 1, self.max_length, self.max_position)
+        evenly = torch.arange(self.max_length, device="cpu").unsqueeze(0)
+        return evenly * self.max_position // self.max_length
 
     def forward(
         self,
@@ -147,12 +158,9 @@ class Randomized(Absolute):
         drawn = self.training and offset is None
         self._check(end, "max_position" if drawn else "max_length")
         if drawn:
-            pos = _subsets(num_sequences, end, self.max_position, self._generator)  # (B, T)
-        elif self.sample_at_inference:
-            fixed = torch.Generator().manual_seed(self._seed)
-            pos = _subsets(1, self.max_length, self.max_position, fixed)
+            pos = _subsets(self._generator, num_sequences, end, self.max_position)  # (B, T)
         else:
-            pos = torch.arange(end).unsqueeze(0) * self.max_position // self.max_length
+            pos = self._fixed
         return _shift(pos[:, start:end].to(device=device), 0 if offset is None else offset)
 
     def _check(self, length: int, name: str) -> None:
@@ -174,7 +182,7 @@ def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:
     return pos + offset if offset else pos
 
 
-def _subsets(count: int, size: int, upper: int, generator: torch.Generator) -> Tensor:
+def _subsets(generator: Tensor, count: int, size: int, upper: int) -> Tensor:
     """Return `(count, size)` numbers below `upper`; each row any subset alike, in order."""
-    keys = torch.rand(count, upper, generator=generator, device=generator.device)
+    keys: Tensor = draws.uniform(generator, count, upper)
     return keys.topk(size, dim=1).indices.sort(dim=1).values

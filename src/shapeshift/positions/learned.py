@@ -9,12 +9,15 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
+from .checks import can_read
 
 
 class Learned(Encoding):
     """One trained vector for each position.
 
-    The table cannot grow: a position it has no row for was never trained.
+    The table cannot grow: a position it has no row for was never trained. On a GPU and in a
+    compiled or exported model, where reading positions would cost a wait, only the length is
+    checked; the look-up refuses the rest, and the error is PyTorch's.
 
     Args:
         dim: D.
@@ -37,7 +40,9 @@ class Learned(Encoding):
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         limit = self.weight.shape[0]
-        last = int(pos.max()) if pos.numel() else 0  # none where all keys are in a cache
+        last = pos.shape[-1] - 1  # or beyond
+        if can_read(pos) and pos.numel():  # there are none where all keys are in a cache
+            last = int(pos.max())
         if last >= limit:
             raise ShapeshiftError(
                 f"a sequence of {pos.shape[-1]} tokens needs position {last}, but the learned table"

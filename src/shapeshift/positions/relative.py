@@ -2,40 +2,266 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor
 
-
-def num_offsets(max_distance: int, *, causal: bool) -> int:
-    """Return R, the rows of a table: 2k + 1, or k + 1 if keys never stand right of the query."""
-    return max_distance + 1 if causal else 2 * max_distance + 1
+from .checks import can_read
 
 
-def rows(pos_q: Tensor, pos_k: Tensor, max_distance: int, *, causal: bool) -> Tensor:
-    """Return the row of each pair, clip(j − i, −k, k) + k (Shaw et al. 2018, section 3.2).
+class Clip(NamedTuple):
+    """clip(x, k) = max(−k, min(k, x)) of the distances x = j − i (Shaw et al. 2018, section 3.2).
+
+    Attributes:
+        max_distance: k.
+        causal: keys never stand right of the query, so that the rows for j > i are left out.
+    """
+
+    max_distance: int
+    causal: bool
+
+    @property
+    def num_rows(self) -> int:
+        """R: 2k + 1, or k + 1 if causal."""
+        return self.max_distance + 1 if self.causal else 2 * self.max_distance + 1
+
+    def rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return the row of each pair, clip(j − i) + k: `(B|1, 1, Q, K)`, for all heads.
+
+        Args:
+            pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+        """
+        distances = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
+        largest = 0 if self.causal else self.max_distance
+        return (distances.clamp(-self.max_distance, largest) + self.max_distance).unsqueeze(1)
+
+
+def spread(by_row: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    """Return `by_row[…, i, row(i, j)]` for each pair.
 
     Args:
+        by_row: a number for each query and row of the table, `(B, H, Q, R)`.
+        clip: which row a pair has.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
-        max_distance: k.
-        causal: whether the rows for j > i are left out.
 
     Returns:
-        `(B|1, 1, Q, K)`, to be expanded over the heads.
+        `(B, H, Q, K)`.
     """
-    offsets = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-    largest = 0 if causal else max_distance
-    return (offsets.clamp(-max_distance, largest) + max_distance).unsqueeze(1)
+    lag = _lag(pos_q, pos_k)
+    if lag is None:
+        rows = clip.rows(pos_q, pos_k)
+        return by_row.gather(-1, rows.expand(*by_row.shape[:3], -1))
+    runs = _Runs(clip, pos_k.shape[1], lag)
+    made: Tensor = _Spread.apply(by_row, runs)  # type: ignore[no-untyped-call]
+    return made
 
 
-def key_bias(q: Tensor, keys: Tensor, row: Tensor) -> Tensor:
+def collect(by_pair: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    """Return the sums `(B, H, Q, R)` of `by_pair (B, H, Q, K)` over the keys that share a row.
+
+    The transpose of `spread`.
+    """
+    lag = _lag(pos_q, pos_k)
+    if lag is None:
+        rows = clip.rows(pos_q, pos_k).expand_as(by_pair)
+        return by_pair.new_zeros(*by_pair.shape[:3], clip.num_rows).scatter_add(-1, rows, by_pair)
+    runs = _Runs(clip, pos_k.shape[1], lag)
+    made: Tensor = _Collect.apply(by_pair, runs)  # type: ignore[no-untyped-call]
+    return made
+
+
+def key_bias(q: Tensor, keys: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
     """Return q_i a_ij^T / sqrt(E), `(B, H, Q, K)`, without the n × n × E tensor a_ij.
 
-    Queries meet the R rows of the table once, and the products are gathered.
+    Queries meet the R rows of the table once, and the products go to their pairs.
 
     Args:
         q: `(B, H, Q, E)`, not scaled.
         keys: the table, `(H|1, R, E)`.
-        row: from `rows`.
+        clip: which row a pair has.
+        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
     """
-    products = q @ (keys * q.shape[-1] ** -0.5).transpose(-1, -2)  # (B, H, Q, R)
-    gathered: Tensor = products.gather(-1, row.expand(*q.shape[:3], -1))  # (B, H, Q, K)
-    return gathered
+    keys, clip = _reached(keys, clip, pos_q, pos_k)
+    scaled = (keys * q.shape[-1] ** -0.5).transpose(-1, -2)  # (H|1, E, R)
+    return spread(by_table(q, scaled), clip, pos_q, pos_k)
+
+
+def value_mix(probs: Tensor, values: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    """Return sum_j p_ij a_ij, `(B, H, Q, E)`, without the n × n × E tensor a_ij.
+
+    Probabilities are summed by row of the table before they meet it.
+
+    Args:
+        probs: `(B, H, Q, K)`.
+        values: the table, `(H|1, R, E)`.
+        clip: which row a pair has.
+        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+    """
+    values, clip = _reached(values, clip, pos_q, pos_k)
+    return by_table(collect(probs, clip, pos_q, pos_k), values)
+
+
+def _reached(table: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Clip]:
+    """Leave out the rows of distances that short sentences do not have."""
+    lag = _lag(pos_q, pos_k)
+    if lag is None:
+        return table, clip
+    furthest = max(pos_q.shape[1] + lag, pos_k.shape[1] - lag) - 1
+    if furthest >= clip.max_distance:
+        return table, clip
+    nearer = Clip(furthest, clip.causal)
+    first = clip.max_distance - furthest
+    return table[:, first : first + nearer.num_rows], nearer
+
+
+def by_distance(values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    """Return a bias `(B|1, H, Q, K)` that depends on the distance alone.
+
+    Args:
+        values: distances j − i, any shape -> `(H, …)`.
+        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+    """
+    lag = _lag(pos_q, pos_k)
+    if lag is None:
+        return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1)
+    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
+    furthest = max(num_queries + lag, num_keys - lag) - 1
+    table = values(torch.arange(-furthest, furthest + 1))  # (H, 2 · furthest + 1)
+    by_row = table[:, None].expand(-1, num_queries, -1).unsqueeze(0)
+    return spread(by_row, Clip(furthest, causal=False), pos_q, pos_k)
+
+
+def by_table(x: Tensor, table: Tensor) -> Tensor:
+    """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
+    if table.shape[0] == 1:
+        # Heads are split off the last axis, so (B, Q, H) is the order in memory.
+        return (x.transpose(1, 2) @ table[0]).transpose(1, 2)
+    by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
+    return by_head.view(table.shape[0], x.shape[0], x.shape[2], -1).transpose(0, 1)
+
+
+def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
+    """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
+    without gaps, else None. None, too, where to look would make a device wait or split a graph,
+    and for a single query, which the general way serves as well."""
+    if not can_read(pos_q) or pos_q.shape[1] < 2:
+        return None
+    for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
+        counted = torch.arange(pos.shape[1])
+        if not torch.equal(pos - pos[:, :1], counted.expand_as(pos)):
+            return None
+    lags = (pos_q[:, :1] - pos_k[:, :1]).flatten()
+    lag = int(lags[0])
+    return lag if pos_k is pos_q or bool((lags == lag).all()) else None
+
+
+_IN_CACHE = 1 << 19
+"""How many numbers are sorted by distance at a time: so few stay in the cache of one core."""
+
+
+class _Runs(NamedTuple):
+    """Q queries and K keys whose positions follow each other without gaps.
+
+    Sorted by distance, the pairs of a query are a row of Q + K − 1 numbers of which K are its own:
+    key j stands at j − i + Q − 1. So the pairs are a view `(Q, K)` of a `(Q, Q + K − 1)` tensor in
+    which each row starts one element before the row above ends. The columns are distances: the
+    first ones are those that are clipped to the first row of the table, the last ones those clipped
+    to its last row, and between them lies the table itself.
+
+    Attributes:
+        clip: which row of the table a distance has.
+        num_keys: K.
+        lag: the first query's position less the first key's.
+    """
+
+    clip: Clip
+    num_keys: int
+    lag: int
+
+    def groups(self, num_queries: int, num_rows: int) -> Iterator[slice]:
+        """Yield the queries in groups: the fewer at once, the fewer columns there are.
+
+        Args:
+            num_queries: Q.
+            num_rows: of each query, B · H.
+        """
+        size = max(8, _IN_CACHE // (num_rows * self.num_keys))
+        return (slice(i, min(i + size, num_queries)) for i in range(0, num_queries, size))
+
+    def columns(self, queries: slice) -> tuple[int, slice, int]:
+        """Return the number of columns left of the table, which of its rows are there, and the
+        number of columns right of it."""
+        size = queries.stop - queries.start
+        width = size + self.num_keys - 1
+        first = size - 1 + queries.start + self.lag - self.clip.max_distance  # column of row 0
+        num_rows = self.clip.num_rows
+        left = min(max(first, 0), width)
+        right = min(max(width - first - num_rows, 0), width)
+        start = min(max(-first, 0), num_rows)
+        return left, slice(start, start + width - left - right), right
+
+    def pairs(self, by_distance: Tensor) -> Tensor:
+        """Return the view `(…, Q, K)` of a contiguous `(…, Q, Q + K − 1)`."""
+        *batch, num_queries, width = by_distance.shape
+        strides = (*by_distance.stride()[:-2], width - 1, 1)
+        return by_distance.as_strided(
+            (*batch, num_queries, self.num_keys), strides, num_queries - 1
+        )
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(by_row: Tensor, runs: _Runs) -> Tensor:
+        *batch, num_queries, _ = by_row.shape
+        made = by_row.new_empty(*batch, num_queries, runs.num_keys)
+        for queries in runs.groups(num_queries, math.prod(batch)):
+            left, rows, right = runs.columns(queries)
+            part = by_row[..., queries, :]
+            sides = (part[..., :1], part[..., rows], part[..., -1:])
+            widths = (left, -1, right)
+            by_distance = torch.cat(
+                [x.expand(*x.shape[:-1], n) for x, n in zip(sides, widths, strict=True)], dim=-1
+            )
+            made[..., queries, :] = runs.pairs(by_distance)
+        return made
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Runs], output: Tensor) -> None:
+        ctx.runs = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Collect.apply(grad, ctx.runs), None  # type: ignore[no-untyped-call]
+
+
+class _Collect(torch.autograd.Function):
+    @staticmethod
+    def forward(by_pair: Tensor, runs: _Runs) -> Tensor:
+        *batch, num_queries, num_keys = by_pair.shape
+        made = by_pair.new_zeros(*batch, num_queries, runs.clip.num_rows)
+        by_distance = by_pair.new_empty(0)
+        for queries in runs.groups(num_queries, math.prod(batch)):
+            size = queries.stop - queries.start
+            width = size + num_keys - 1
+            if by_distance.shape[-1] != width:  # only pairs are written, the rest stays zero
+                by_distance = by_pair.new_zeros(*batch, size, width)
+            runs.pairs(by_distance).copy_(by_pair[..., queries, :])
+            left, rows, right = runs.columns(queries)
+            part = made[..., queries, :]
+            part[..., rows] = by_distance[..., left : width - right]
+            if left:
+                part[..., 0] += by_distance[..., :left].sum(-1)
+            if right:
+                part[..., -1] += by_distance[..., width - right :].sum(-1)
+        return made
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, _Runs], output: Tensor) -> None:
+        ctx.runs = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Spread.apply(grad, ctx.runs), None  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -156,13 +156,46 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
     Returns:
         `(B, H, T, r)` in the dtype of `x`, computed in float32 at least.
     """
+    if torch.compiler.is_compiling():
+        return _turned(x, cos, sin, pairs)
+    made: Tensor = _Turn.apply(x, cos, sin, pairs)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Turn(torch.autograd.Function):
+    """The gradient of a turn is the turn back: nothing but the angles is kept."""
+
+    @staticmethod
+    def forward(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
+        return _turned(x, cos, sin, pairs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Pairs], out: Tensor) -> None:
+        _, cos, sin, ctx.pairs = inputs
+        ctx.save_for_backward(cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        return rotate(grad, cos, -sin, ctx.pairs), None, None, None
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
     dtype = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = (table.to(dtype).unsqueeze(1) for table in (cos, sin))  # (B|1, 1, T, r/2)
-    a, b = (x[..., ::2], x[..., 1::2]) if pairs == "interleaved" else x.chunk(2, dim=-1)
-    turned = (a * cos - b * sin, a * sin + b * cos)  # (B, H, T, r/2) each
-    if pairs == "interleaved":
-        return torch.stack(turned, dim=-1).flatten(-2).to(x.dtype)
-    return torch.cat(turned, dim=-1).to(x.dtype)
+    # Heads are split off the last axis, so (B, T, H, r) is the order in memory.
+    x = x.transpose(1, 2)
+    cos, sin = (table.to(dtype).unsqueeze(2) for table in (cos, sin))  # (B|1, T, 1, r/2)
+    wide = x.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    if pairs == "halves":
+        a, b = wide.chunk(2, dim=-1)  # (B, T, H, r/2)
+        turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    elif torch.compiler.is_compiling():  # compilers have no complex numbers, and fuse this
+        a, b = wide[..., ::2], wide[..., 1::2]
+        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+    else:
+        numbers = torch.view_as_complex(wide.view(*wide.shape[:-1], wide.shape[-1] // 2, 2))
+        turned = torch.view_as_real(numbers.mul_(torch.complex(cos, sin))).flatten(-2)
+    return turned.to(x.dtype).transpose(1, 2)
 
 
 def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:

@@ -46,6 +46,8 @@ class Scheme:
 
 
 SINUSOIDAL = (Part("sinusoidal", "embedding"),)
+LESS_FEEDING = Part("sinusoidal", "self", layers=1, options={"add_to": "qk"})
+CROSS_PE = Part("sinusoidal", "cross", layers=1, options={"add_to": "qk"})
 
 PRESETS: dict[str, Scheme] = {
     "nope": Scheme(),
@@ -60,7 +62,13 @@ PRESETS: dict[str, Scheme] = {
     "xpos": Scheme(parts=(Part("rotary", "self", "encoder"), Part("xpos", "self", "decoder"))),
     "tupe": Scheme(parts=(Part("tupe", "self"),)),
     "randomized": Scheme(IndicesChoice("randomized", {"max_position": 2048}), SINUSOIDAL),
+    "cross-pe": Scheme(parts=(*SINUSOIDAL, CROSS_PE)),
+    "less-feeding": Scheme(parts=(LESS_FEEDING,)),
+    "less-feeding-cross-pe": Scheme(parts=(LESS_FEEDING, CROSS_PE)),
+    "skew-cross-pe": Scheme(parts=(Part("skew", "self", layers=1), CROSS_PE)),
 }
 """The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned; each
 further kind in self-attention with its paper's settings (xPos, made for decoders, is rotary in the
-encoder); randomized sinusoidal positions."""
+encoder); randomized sinusoidal positions; and what Miyazaki et al. 2024 add to the Q and K of the
+first layer: in self-attention instead of the embedding (LESS-FEEDING), in attention to the source
+as well (CROSS-PE), and their best, skew with CROSS-PE."""

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from . import relative
 from .base import Representation
+from .relative import Clip, key_bias, value_mix
 
 
 class Shaw(Representation):
@@ -58,14 +58,14 @@ class Shaw(Representation):
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
         if add_to not in ("both", "keys", "values"):
             raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
-        self.max_distance = max_distance
-        self.causal = causal
+        self.clip = Clip(max_distance, causal)
         self.mixes = add_to != "keys"
-        num_offsets = relative.num_offsets(max_distance, causal=causal)  # R
-        shape = (num_heads if per_head else 1, num_offsets, head_dim)
+        self.biases = add_to != "values"
+        num_rows = self.clip.num_rows  # R
+        shape = (num_heads if per_head else 1, num_rows, head_dim)
 
         def table() -> nn.Parameter:
-            limit = (6 / (num_offsets + head_dim)) ** 0.5  # Xavier, each head's (R, E) by itself
+            limit = (6 / (num_rows + head_dim)) ** 0.5  # Xavier, each head's (R, E) by itself
             return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
 
         self.keys = table() if add_to != "values" else None  # (H|1, R, E)
@@ -73,21 +73,17 @@ class Shaw(Representation):
         if self.values is None and self.mixes:
             self.values = table()  # (H|1, R, E)
 
-    def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return relative.rows(pos_q, pos_k, self.max_distance, causal=self.causal)
-
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
-        return relative.key_bias(q, self.keys, self._rows(pos_q, pos_k))
+        return key_bias(q, self.keys, self.clip, pos_q, pos_k)
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
-        rows = self._rows(pos_q, pos_k).expand_as(probs)
-        by_offset = probs.new_zeros(*probs.shape[:3], self.values.shape[1])  # (B, H, Q, R)
-        return by_offset.scatter_add(-1, rows, probs) @ self.values  # (B, H, Q, E)
+        return value_mix(probs, self.values, self.clip, pos_q, pos_k)
 
     def extra_repr(self) -> str:
         tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
-        return f"max_distance={self.max_distance}, {'+'.join(tables)}, causal={self.causal}"
+        max_distance, causal = self.clip
+        return f"max_distance={max_distance}, {'+'.join(tables)}, causal={causal}"

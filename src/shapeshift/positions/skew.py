@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from . import relative
 from .base import Representation
+from .relative import Clip, key_bias
 
 
 class Skew(Representation):
@@ -39,6 +39,7 @@ class Skew(Representation):
     """
 
     places = ("self",)
+    biases = True
 
     def __init__(
         self,
@@ -52,16 +53,14 @@ class Skew(Representation):
         super().__init__()
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
-        self.max_distance = max_distance
-        self.causal = causal
-        num_offsets = relative.num_offsets(max_distance, causal=causal)  # R
-        self.keys = nn.Parameter(torch.empty(num_heads if per_head else 1, num_offsets, head_dim))
+        self.clip = Clip(max_distance, causal)
+        num_tables = num_heads if per_head else 1
+        self.keys = nn.Parameter(torch.empty(num_tables, self.clip.num_rows, head_dim))
         nn.init.normal_(self.keys, std=head_dim**-0.5)  # |r| is near 1 whatever R is
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        rows = relative.rows(pos_q, pos_k, self.max_distance, causal=self.causal)
-        return relative.key_bias(q, self.keys, rows)
+        return key_bias(q, self.keys, self.clip, pos_q, pos_k)
 
     def extra_repr(self) -> str:
-        heads, num_offsets, _ = self.keys.shape
-        return f"max_distance={self.max_distance}, tables={heads}×{num_offsets}"
+        num_tables, num_rows, _ = self.keys.shape
+        return f"max_distance={self.clip.max_distance}, tables={num_tables}×{num_rows}"

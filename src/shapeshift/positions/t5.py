@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
+from .relative import by_distance
 
 
 class T5(Representation):
@@ -47,6 +48,7 @@ class T5(Representation):
     """
 
     places = ("self",)
+    biases = True
 
     def __init__(
         self,
@@ -76,13 +78,14 @@ class T5(Representation):
         nn.init.normal_(self.weight, std=dim**-0.5)  # as the released code
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        offsets = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-        distances = -offsets.clamp(max=0) if self.causal else offsets.abs()
-        buckets = torch.bucketize(distances, self.borders, right=True)
+        return by_distance(self._values, pos_q, pos_k).to(q.dtype)  # (B|1, H, Q, K)
+
+    def _values(self, distances: Tensor) -> Tensor:
+        to_left = -distances.clamp(max=0) if self.causal else distances.abs()
+        buckets = torch.bucketize(to_left, self.borders, right=True)
         if not self.causal:
-            buckets = buckets + (offsets > 0) * (len(self.borders) + 1)
-        by_pair = F.embedding(buckets, self.weight)  # (B|1, Q, K, H)
-        return by_pair.permute(0, 3, 1, 2).to(q.dtype).contiguous()  # (B|1, H, Q, K)
+            buckets = buckets + (distances > 0) * (len(self.borders) + 1)
+        return F.embedding(buckets, self.weight).movedim(-1, 0)
 
     def extra_repr(self) -> str:
         buckets = f"num_buckets={len(self.weight)}, max_distance={self.max_distance}"

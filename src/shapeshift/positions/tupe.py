@@ -45,6 +45,7 @@ class TUPE(Representation):
     """
 
     places = ("self",)
+    biases = True
     shift_invariant = False
 
     def __init__(

@@ -10,6 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
+from .checks import can_read
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -29,7 +30,8 @@ class XPos(Representation):
     tokens) would cancel within one call, but no more between a query and the keys in a cache. What
     is left is a constant: positions count from `centre`, which moves the range that fits into the
     dtype and changes no score. Beyond that range, some 14,000 positions on either side in float32
-    and bfloat16 with the paper's numbers, there is an error and never an overflow.
+    and bfloat16 with the paper's numbers, there is an error and never an overflow. (On a GPU and in
+    a compiled or exported model the device checks, and the error is PyTorch's.)
 
     Args:
         head_dim: E.
@@ -66,6 +68,14 @@ class XPos(Representation):
             )
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
         self.gamma, self.scale_base, self.centre = gamma, scale_base, centre
+        # Scores above the diagonal are masked, but computed: two positions at opposite ends of the
+        # range give a factor of 2^(2 · bits), and a fifth of the exponents is left for q k^T.
+        self._limits = {
+            dtype: int(
+                0.4 * math.log2(torch.finfo(dtype).max) * scale_base / math.log2(1 + 1 / gamma)
+            )
+            for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        }
 
     def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = frequencies(self.head_dim, self.base, q.device)
@@ -83,17 +93,17 @@ class XPos(Representation):
         return made[0], made[1]
 
     def _check_range(self, pos: Tensor, dtype: torch.dtype) -> None:
-        # Scores above the diagonal are masked, but computed: two positions at opposite ends of the
-        # range give a factor of 2^(2 · bits), and a fifth of the exponents is left for q k^T.
-        bits = 0.4 * math.log2(torch.finfo(dtype).max)
-        limit = int(bits * self.scale_base / math.log2((1 + self.gamma) / self.gamma))
-        furthest = int((pos - self.centre).abs().max()) if pos.numel() else 0
-        if furthest > limit:
-            raise ShapeshiftError(
-                f"xpos in {str(dtype).removeprefix('torch.')} reaches {limit} positions on either"
-                f" side of centre={self.centre}, got one {furthest} away; move centre to the middle"
-                " of the positions in use (which changes no score), or use kind 'rotary'"
-            )
+        limit = self._limits[dtype]
+        reach = f"xpos in {dtype} reaches {limit} positions on either side of centre={self.centre}"
+        remedy = (
+            "move centre to the middle of the positions in use (which changes no score), or use"
+            " kind 'rotary'"
+        )
+        distances = (pos - self.centre).abs()
+        if not can_read(pos):
+            torch._assert_async((distances <= limit).all(), f"{reach}; {remedy}")
+        elif pos.numel() and (furthest := int(distances.max())) > limit:
+            raise ShapeshiftError(f"{reach}, got one {furthest} away; {remedy}")
 
     def extra_repr(self) -> str:
         scale = f"gamma={self.gamma}, scale_base={self.scale_base:g}, centre={self.centre}"

@@ -1,0 +1,203 @@
+"""What each position representation costs: time and memory of whole training steps, by length.
+
+    python benchmarks/positions.py [--size base] [--lengths 32,160,1024] [--precision bf16]
+    python benchmarks/positions.py --memory --lengths 1024
+    python benchmarks/positions.py --attention
+
+A step is forward, backward and Adam on random sentences of one length, a batch of `--tokens`. The
+systems take turns; a ratio is APE's time over a system's, the median over rounds of neighbours in
+time, so that the noise of a machine meets both. `textbook` is Shaw et al. with the n × n × d tensor
+of relative vectors built in each layer, as toolkits have it. `--attention` measures one
+self-attention layer alone (forward and backward), `--memory` the peak memory of a process that does
+two steps: resident memory on a CPU, allocated memory on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from shapeshift.data.batching import make_batch
+from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model.attention import Attention
+from shapeshift.positions import PRESETS, Part, Scheme, Shaw, Stack, place
+from shapeshift.training.config import OptimizerConfig
+from shapeshift.training.optim import build_optimizer
+from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
+
+SYSTEMS = {
+    "ape": PRESETS["ape"],
+    "shape": PRESETS["shape"],
+    "rpe": PRESETS["rpe"],
+    "rpe-keys": Scheme(parts=(Part("shaw", options={"add_to": "keys"}),)),
+    "textbook": PRESETS["rpe"],
+    "skew": PRESETS["skew"],
+    "t5": PRESETS["t5"],
+    "alibi": PRESETS["alibi"],
+    "rope": PRESETS["rope"],
+    "tupe": PRESETS["tupe"],
+}
+
+
+class Textbook(Shaw):
+    """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return torch.einsum("bhqe,qke->bhqk", q * q.shape[-1] ** -0.5, self._each(self.keys, pos_q))
+
+    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q))
+
+    def _each(self, table: Tensor, pos: Tensor) -> Tensor:
+        return table[0][self.clip.rows(pos, pos)[0, 0]]  # (Q, K, E)
+
+
+def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:
+    """Return a function that does one training step of a system on sentences of one length."""
+    device, dtype = args.device, args.dtype
+    torch.manual_seed(0)
+    config = ModelConfig(size=args.size)
+    model = build(config, SYSTEMS[name], args.vocabulary, args.vocabulary).to(device)
+    if name == "textbook":
+        for module in model.modules():
+            if isinstance(module, Shaw):
+                module.__class__ = Textbook
+    optimizer = build_optimizer(OptimizerConfig(), model.parameters())
+    rows = torch.randint(5, args.vocabulary, (max(1, args.tokens // length), length - 1)).tolist()
+    batch = make_batch(rows, rows).to(device)
+
+    def step() -> None:
+        with autocast(device, dtype):
+            loss = label_smoothed_loss(
+                model, batch.source, batch.target_input, batch.target_output, 0.1
+            )
+        (loss.smoothed / loss.num_tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def attention_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:
+    """Return a function that passes through one encoder self-attention, there and back."""
+    torch.manual_seed(0)
+    config = ModelConfig(size=args.size)
+    stack = Stack("encoder", config.dim, config.num_heads, 1, causal=False)
+    position = place(SYSTEMS[name], stack).self_attention[0]
+    if name == "textbook":
+        position.__class__ = Textbook
+    layer = Attention(config.dim, config.num_heads, 0.0, position).to(args.device)
+    size = max(1, args.tokens // length)
+    x = torch.randn(size, length, config.dim, device=args.device, requires_grad=True)
+    mask = torch.zeros(size, 1, 1, length, device=args.device)
+    pos = torch.arange(length, device=args.device)[None]
+
+    def step() -> None:
+        with autocast(args.device, args.dtype):
+            out = layer(x, x, pos, pos, mask)
+        out.sum().backward()
+
+    return step
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed(step: Callable[[], None], device: torch.device) -> float:
+    wait(device)
+    began = time.perf_counter()
+    step()
+    wait(device)
+    return time.perf_counter() - began
+
+
+def compare(length: int, args: argparse.Namespace) -> None:
+    """Print a row for each system."""
+    make = attention_of if args.attention else step_of
+    steps = {name: make(name, length, args) for name in args.systems}
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for repeat in range(args.repeats + 1):
+        # Forwards and backwards by turns: a system stands before APE as often as after it.
+        for name in args.systems if repeat % 2 else reversed(args.systems):
+            took = timed(steps[name], args.device)
+            if repeat:
+                times[name].append(took)
+    first = times[args.systems[0]]
+    for name, took in times.items():
+        ratios = [a / b for a, b in zip(first, took, strict=True)]
+        print(
+            f"{length:6}  {name:9} {1e3 * statistics.median(took):9.1f}"
+            f"  {statistics.median(ratios):6.3f}  {min(ratios):.3f}–{max(ratios):.3f}",
+            flush=True,
+        )
+
+
+def peak_bytes(name: str, length: int, args: argparse.Namespace) -> int:
+    """Return the peak memory of two training steps in this process."""
+    step = step_of(name, length, args)
+    for _ in range(2):
+        step()
+    if args.device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def compare_memory(length: int, args: argparse.Namespace) -> None:
+    """Print a row for each system, each measured in a process of its own."""
+    first = None
+    for name in args.systems:
+        command = [sys.executable, __file__, *sys.argv[1:], "--one", json.dumps([name, length])]
+        got = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        first = first or got
+        print(f"{length:6}  {name:9} {got / 1e9:9.2f}  {got / first:6.3f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", default="base")
+    parser.add_argument("--lengths", default="32,160,512,1024,2048", help="subwords a sentence")
+    parser.add_argument("--tokens", type=int, default=4096, help="of a batch")
+    parser.add_argument("--vocabulary", type=int, default=32000)
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="ratios are to the first")
+    parser.add_argument("--precision", default="auto", help="bf16, fp32 or auto")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--attention", action="store_true", help="one self-attention layer alone")
+    parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.systems = args.systems.split(",")
+    args.device = choose_device(args.device)
+    args.dtype = choose_precision(args.precision, args.device)
+    if args.device.type == "cpu":
+        tune_cpu()
+    if args.one:
+        print(peak_bytes(*json.loads(args.one), args))
+        return
+    print(
+        f"{args.size}, {args.tokens} tokens, vocabulary {args.vocabulary},"
+        f" {str(args.dtype).removeprefix('torch.')}, {torch.get_num_threads()} threads,"
+        f" {args.device}, torch {torch.__version__}"
+    )
+    print(
+        "length  system           GB   ratio"
+        if args.memory
+        else "length  system           ms   ratio  range"
+    )
+    for length in map(int, args.lengths.split(",")):
+        (compare_memory if args.memory else compare)(length, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Write docs/positions.md from the registry.
+
+    python docs/generate_positions.py
+
+What a kind is, where it acts and what it costs stand in the code alone; a test compares the file
+with it, and that every kind has a numerical reference.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from shapeshift.model import catalogue
+from shapeshift.positions import INDICES, KINDS, PRESETS, Scheme
+from shapeshift.positions.registry import Entry
+
+TARGET = Path(__file__).with_name("positions.md")
+ROOT = TARGET.parents[1]
+
+INTRO = """\
+# Position representations
+
+<!-- Made by docs/generate_positions.py from the code: change it there. -->
+
+A scheme is three independent choices: **indices** (which number a token gets) × **kind** (what a
+position does) × **place** (where it acts). `shapeshift positions` prints these tables;
+[configuration.md](configuration.md#position) has every option, [interop.md](interop.md) the use
+in other people's models, [benchmarks.md](benchmarks.md) what they cost in time and memory.
+
+```yaml
+position: rpe                      # a preset, or:
+position:
+  indices: {name: shifted, max_offset: 100}
+  parts:
+    - {kind: skew, place: self, layers: 2}
+    - {kind: sinusoidal, place: cross, add_to: qk}
+```
+"""
+
+PROMISES = {
+    "shapes and dtypes (fp32, fp64, bf16), nothing given is changed, a bias never holds a mask": (
+        "test_hooks.py::test_shapes_and_dtypes"
+    ),
+    "gradients, float64": "test_hooks.py::test_gradients",
+    "decoding step by step = full pass, to four times the length, in chunks, 1e-10": (
+        "test_schemes.py::test_incremental_is_full"
+    ),
+    "beams change places, sentences end": (
+        "test_schemes.py::test_beams_are_reordered_and_sentences_left_out"
+    ),
+    "padding and neighbours change nothing, 1e-10": (
+        "test_schemes.py::test_padding_and_neighbours_change_nothing"
+    ),
+    "shift invariance, where declared; its absence, where not": (
+        "test_schemes.py::test_shift_invariance_is_what_is_declared"
+    ),
+    "bf16 is near fp32": "test_schemes.py::test_bfloat16_autocast_stays_close",
+    "a saved model gives the same": "test_schemes.py::test_weights_survive_saving_and_loading",
+    "blocks and recomputed scores change nothing, 1e-10": (
+        "test_schemes.py::test_blocks_and_recomputing_change_nothing"
+    ),
+    "`torch.compile`: one graph for all lengths, in training too, offsets drawn anew": (
+        "test_compile.py"
+    ),
+    "`torch.export`: dynamic batch and length": "test_export.py",
+    "the same translation in any batch": (
+        "test_batch_invariance.py::test_bits_do_not_depend_on_the_batch"
+    ),
+}
+"""What holds for every cell → the contract test that proves it."""
+
+NUMERICS = {
+    "none": "attention",
+    "sinusoidal": "sinusoidal",
+    "learned": "",
+    "rotary": "rotary",
+}
+"""Kind → the reference, where its name is another or there is nothing to compute."""
+
+
+def document() -> str:
+    """Return the whole page."""
+    return "\n".join([INTRO, *_presets(), *_kinds(), *_cells(), *_indices(), *_promises()])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return [*("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
+def _presets() -> list[str]:
+    rows = [
+        (
+            f"`{name}`",
+            _numbering(PRESETS[name]),
+            _parts(PRESETS[name]),
+            f"{parameters:,}",
+            _percent(flops),
+        )
+        for name, (parameters, flops) in catalogue.preset_costs().items()
+    ]
+    note = (
+        "Parameters in transformer-base (6 + 6 layers, D = 512), and products of their own as a"
+        " share of its\nforward pass over a pair of 32 and 32 subwords with a vocabulary of 32,000."
+    )
+    header = ("preset", "indices", "parts", "parameters", "FLOPs")
+    return ["## Presets", "", *_table(header, rows), note, ""]
+
+
+def _numbering(scheme: Scheme) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in scheme.indices.options.items())
+    return scheme.indices.name + (f" ({options})" if options else "")
+
+
+def _parts(scheme: Scheme) -> str:
+    def name(part) -> str:
+        place = part.place or KINDS[part.kind].build.places[0]
+        options = [f"{key}={value}" for key, value in part.options.items()]
+        limits = [f"first {part.layers} layer"] if part.layers == 1 else []
+        limits += [part.stacks] if part.stacks != "both" else []
+        said = ", ".join([*limits, *options])
+        return f"{part.kind} at {place}" + (f" ({said})" if said else "")
+
+    return " + ".join(map(name, scheme.parts)) or "–"
+
+
+def _kinds() -> list[str]:
+    rows = [
+        (
+            f"`{name}`",
+            entry.summary,
+            ", ".join(entry.build.places),
+            "yes" if entry.build.shift_invariant else "no",
+            "decoder" if entry.build.causal_only else "both",
+            _reference(name),
+            entry.source,
+        )
+        for name, entry in KINDS.items()
+    ]
+    header = ("kind", "what it does", "places", "shift invariant", "stacks", "reference", "source")
+    return ["## Kinds", "", *_table(header, rows)]
+
+
+def _reference(kind: str) -> str:
+    name = NUMERICS.get(kind, kind)
+    if not name:
+        return "– (a look-up)"
+    path = f"tests/numerics/test_{name}_reference.py"
+    if not (ROOT / path).exists():
+        raise FileNotFoundError(f"kind {kind!r} has no numerical reference: write {path}")
+    return f"[{name}](../{path})"
+
+
+def _cells() -> list[str]:
+    rows = [
+        (
+            f"`{cell.kind}`",
+            cell.place,
+            cell.stacks,
+            f"{cell.num_parameters:,}",
+            _percent(cell.flops),
+        )
+        for cell in catalogue.cells()
+    ]
+    header = ("kind", "place", "stacks", "parameters", "FLOPs")
+    return ["## Kinds × places", "", *_table(header, rows), _OTHERWISE]
+
+
+_OTHERWISE = """\
+Every cell decodes with a cache, compiles (`torch.compile`, one graph for all lengths) and exports
+(`torch.export`). A cell that is not here is refused when the configuration is read, in a sentence
+that says what would work. At an attention, `sinusoidal` and `learned` take any subset of the inputs
+of Q, K and V (`add_to: qk`); `layers: n` limits a part to the first n layers, `stacks` to one side.
+"""
+
+
+def _promises() -> list[str]:
+    rows = [(promise, f"`{test}`") for promise, test in PROMISES.items()]
+    return [_CHECKED, *_table(("promise", "contract test"), rows), _REFERENCES]
+
+
+_CHECKED = """\
+## Checked in every cell
+
+The contract tests run over the registry, so that they hold for a kind the moment it has its line
+there: every cell above, every preset, every way of numbering and the variants that options make.
+"""
+
+_REFERENCES = """\
+The column *reference* names the slow float64 computation, written from the paper, that a kind is
+compared with. `tests/numerics/test_against_other_libraries.py` compares with other libraries.
+"""
+
+
+def _indices() -> list[str]:
+    rows = [(f"`{name}`", way.summary, _options(way), way.source) for name, way in INDICES.items()]
+    return ["## Indices", "", *_table(("indices", "what they are", "options", "source"), rows)]
+
+
+def _options(entry: Entry) -> str:
+    return (
+        ", ".join(
+            f"`{name}`"
+            + ("" if option.default is inspect.Parameter.empty else f" = {option.default}")
+            for name, option in entry.options().items()
+        )
+        or "–"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"+{100 * share:.1f} %" if share else "0"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document(), encoding="utf-8")

@@ -1,0 +1,169 @@
+"""softmax(Q K^T / sqrt(E)) V with whatever a position representation adds, on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from shapeshift.positions import Representation
+
+from .dropout import dropout
+
+FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
+"""The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, measured
+with `benchmarks/attention.py`: in bf16, explicit attention is several times faster at short
+lengths."""
+
+BLOCK = 1 << 20
+"""How many scores are made at a time on a CPU: so few stay in its cache from step to step, which
+counts more than the number of steps."""
+
+RECOMPUTED_FROM = 512
+"""The number of keys from which scores are made again in the backward pass rather than kept, on a
+CPU where the fused kernel cannot serve."""
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float = 0.0,
+) -> Tensor:
+    """Return the attention output `(B, H, Q, E)`.
+
+    Args:
+        q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
+        mask: added to the scores, broadcastable to `(B, 1, Q, K)`; `-inf` forbids.
+        position: its `bias` and `mix` are asked; `inputs` and `heads` have been.
+        pos_q, pos_k: positions `(B|1, Q|K)`.
+        dropout_p: of the probabilities; 0 in evaluation.
+    """
+    fused = prefers_fused(q.device.type, q.dtype, k.shape[2], dropout_p, position.biases)
+    if fused and not position.mixes:
+        bias = position.bias(q, pos_q, pos_k)
+        added = bias if mask is None else mask if bias is None else bias + mask
+        added = None if added is None else added.to(q.dtype)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
+    whole = _Part(q, k, v, mask, pos_q, pos_k)
+    splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
+    if not splits or whole.num_scores <= BLOCK:
+        return _explicit(whole, position, dropout_p)
+    blocks = [
+        [_explicit_or_again(part, position, dropout_p) for part in part.by_queries()]
+        for part in whole.by_sentences()
+    ]
+    return torch.cat([torch.cat(rows, dim=2) if len(rows) > 1 else rows[0] for rows in blocks])
+
+
+def attend_with_probs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, H, Q, K)
+    bias = position.bias(q, pos_q, pos_k)
+    if bias is not None:
+        scores += bias
+    if mask is not None:
+        scores += mask
+    probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0)
+    heads = probs.to(v.dtype) @ v  # (B, H, Q, E)
+    mixed = position.mix(probs, pos_q, pos_k)
+    if mixed is not None:
+        heads += mixed
+    return heads, probs
+
+
+def prefers_fused(
+    device: str, dtype: torch.dtype, num_keys: int, dropout_p: float, biased: bool
+) -> bool:
+    """Return whether the fused kernel is the faster one; on every device but a CPU it is.
+
+    With dropout, or a bias that is trained, PyTorch has none for CPUs and computes in steps, as we
+    do, but keeps more; a fixed bias slows it down.
+    """
+    if device != "cpu":
+        return True
+    if torch.compiler.is_compiling():  # one graph for all lengths
+        return not dropout_p and not biased
+    return not dropout_p and not biased and num_keys >= FUSED_FROM.get(dtype, 0)
+
+
+class _Part(NamedTuple):
+    """What some queries need: all of them, those of some sentences, or some of one sentence.
+
+    Heads are split, not sliced: the gradient of a split is one concatenation, that of slices is a
+    sum over as many tensors of the full size.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    pos_q: Tensor
+    pos_k: Tensor
+
+    @property
+    def num_scores(self) -> int:
+        """B · H · Q · K."""
+        return self.q.shape[0] * self.q.shape[1] * self.q.shape[2] * self.k.shape[2]
+
+    def by_sentences(self) -> Iterator[_Part]:
+        """Yield parts of at most `BLOCK` scores, of one sentence at least."""
+        size = max(1, BLOCK * self.q.shape[0] // self.num_scores)
+        heads = zip(*(torch.split(x, size) for x in (self.q, self.k, self.v)), strict=True)
+        for n, (q, k, v) in enumerate(heads):
+            of = slice(n * size, (n + 1) * size)
+            mask = self.mask
+            if mask is not None and mask.ndim == 4 and mask.shape[0] > 1:
+                mask = mask[of]
+            pos_k = self.pos_k if self.pos_k.shape[0] == 1 else self.pos_k[of]
+            pos_q = self.pos_q if self.pos_q.shape[0] == 1 else self.pos_q[of]
+            yield _Part(q, k, v, mask, pos_k if self.pos_q is self.pos_k else pos_q, pos_k)
+
+    def by_queries(self) -> Iterator[_Part]:
+        """Yield parts of at most `BLOCK` scores, of one query at least."""
+        size = max(1, BLOCK * self.q.shape[2] // self.num_scores)
+        if size >= self.q.shape[2]:
+            yield self
+            return
+        for n, q in enumerate(torch.split(self.q, size, dim=2)):
+            of = slice(n * size, (n + 1) * size)
+            mask = self.mask
+            if mask is not None and mask.shape[-2] > 1:
+                mask = mask[..., of, :]
+            yield self._replace(q=q, mask=mask, pos_q=self.pos_q[:, of])
+
+
+def _explicit_or_again(part: _Part, position: Representation, dropout_p: float) -> Tensor:
+    if part.k.shape[2] < RECOMPUTED_FROM or not torch.is_grad_enabled():
+        return _explicit(part, position, dropout_p)
+    made: Tensor = checkpoint(
+        _explicit,
+        part,
+        position,
+        dropout_p,
+        use_reentrant=False,
+        preserve_rng_state=dropout_p > 0,
+    )
+    return made
+
+
+def _explicit(part: _Part, position: Representation, dropout_p: float) -> Tensor:
+    q, k, v, mask, pos_q, pos_k = part
+    return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]

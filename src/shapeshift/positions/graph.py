@@ -1,0 +1,230 @@
+"""Relation-aware attention on labelled, directed graphs (Shaw et al. 2018, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Representation
+from .edges import Edges
+from .relative import Clip, by_table, key_bias, value_mix
+
+
+class Graph(Representation):
+    """Vectors a^K, a^V for the label of the edge between two nodes (Shaw et al. 2018, section 3.1).
+
+        e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
+        z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
+        a_ij = w_{label of the edge i -> j}, or 0 where there is none
+
+    Several edges of one pair add up, each times its weight if it has one. Every node still attends
+    to every other, as in the paper; a mask restricts it to its neighbours.
+
+    The graph is one of two:
+
+    - `num_labels` given: the `Edges` that `use_edges` names, any graphs at all. Queries and keys
+      are the nodes, all of them (no cross-attention, no cache); their positions are not read.
+
+          graph = Graph(num_heads, head_dim, num_labels=5)
+          with use_edges(model, edges):
+              model(x)
+
+    - `num_labels` left out: the sequence. An edge joins tokens at most `max_distance` apart, and
+      its label is j − i. Farther pairs have no edge, where `Shaw` clips.
+
+    The n × n × E tensor a_ij is never built. Queries meet the R rows of the table once, and the
+    products are added to the scores of the pairs that have an edge; probabilities are summed by
+    label before they meet the value table: O(B H (Q (K + R) + N)) memory for N edges.
+
+    Args:
+        num_heads: H.
+        head_dim: E.
+        num_labels: R, labels are 0 … R − 1; None takes the sequence for the graph.
+        max_distance: between tokens that an edge joins; not read with `num_labels`.
+        add_to: `keys` (a^K only), `values` (a^V only) or `both`.
+        share_tables: one table serves as a^K and a^V; the paper has two.
+        per_head: a table for each head; the paper shares one between the heads of a layer.
+        share_layers: one set of tables for all layers; the paper has one for each layer. Read by
+            whoever places the module, not here.
+        causal: keys never stand right of the query, so the rows for j > i are left out; not read
+            with `num_labels`.
+
+    Raises:
+        ShapeshiftError: if `num_labels`, `max_distance` or `add_to` has no meaning; in the hooks,
+            if there are no edges, or they are not those of the batch.
+    """
+
+    places = ("self",)
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        *,
+        num_labels: int | None = None,
+        max_distance: int = 16,
+        add_to: Literal["both", "keys", "values"] = "both",
+        share_tables: bool = False,
+        per_head: bool = False,
+        share_layers: bool = False,
+        causal: bool = False,
+    ):
+        super().__init__()
+        if num_labels is not None and num_labels < 1:
+            raise ShapeshiftError(
+                f"num_labels must be at least 1, or None for the sequence, got {num_labels}"
+            )
+        if max_distance < 0:
+            raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
+        if add_to not in ("both", "keys", "values"):
+            raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
+        self.num_labels = num_labels
+        self.splits = num_labels is None
+        self.biases = add_to != "values"
+        self.mixes = add_to != "keys"
+        self.edges: Edges | None = None  # set by `use_edges`
+        self.num_rows = num_labels or Clip(max_distance, causal).num_rows  # R
+        self.clip = Clip(max_distance + 1, causal)  # all that is too far falls into outer rows
+        shape = (num_heads if per_head else 1, self.num_rows, head_dim)
+
+        def table() -> nn.Parameter:
+            limit = (6 / (self.num_rows + head_dim)) ** 0.5  # Xavier, as Shaw's
+            return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
+
+        self.keys = table() if add_to != "values" else None  # (H|1, R, E)
+        self.values = self.keys if share_tables and add_to == "both" else None
+        if self.values is None and self.mixes:
+            self.values = table()  # (H|1, R, E)
+
+    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        if self.keys is None:
+            return None
+        if self.num_labels is None:
+            return key_bias(q, self._clipped(self.keys), self.clip, pos_q, pos_k)
+        (B, _, Q, E), K = q.shape, pos_k.shape[1]
+        rows, pairs, weights = self._find(B, Q, K, q.device)
+        products = by_table(q, (self.keys * E**-0.5).transpose(-1, -2))  # (B, H, Q, R)
+        return _carry(products, rows, pairs, weights, width=K)  # (B, H, Q, K)
+
+    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        if self.values is None:
+            return None
+        if self.num_labels is None:
+            return value_mix(probs, self._clipped(self.values), self.clip, pos_q, pos_k)
+        B, _, Q, K = probs.shape
+        rows, pairs, weights = self._find(B, Q, K, probs.device)
+        by_label = _carry(probs, pairs, rows, weights, width=self.num_rows)  # (B, H, Q, R)
+        return by_table(by_label, self.values)  # (B, H, Q, E)
+
+    def _clipped(self, table: Tensor) -> Tensor:
+        """Return `table` with rows of zeros where `clip` puts what is too far for an edge."""
+        return F.pad(table, (0, 0, 1, 0 if self.clip.causal else 1))
+
+    def _find(
+        self, B: int, Q: int, K: int, device: torch.device
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return where each edge stands among the B · Q · R rows and the B · Q · K pairs, and its
+        weight; all `(N,)`, or `(B · N,)` if the batch has one graph in common."""
+        edges = self.edges
+        if edges is None:
+            raise ShapeshiftError(
+                "a Graph with num_labels needs edges: run the model, and the backward pass if that"
+                " runs it again, in `with use_edges(model, edges):`"
+            )
+        if edges.num_graphs not in (1, B) or not edges.length <= Q == K:
+            raise ShapeshiftError(
+                f"the edges are those of {edges.num_graphs} graphs of up to {edges.length} nodes,"
+                f" got a batch of {B} with {Q} queries and {K} keys; both must be all the nodes"
+            )
+        if edges.graph.device != device:
+            raise ShapeshiftError(
+                f"the edges are on {edges.graph.device} and the batch on {device};"
+                " use edges.to(device)"
+            )
+        graph = edges.graph
+        if edges.num_graphs != B:
+            graph = torch.arange(B, device=device).unsqueeze(1)  # (B, 1), one graph for all
+        node = graph * Q + edges.query  # (N,) or (B, N)
+        rows, pairs = node * self.num_rows + edges.label, node * K + edges.key
+        weights = None if edges.weight is None else edges.weight.expand_as(node).flatten()
+        return rows.flatten(), pairs.flatten(), weights
+
+    def extra_repr(self) -> str:
+        tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
+        labels = (
+            f"max_distance={self.clip.max_distance - 1}"
+            if self.num_labels is None
+            else f"num_labels={self.num_labels}"
+        )
+        return f"{labels}, {'+'.join(tables)}"
+
+
+@contextmanager
+def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
+    """Give `edges` to every `Graph` with `num_labels` in `model`, until the block ends.
+
+        with use_edges(model, edges):
+            loss = model(x).sum()
+            loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
+
+    Blocks nest, and the inner one holds; parts of a model can be given different edges. What was
+    there before comes back, also after an exception. Like weights, edges belong to the model: two
+    threads that give it different ones need a copy of it each. `torch.compile` takes the model with
+    them as one graph, and compiles again for other numbers of edges or nodes.
+
+    Args:
+        model: a `Graph`, or any module that holds some.
+        edges: B graphs for a batch of B, or one for the whole batch, on the batch's device.
+
+    Raises:
+        ShapeshiftError: if `model` has no such `Graph`, or one with too few labels.
+    """
+    graphs = [m for m in model.modules() if isinstance(m, Graph) and m.num_labels is not None]
+    if not graphs:
+        raise ShapeshiftError(
+            f"{type(model).__name__} has no Graph that takes edges; build it with position="
+            "Graph(num_heads, head_dim, num_labels=…)"
+        )
+    fewest = min(graph.num_labels for graph in graphs if graph.num_labels is not None)
+    if edges.num_labels > fewest:
+        raise ShapeshiftError(
+            f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
+            f" with label {edges.num_labels - 1}"
+        )
+    before = [graph.edges for graph in graphs]
+    try:
+        for graph in graphs:
+            graph.edges = edges
+        yield
+    finally:
+        for graph, old in zip(graphs, before, strict=True):
+            graph.edges = old
+
+
+def _carry(
+    x: Tensor, source: Tensor, target: Tensor, weights: Tensor | None, *, width: int
+) -> Tensor:
+    """Return `(B, H, Q, width)`, zeros to which `x (B, H, Q, …)` is added at N places.
+
+    Args:
+        x: where to take.
+        source, target: `(N,)`, the places in x and in the result, counted through (B, Q, …).
+        weights: `(N,)`, by which to multiply; None is 1.
+        width: of the result.
+    """
+    B, H, Q, _ = x.shape
+    # In float32 at least: thousands of small numbers may fall into one sum.
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    found = x.transpose(0, 1).flatten(1).index_select(1, source).to(dtype)  # (H, N)
+    if weights is not None:
+        found = found * weights.to(dtype)
+    sums = found.new_zeros(H, B * Q * width).index_add(1, target, found)
+    made: Tensor = sums.view(H, B, Q, width).transpose(0, 1).to(x.dtype)  # (B, H, Q, width)
+    return made

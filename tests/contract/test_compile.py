@@ -1,0 +1,179 @@
+"""Every scheme compiles as one graph for all lengths, and draws anew in every call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from shapeshift import SHAPE
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Transformer, label_smoothed_loss
+from shapeshift.positions import PRESETS
+
+SIZES = ((3, 9, 32), (2, 6, 11), (3, 4, 19))
+"""Sentences, source and target lengths of some batches."""
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    # Numbers such as a dropout rate are constants, as without `dynamic=True`, or each model would
+    # be compiled twice: it is lengths that must not be.
+    with torch._dynamo.config.patch(specialize_float=True):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def graphs() -> CompileCounterWithBackend:
+    """A backend that counts the graphs it is given and runs them as they are."""
+    return CompileCounterWithBackend("eager")
+
+
+@pytest.fixture
+def graphs_with_backward() -> CompileCounterWithBackend:
+    """As `graphs`, for graphs that were split into forward and backward and take no writes."""
+    return CompileCounterWithBackend("aot_eager")
+
+
+@pytest.fixture
+def batches(sentences: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    source, target = sentences
+    return [(_copy(source[:B, :S]), _copy(target[:B, :T])) for B, S, T in SIZES]
+
+
+def _copy(ids: Tensor) -> Tensor:
+    return ids.clone(memory_format=torch.contiguous_format)  # strides would count as a new graph
+
+
+def compiled(module: nn.Module, backend: object) -> Callable[..., Tensor]:
+    return torch.compile(module, fullgraph=True, dynamic=True, backend=backend)
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_evaluation_is_one_graph_and_equals_eager(
+    compiled_scheme, make_model, batches, graphs
+) -> None:
+    model = make_model(compiled_scheme, **ONE_LAYER)
+    run = compiled(model, graphs)
+    for batch in batches:
+        close(run(*batch), model(*batch))
+    assert graphs.frame_count == 1
+
+
+def test_training_is_one_graph_and_equals_eager(
+    compiled_scheme, make_model, batches, graphs_with_backward
+) -> None:
+    # The offsets of eager's second and third call can only be met by new draws.
+    model = make_model(compiled_scheme, dropout=0.0, **ONE_LAYER).train()
+    run = compiled(model, graphs_with_backward)
+    outcomes = []
+    for function in (model, run):
+        model.seed(5)
+        for batch in batches:
+            model.zero_grad()
+            hidden = function(*batch)
+            hidden.square().mean().backward()
+            grads = [p.grad for p in model.parameters() if p.grad is not None]
+            outcomes.append([hidden.detach(), *(grad.clone() for grad in grads)])
+    half = len(batches)
+    for eager, ours in zip(outcomes[:half], outcomes[half:], strict=True):
+        for expected, got in zip(eager, ours, strict=True):
+            close(got, expected)
+    assert graphs_with_backward.frame_count == 1
+
+
+@pytest.mark.parametrize("preset", ["shape", "randomized"])
+def test_a_compiled_model_draws_in_every_call_and_follows_the_seed(
+    preset, make_model, sentences, graphs
+) -> None:
+    model = make_model(PRESETS[preset], dropout=0.0, **ONE_LAYER).train()
+    run = compiled(model, graphs)
+    model.seed(1)
+    first, second, third = (run(*sentences).detach() for _ in range(3))
+    for one, other in ((first, second), (second, third), (first, third)):
+        assert (one - other).abs().amax(dim=(1, 2)).min() > 1e-3  # every sequence
+    model.seed(1)
+    close(run(*sentences).detach(), first)
+    model.seed(2)
+    assert (run(*sentences) - first).abs().max() > 1e-3
+    assert graphs.frame_count == 1
+
+
+def test_drawing_and_dropout_stay_apart_when_compiled(make_model, sentences, graphs) -> None:
+    model = make_model(PRESETS["shape"], dropout=0.25, **ONE_LAYER).train()
+    embed = torch.compile(model.source, fullgraph=True, dynamic=True, backend=graphs)
+    ids = sentences[1]
+    torch.manual_seed(0)
+    (x, pos), (y, other) = embed(ids), embed(ids)
+    assert not torch.equal(x == 0, y == 0)
+    assert 0.15 < (x == 0).double().mean() < 0.35
+    assert not torch.equal(pos, other)
+    torch.manual_seed(0)
+    again, third = embed(ids)
+    assert torch.equal(again == 0, x == 0)
+    assert not torch.equal(third, pos)
+
+
+def test_the_drop_in_module_compiles_and_draws(graphs) -> None:
+    module = SHAPE(8, seed=4)
+    run = compiled(module, graphs)
+    x = torch.zeros(4, 5, 8)
+    short = torch.zeros(4, 3, 8)
+    made = [run(x), run(x), run(short)]
+    module.indices.seed(4)
+    for got, like in zip(made, (x, x, short), strict=True):
+        torch.testing.assert_close(got, module(like))
+    assert not torch.equal(made[0], made[1])
+    assert graphs.frame_count == 1
+
+
+def test_a_compiled_model_trains_through_the_loss(make_model, sentences, graphs) -> None:
+    settings = {"dropout": 0.1, "attention_dropout": 0.1, **ONE_LAYER}
+    model = make_model(PRESETS["shape"], **settings).train()
+    source, target = sentences
+    run = compiled(model, graphs)
+    loss = label_smoothed_loss(run, source, target, target.roll(-1, dims=1), 0.1)
+    loss.smoothed.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_beyond_the_learned_table_a_compiled_model_refuses(make_model, sentences) -> None:
+    model = make_model(PRESETS["learned"], **ONE_LAYER)
+    run = torch.compile(model, dynamic=True, backend="eager")
+    run(*sentences)
+    with pytest.raises(ShapeshiftError, match=r"1100 tokens.*ends at 1023"):
+        run(torch.full((1, 1100), 4), sentences[1][:1])
+
+
+@pytest.mark.slow
+def test_inductor_draws_anew_and_equals_eager(make_model, sentences) -> None:
+    cpp_builder = pytest.importorskip("torch._inductor.cpp_builder")
+    try:
+        cpp_builder.get_cpp_compiler()
+    except Exception as error:
+        pytest.skip(f"inductor needs a C++ compiler: {error}")
+    model: Transformer = make_model(PRESETS["shape"], dropout=0.0, **ONE_LAYER).train()
+    run = torch.compile(model, fullgraph=True, dynamic=True)
+    outcomes = []
+    for function in (model, run):
+        model.seed(5)
+        for _ in range(2):
+            model.zero_grad()
+            hidden = function(*sentences)
+            hidden.square().mean().backward()
+            grad = model.target.tokens.weight.grad
+            assert grad is not None
+            outcomes.append((hidden.detach(), grad.clone()))
+    for expected, got in zip(outcomes[:2], outcomes[2:], strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-8)
+    assert (outcomes[2][0] - outcomes[3][0]).abs().max() > 1e-3

@@ -1,0 +1,78 @@
+"""Every scheme can be exported: encoder and decoder for any batch and length, in evaluation."""
+
+from __future__ import annotations
+
+import torch
+import torch._dynamo.exc
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram, export
+
+from shapeshift.model import Transformer
+from shapeshift.model import attend as attention_module
+from shapeshift.model.layers import Memory
+from shapeshift.positions import PRESETS
+
+
+class Encoder(nn.Module):
+    """`encode` as a forward pass."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor) -> Memory:
+        return self.model.encode(source)
+
+
+class Decoder(nn.Module):
+    """`decode` and the logits as a forward pass."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(self, target_input: Tensor, memory: Memory) -> Tensor:
+        return self.model.project(self.model.decode(target_input, memory))
+
+
+def exported(
+    model: Transformer, source: Tensor, target: Tensor, longest: int
+) -> tuple[ExportedProgram, ExportedProgram]:
+    B, S, T = (Dim(name, max=longest) for name in "BST")
+    encoder = export(Encoder(model), (source,), dynamic_shapes=({0: B, 1: S},))
+    memory = model.encode(source)
+    assert memory.pos.shape[0] == 1  # in evaluation all sequences share their positions
+    decoder = export(
+        Decoder(model),
+        (target, memory),
+        dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, {1: S}, {0: B, 3: S}]),
+    )
+    return encoder, decoder
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_programs_serve_other_batches_and_lengths(
+    compiled_scheme, make_model, logits, sentences
+) -> None:
+    model = make_model(compiled_scheme, encoder_layers=1, decoder_layers=1)
+    source, target = sentences
+    encoder, decoder = (
+        program.module() for program in exported(model, source, target[:, :7].contiguous(), 40)
+    )
+    larger = torch.cat((source.flip(0), source)), target.repeat(2, 1)
+    for batch in (larger, (source[:2, :6], target[:2, :11])):
+        close(decoder(batch[1], encoder(batch[0])), logits(model, *batch))
+
+
+@torch.no_grad()
+def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences) -> None:
+    model = make_model(PRESETS["ape"], encoder_layers=1, decoder_layers=1)
+    border = max(attention_module.FUSED_FROM.values())
+    source, target = sentences
+    encoder, decoder = (program.module() for program in exported(model, source, target, 2 * border))
+    source, target = source.repeat(1, border // 9 + 1), target.repeat(1, border // 32 + 1)
+    close(decoder(target, encoder(source)), logits(model, source, target))

@@ -1,0 +1,339 @@
+"""Graph beyond its equations: how edges reach it, what they cost, what it refuses."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import TransformerEncoderLayer
+from shapeshift.positions import Chain, Edges, Graph, Shaw, Stack, place, use_edges
+
+H, E, D, R = 2, 4, 8, 3
+SIZES = (5, 2, 4)
+N = max(SIZES)
+POS = torch.arange(N)[None]
+GRAPHS = [[(0, 1, 2), (3, 0, 0), (4, 4, 1), (0, 1, 0)], [(1, 0, 1)], []]
+
+
+def edges_of(graphs: list = GRAPHS, sizes: tuple[int, ...] = SIZES) -> Edges:
+    return Edges.from_lists(graphs, sizes)
+
+
+def encoder(num_layers: int = 2, **options: object) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    position = Graph(H, E, **{"num_labels": R, **options})
+    layer = TransformerEncoderLayer(D, H, 16, 0.0, batch_first=True, position=position)
+    return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False).double()
+
+
+def nodes() -> Tensor:
+    torch.manual_seed(1)
+    return torch.randn(len(SIZES), N, D, dtype=torch.float64)
+
+
+def heads() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(2)
+    return torch.randn(3, H, N, E), torch.rand(3, H, N, N)
+
+
+def test_tables_and_initial_values() -> None:
+    def rows(*layout: int, **options: object) -> dict[str, tuple[int, ...]]:
+        named = Graph(*layout, **options).named_parameters()
+        return {name: tuple(parameter.shape) for name, parameter in named}
+
+    assert rows(2, 4) == {"keys": (1, 33, 4), "values": (1, 33, 4)}
+    assert rows(2, 4, max_distance=3, causal=True) == {"keys": (1, 4, 4), "values": (1, 4, 4)}
+    assert rows(2, 4, num_labels=5, causal=True) == {"keys": (1, 5, 4), "values": (1, 5, 4)}
+    assert rows(2, 4, num_labels=5, per_head=True, add_to="keys") == {"keys": (2, 5, 4)}
+    assert rows(2, 4, num_labels=5, share_tables=True) == {"keys": (1, 5, 4)}
+    limit = (6 / (200 + 64)) ** 0.5
+    for table in Graph(1, 64, num_labels=200).parameters():
+        assert 0.99 * limit < table.abs().max() <= limit
+
+
+def test_a_node_sees_along_its_own_edges_alone() -> None:
+    graph = Graph(H, E, num_labels=R)
+    q, probs = heads()
+    with use_edges(graph, edges_of()):
+        bias, mix = graph.bias(q, POS, POS), graph.mix(probs, POS, POS)
+    assert {tuple(at[[0, 2, 3]].tolist()) for at in bias.nonzero()} == {
+        (0, 0, 1), (0, 3, 0), (0, 4, 4), (1, 1, 0),
+    }  # fmt: skip
+    assert {tuple(at[[0, 2]].tolist()) for at in mix.nonzero()} == {(0, 0), (0, 3), (0, 4), (1, 1)}
+
+
+def test_without_any_edge_it_is_no_position() -> None:
+    model, plain = encoder(), encoder()
+    for layer in plain.layers:
+        layer.self_attn.position = Shaw(H, E, max_distance=0).double()  # a constant
+        nn.init.zeros_(layer.self_attn.position.keys)
+        nn.init.zeros_(layer.self_attn.position.values)
+    with use_edges(model, edges_of([[], [], []])):
+        torch.testing.assert_close(model(nodes()), plain(nodes()), rtol=0, atol=1e-12)
+
+
+def test_padding_and_neighbours_in_the_batch_change_nothing() -> None:
+    model, edges, x = encoder(), edges_of(), nodes()
+    with use_edges(model, edges):
+        together = model(x, src_key_padding_mask=edges.padding_mask())
+    for b, size in enumerate(SIZES):
+        with use_edges(model, edges_of([GRAPHS[b]], (size,))):
+            alone = model(x[b : b + 1, :size])
+        torch.testing.assert_close(together[b, :size], alone[0], rtol=0, atol=1e-10)
+
+
+def test_nodes_may_come_in_another_order() -> None:
+    model, x, order = encoder(), nodes()[:1], torch.tensor([3, 1, 4, 0, 2])
+    renamed = order.argsort().tolist()
+    moved = [(renamed[query], renamed[key], label) for query, key, label in GRAPHS[0]]
+    with use_edges(model, edges_of([GRAPHS[0]], (N,))):
+        expected = model(x)
+    with use_edges(model, edges_of([moved], (N,))):
+        torch.testing.assert_close(model(x[:, order]), expected[:, order], rtol=0, atol=1e-10)
+
+
+def test_one_graph_serves_the_whole_batch() -> None:
+    model, x = encoder(), nodes()
+    weight = torch.tensor([0.5, -2.0, 1.0, 3.0])
+    one = edges_of(GRAPHS[:1], (N,))
+    one = Edges(one.graph, one.query, one.key, one.label, one.num_nodes, weight)
+    with use_edges(model, one):
+        together = model(x)
+        alone = torch.cat([model(row) for row in x.split(1)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-10)
+
+
+def test_edges_add_up() -> None:
+    graph, (q, probs) = Graph(H, E, num_labels=R), heads()
+    first, second = edges_of(), edges_of([[(0, 1, 1)], [(0, 1, 1), (1, 0, 2)], [(3, 2, 0)]])
+
+    def hooks(edges: Edges) -> tuple[Tensor, Tensor]:
+        with use_edges(graph, edges):
+            return graph.bias(q, POS, POS), graph.mix(probs, POS, POS)
+
+    for both, one, other in zip(*map(hooks, (first + second, first, second)), strict=True):
+        torch.testing.assert_close(both, one + other)
+
+
+def given(model: nn.Module) -> list[Edges | None]:
+    return [module.edges for module in model.modules() if isinstance(module, Graph)]
+
+
+def test_blocks_nest_and_what_was_there_comes_back() -> None:
+    model, outer, inner = encoder(), edges_of(), edges_of([[], [], []])
+    with use_edges(model, outer):
+        with use_edges(model, inner):
+            assert given(model) == [inner, inner]
+        with use_edges(model.layers[1], inner):
+            assert given(model) == [outer, inner]
+        with pytest.raises(KeyError), use_edges(model, inner):
+            raise KeyError
+        assert given(model) == [outer, outer]
+    assert given(model) == [None, None]
+
+
+def test_edges_reach_every_graph_that_takes_some() -> None:
+    sequence, first, second = Graph(H, E), Graph(H, E, num_labels=R), Graph(H, E, num_labels=5)
+    model = nn.ModuleList([Chain(Shaw(H, E), first, sequence), second])
+    edges = edges_of()
+    with use_edges(model, edges):
+        assert (sequence.edges, first.edges, second.edges) == (None, edges, edges)
+
+
+def test_a_chain_of_sequence_and_graph_is_their_sum() -> None:
+    near, graph, (q, _) = Graph(H, E, max_distance=1), Graph(H, E, num_labels=R), heads()
+    with use_edges(graph, edges_of()):
+        expected = near.bias(q, POS, POS) + graph.bias(q, POS, POS)
+        torch.testing.assert_close(Chain(near, graph).bias(q, POS, POS), expected)
+
+
+def test_edges_are_neither_saved_nor_needed_to_copy() -> None:
+    model = encoder()
+    names = set(model.state_dict())
+    with use_edges(model, edges_of()):
+        assert set(model.state_dict()) == names
+        expected = model(nodes())
+    copied = deepcopy(model)
+    with use_edges(copied, edges_of()):
+        assert torch.equal(copied(nodes()), expected)
+
+
+class Checkpointed(nn.Module):
+    """An encoder whose layers run again in the backward pass."""
+
+    def __init__(self, use_reentrant: bool):
+        super().__init__()
+        self.encoder, self.use_reentrant = encoder(), use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.encoder.layers:
+            x = checkpoint(layer, x, use_reentrant=self.use_reentrant)
+        return x
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_layers_that_run_again_see_the_same_edges_or_say_so(use_reentrant: bool) -> None:
+    model, plain = Checkpointed(use_reentrant), encoder()
+    for module in (model, plain):
+        with use_edges(module, edges_of()):
+            module(nodes().requires_grad_()).square().sum().backward()
+    for got, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, expected.grad, rtol=0, atol=1e-12)
+    with use_edges(model, edges_of()):
+        loss = model(nodes().requires_grad_()).square().sum()
+    with pytest.raises(ShapeshiftError, match="and the backward pass if that runs it again"):
+        loss.backward()
+
+
+class Largest(TorchDispatchMode):
+    """Counts the elements of the largest tensor that any operation makes."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(made) if isinstance(leaf, Tensor)]
+        self.numel = max(self.numel, *sizes, 0)
+        return made
+
+
+@pytest.mark.parametrize("add_to", ["keys", "values", "both"])
+def test_no_tensor_has_pairs_times_width_or_pairs_times_labels(add_to: str) -> None:
+    length, width, labels = 40, 32, 7
+    graph = Graph(H, width, num_labels=labels, add_to=add_to, per_head=True)
+    ring = [(i, (i + step) % length, step) for i in range(length) for step in range(labels)]
+    q = torch.randn(2, H, length, width, requires_grad=True)
+    probs = torch.rand(2, H, length, length, requires_grad=True)
+    pos = torch.arange(length)[None]
+    with Largest() as largest, use_edges(graph, edges_of([ring, ring], (length, length))):
+        for made in (graph.bias(q, pos, pos), graph.mix(probs, pos, pos)):
+            if made is not None:
+                made.square().sum().backward()
+    assert largest.numel == 2 * H * length * length
+
+
+def test_what_is_kept_for_the_backward_pass_grows_with_edges_and_not_with_pairs() -> None:
+    def kept(length: int) -> int:
+        graph = Graph(H, 16, num_labels=R)
+        edges = edges_of([[(i, i - 1, 0) for i in range(1, length)]], (length,))
+        q, pos = torch.randn(1, H, length, 16, requires_grad=True), torch.arange(length)[None]
+        probs = torch.rand(1, H, length, length, requires_grad=True)
+        sizes = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with use_edges(graph, edges), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            graph.bias(q, pos, pos), graph.mix(probs, pos, pos)
+        return sum(sizes.values())
+
+    assert kept(400) < 2.2 * kept(200)
+
+
+def test_half_precision_sums_many_edges_without_losing_them() -> None:
+    # Added up in bfloat16 one by one, 4,096 equal probabilities would stop at 256 of them.
+    graph = Graph(1, E, num_labels=1, add_to="values").to(torch.bfloat16)
+    edges = edges_of([[(0, j, 0) for j in range(4096)]], (4096,))
+    probs = torch.full((1, 1, 4096, 4096), 1 / 4096, dtype=torch.bfloat16)
+    pos = torch.arange(4096)[None]
+    with use_edges(graph, edges):
+        got = graph.mix(probs, pos, pos)
+    torch.testing.assert_close(got[0, 0, 0], graph.values[0, 0], rtol=0.01, atol=0.0)
+
+
+class Hooks(nn.Module):
+    """Both hooks of a graph as a forward pass."""
+
+    def __init__(self, graph: Graph):
+        super().__init__()
+        self.position = graph  # `graph` is what torch.export calls its own
+
+    def forward(self, q: Tensor, probs: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        pos = torch.arange(q.shape[2]).unsqueeze(0)
+        return self.position.bias(q, pos, pos), self.position.mix(probs, pos, pos)
+
+
+def test_a_sequence_compiles_as_one_graph_and_exports() -> None:
+    hooks = Hooks(Graph(H, E, max_distance=2))
+    expected = hooks(*heads())
+    compiled = torch.compile(hooks, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(*heads()), expected)
+    torch.testing.assert_close(torch.export.export(hooks, heads()).module()(*heads()), expected)
+
+
+def test_edges_compile_as_one_graph() -> None:
+    hooks = Hooks(Graph(H, E, num_labels=R))
+    compiled = torch.compile(hooks, fullgraph=True, backend="eager")
+    for graphs in (GRAPHS, [[], [(0, 1, 2)], []]):
+        with use_edges(hooks, edges_of(graphs)):
+            torch.testing.assert_close(compiled(*heads()), hooks(*heads()))
+
+
+def test_a_sequence_through_the_configuration() -> None:
+    part = {"kind": "graph", "max_distance": 3, "add_to": "keys", "share_layers": True}
+    scheme = parse_config({"position": {"parts": [part]}}).position.scheme
+    stack = Stack("decoder", dim=8, num_heads=2, num_layers=2, causal=True)
+    first, second = place(scheme, stack).self_attention
+    assert first is second
+    assert tuple(first.keys.shape) == (1, 4, 4)
+
+
+def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int = N) -> None:
+    with use_edges(graph, edges):
+        graph.bias(torch.zeros(batch, H, queries, E), POS[:, :queries], torch.arange(keys)[None])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Graph(H, E, num_labels=0), "num_labels must be at least 1.*got 0"),
+        (lambda: Graph(H, E, max_distance=-1), "max_distance must not be negative"),
+        (lambda: Graph(H, E, add_to="key"), "add_to must be 'both', 'keys' or 'values', got 'key'"),
+        (
+            lambda: Graph(H, E, num_labels=R).bias(torch.zeros(3, H, N, E), POS, POS),
+            r"needs edges: .*with use_edges\(model, edges\)",
+        ),
+        (
+            lambda: Graph(H, E, num_labels=R).mix(torch.zeros(3, H, N, N), POS, POS),
+            r"needs edges: .*with use_edges\(model, edges\)",
+        ),
+        (
+            lambda: run(Graph(H, E), edges_of()),
+            r"Graph has no Graph that takes edges; .*num_labels",
+        ),
+        (lambda: run(nn.Linear(2, 2), edges_of()), "Linear has no Graph that takes edges"),
+        (
+            lambda: run(Graph(H, E, num_labels=2), edges_of()),
+            "at most 1 in a model with num_labels=2, got an edge with label 2",
+        ),
+        (
+            lambda: run(Graph(H, E, num_labels=R), edges_of(), batch=2),
+            "3 graphs of up to 5 nodes, got a batch of 2 with 5 queries and 5 keys",
+        ),
+        (
+            lambda: run(Graph(H, E, num_labels=R), edges_of(), queries=4, keys=4),
+            "up to 5 nodes, got a batch of 3 with 4 queries",
+        ),
+        (
+            lambda: run(Graph(H, E, num_labels=R), edges_of(), keys=7),
+            "5 queries and 7 keys; both must be all the nodes",
+        ),
+        (
+            lambda: run(Graph(H, E, num_labels=R), edges_of().to("meta")),
+            r"edges are on meta and the batch on cpu; use edges.to\(device\)",
+        ),
+    ],
+)
+def test_what_is_refused(make, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message) as raised:
+        make()
+    assert "\n" not in str(raised.value)
