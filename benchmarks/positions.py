@@ -52,13 +52,14 @@ class Textbook(Shaw):
     """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return torch.einsum("bhqe,qke->bhqk", q * q.shape[-1] ** -0.5, self._each(self.keys, pos_q))
+        each = self._each(self.keys, pos_q, pos_k)
+        return torch.einsum("bhqe,qke->bhqk", q * q.shape[-1] ** -0.5, each)
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q))
+        return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q, pos_k))
 
-    def _each(self, table: Tensor, pos: Tensor) -> Tensor:
-        return table[0][self.clip.rows(pos, pos)[0, 0]]  # (Q, K, E)
+    def _each(self, table: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return table[0][self.clip.rows(pos_q, pos_k)[0, 0]]  # (Q, K, E)
 
 
 def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:
@@ -114,12 +115,13 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def timed(step: Callable[[], None], device: torch.device) -> float:
-    wait(device)
-    began = time.perf_counter()
+def timed(step: Callable[[], None], args: argparse.Namespace) -> float:
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    wait(args.device)
+    began = clock()
     step()
-    wait(device)
-    return time.perf_counter() - began
+    wait(args.device)
+    return clock() - began
 
 
 def compare(length: int, args: argparse.Namespace) -> None:
@@ -130,7 +132,7 @@ def compare(length: int, args: argparse.Namespace) -> None:
     for repeat in range(args.repeats + 1):
         # Forwards and backwards by turns: a system stands before APE as often as after it.
         for name in args.systems if repeat % 2 else reversed(args.systems):
-            took = timed(steps[name], args.device)
+            took = timed(steps[name], args)
             if repeat:
                 times[name].append(took)
     first = times[args.systems[0]]
@@ -174,6 +176,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--attention", action="store_true", help="one self-attention layer alone")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="processor time instead of wall time: for a shared machine, with OMP_NUM_THREADS=1",
+    )
     parser.add_argument("--memory", action="store_true", help="peak memory instead of time")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()

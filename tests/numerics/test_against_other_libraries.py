@@ -326,7 +326,7 @@ def test_vectors_of_keys_are_those_of_wav2vec2_bert(
     split = (B, T, H, E)
     q, k = (make(x).view(split).transpose(1, 2) for make in (theirs.linear_q, theirs.linear_k))
     pos = Absolute()(B, T)
-    got = (scores(q, k) * E**-0.5 + ours.bias(q, pos, pos)).softmax(-1)
+    got = (scores(q, k) * E**-0.5 + ours.bias(q * E**-0.5, pos, pos)).softmax(-1)
     assert torch.allclose(got, expected, atol=1e-6)
     assert not torch.allclose((scores(q, k) * E**-0.5).softmax(-1), expected, atol=1e-3)
 

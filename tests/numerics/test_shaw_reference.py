@@ -110,7 +110,7 @@ def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
     pos_k = torch.tensor([[0, 4, 5, 6, 30], [101, 99, 100, 103, 0]])
     q = torch.randn(2, HEADS, 3, WIDTH, dtype=torch.float64)
     probs = torch.rand(2, HEADS, 3, 5, dtype=torch.float64)
-    bias, mix = shaw.bias(q, pos_q, pos_k), shaw.mix(probs, pos_q, pos_k)
+    bias, mix = shaw.bias(q * q.shape[-1] ** -0.5, pos_q, pos_k), shaw.mix(probs, pos_q, pos_k)
     for b in range(2):
         for h in range(HEADS):
             for i in range(3):

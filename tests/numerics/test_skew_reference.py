@@ -37,4 +37,6 @@ def test_it_is_what_skewing_makes_of_the_products() -> None:
     skewed = F.pad(products, (1, 0)).view(1, HEADS, length + 1, length)[:, :, 1:]
     left = torch.ones(length, length).tril().bool()
     expected = skewed[..., left] / math.sqrt(WIDTH)
-    torch.testing.assert_close(skew.bias(q, pos, pos)[..., left], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        skew.bias(q * q.shape[-1] ** -0.5, pos, pos)[..., left], expected, rtol=0, atol=1e-12
+    )

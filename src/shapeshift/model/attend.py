@@ -19,7 +19,7 @@ FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 with `benchmarks/attention.py`: in bf16, explicit attention is several times faster at short
 lengths."""
 
-BLOCK = 1 << 20
+BLOCK = 1 << 22
 """How many scores are made at a time on a CPU: so few stay in its cache from step to step, which
 counts more than the number of steps."""
 
@@ -42,14 +42,14 @@ def attend(
 
     Args:
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
-        mask: added to the scores, broadcastable to `(B, 1, Q, K)`; `-inf` forbids.
+        mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
         position: its `bias` and `mix` are asked; `inputs` and `heads` have been.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
     """
     fused = prefers_fused(q.device.type, q.dtype, k.shape[2], dropout_p, position.biases)
     if fused and not position.mixes:
-        bias = position.bias(q, pos_q, pos_k)
+        bias = position.bias(_scaled(q), pos_q, pos_k) if position.biases else None
         added = bias if mask is None else mask if bias is None else bias + mask
         added = None if added is None else added.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
@@ -57,11 +57,11 @@ def attend(
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not splits or whole.num_scores <= BLOCK:
         return _explicit(whole, position, dropout_p)
-    blocks = [
-        [_explicit_or_again(part, position, dropout_p) for part in part.by_queries()]
-        for part in whole.by_sentences()
-    ]
-    return torch.cat([torch.cat(rows, dim=2) if len(rows) > 1 else rows[0] for rows in blocks])
+    sentences = []
+    for part in whole.by_sentences():
+        made = (_explicit_or_again(few, position, dropout_p) for few in part.by_queries())
+        sentences.append(torch.cat([heads.transpose(1, 2) for heads in made], dim=1))
+    return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next
 
 
 def attend_with_probs(
@@ -75,7 +75,8 @@ def attend_with_probs(
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, H, Q, K)
+    q = _scaled(q)
+    scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
     bias = position.bias(q, pos_q, pos_k)
     if bias is not None:
         scores += bias
@@ -85,8 +86,13 @@ def attend_with_probs(
     heads = probs.to(v.dtype) @ v  # (B, H, Q, E)
     mixed = position.mix(probs, pos_q, pos_k)
     if mixed is not None:
-        heads += mixed
+        heads = mixed + heads  # in the order of `mixed`: often (B, Q, H, E), which is wanted next
     return heads, probs
+
+
+def _scaled(q: Tensor) -> Tensor:
+    scaled: Tensor = q * q.shape[-1] ** -0.5
+    return scaled
 
 
 def prefers_fused(

@@ -19,7 +19,8 @@ class Representation(nn.Module):
 
         q, k, v  = inputs(x, x, x)                        # what is projected
         Q, K     = heads(q W^Q, k W^K)                    # the projected heads
-        e_ij     = Q_i K_j^T / sqrt(E) + bias(Q)_ij       # scores, then mask and softmax
+        Q        = Q / sqrt(E)
+        e_ij     = Q_i K_j^T + bias(Q)_ij                 # scores, then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + mix(softmax(e))_i
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
@@ -57,13 +58,14 @@ class Representation(nn.Module):
         return q, k, v
 
     def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the projected query and key heads `(B, H, Q|K, E)`. The queries are not scaled."""
+        """Return the projected query and key heads `(B, H, Q|K, E)`. The queries are not
+        scaled yet."""
         return q, k
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         """Return what is added to the scaled scores, broadcastable to `(B, H, Q, K)`, or None.
 
-        `q (B, H, Q, E)` are the query heads before scaling by 1 / sqrt(E).
+        `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
         return None
 

@@ -108,9 +108,9 @@ class Graph(Representation):
             return None
         if self.num_labels is None:
             return key_bias(q, self._clipped(self.keys), self.clip, pos_q, pos_k)
-        (B, _, Q, E), K = q.shape, pos_k.shape[1]
+        (B, _, Q, _), K = q.shape, pos_k.shape[1]
         rows, pairs, weights = self._find(B, Q, K, q.device)
-        products = by_table(q, (self.keys * E**-0.5).transpose(-1, -2))  # (B, H, Q, R)
+        products = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
         return _carry(products, rows, pairs, weights, width=K)  # (B, H, Q, K)
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:

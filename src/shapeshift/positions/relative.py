@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -50,13 +50,7 @@ def spread(by_row: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
     Returns:
         `(B, H, Q, K)`.
     """
-    lag = _lag(pos_q, pos_k)
-    if lag is None:
-        rows = clip.rows(pos_q, pos_k)
-        return by_row.gather(-1, rows.expand(*by_row.shape[:3], -1))
-    runs = _Runs(clip, pos_k.shape[1], lag)
-    made: Tensor = _Spread.apply(by_row, runs)  # type: ignore[no-untyped-call]
-    return made
+    return _spread(by_row, _runs(clip, pos_q, pos_k) or clip.rows(pos_q, pos_k))
 
 
 def collect(by_pair: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -64,29 +58,26 @@ def collect(by_pair: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor
 
     The transpose of `spread`.
     """
-    lag = _lag(pos_q, pos_k)
-    if lag is None:
-        rows = clip.rows(pos_q, pos_k).expand_as(by_pair)
-        return by_pair.new_zeros(*by_pair.shape[:3], clip.num_rows).scatter_add(-1, rows, by_pair)
-    runs = _Runs(clip, pos_k.shape[1], lag)
-    made: Tensor = _Collect.apply(by_pair, runs)  # type: ignore[no-untyped-call]
-    return made
+    runs = _runs(clip, pos_q, pos_k)
+    return _collect(by_pair, runs or clip.rows(pos_q, pos_k), clip.num_rows)
 
 
 def key_bias(q: Tensor, keys: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-    """Return q_i a_ij^T / sqrt(E), `(B, H, Q, K)`, without the n × n × E tensor a_ij.
+    """Return q_i a_ij^T, `(B, H, Q, K)`, without the n × n × E tensor a_ij.
 
     Queries meet the R rows of the table once, and the products go to their pairs.
 
     Args:
-        q: `(B, H, Q, E)`, not scaled.
+        q: `(B, H, Q, E)`.
         keys: the table, `(H|1, R, E)`.
         clip: which row a pair has.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
     """
-    keys, clip = _reached(keys, clip, pos_q, pos_k)
-    scaled = (keys * q.shape[-1] ** -0.5).transpose(-1, -2)  # (H|1, E, R)
-    return spread(by_table(q, scaled), clip, pos_q, pos_k)
+    runs = _runs(clip, pos_q, pos_k)
+    if runs is not None:
+        keys, runs = runs.reached(keys, pos_q.shape[1])
+    by_row = by_table(q, keys.transpose(-1, -2))  # (B, H, Q, R)
+    return _spread(by_row, runs or clip.rows(pos_q, pos_k))
 
 
 def value_mix(probs: Tensor, values: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -100,21 +91,10 @@ def value_mix(probs: Tensor, values: Tensor, clip: Clip, pos_q: Tensor, pos_k: T
         clip: which row a pair has.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
     """
-    values, clip = _reached(values, clip, pos_q, pos_k)
-    return by_table(collect(probs, clip, pos_q, pos_k), values)
-
-
-def _reached(table: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Clip]:
-    """Leave out the rows of distances that short sentences do not have."""
-    lag = _lag(pos_q, pos_k)
-    if lag is None:
-        return table, clip
-    furthest = max(pos_q.shape[1] + lag, pos_k.shape[1] - lag) - 1
-    if furthest >= clip.max_distance:
-        return table, clip
-    nearer = Clip(furthest, clip.causal)
-    first = clip.max_distance - furthest
-    return table[:, first : first + nearer.num_rows], nearer
+    runs = _runs(clip, pos_q, pos_k)
+    if runs is not None:
+        values, runs = runs.reached(values, pos_q.shape[1])
+    return by_table(_collect(probs, runs or clip.rows(pos_q, pos_k), values.shape[1]), values)
 
 
 def by_distance(values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -124,14 +104,14 @@ def by_distance(values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor
         values: distances j − i, any shape -> `(H, …)`.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
     """
+    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     lag = _lag(pos_q, pos_k)
     if lag is None:
         return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1)
-    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     furthest = max(num_queries + lag, num_keys - lag) - 1
     table = values(torch.arange(-furthest, furthest + 1))  # (H, 2 · furthest + 1)
     by_row = table[:, None].expand(-1, num_queries, -1).unsqueeze(0)
-    return spread(by_row, Clip(furthest, causal=False), pos_q, pos_k)
+    return _spread(by_row, _Runs(Clip(furthest, causal=False), num_keys, lag))
 
 
 def by_table(x: Tensor, table: Tensor) -> Tensor:
@@ -147,7 +127,7 @@ def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
     without gaps, else None. None, too, where to look would make a device wait or split a graph,
     and for a single query, which the general way serves as well."""
-    if not can_read(pos_q) or pos_q.shape[1] < 2:
+    if pos_q.device.type != "cpu" or not can_read(pos_q) or pos_q.shape[1] < 2:
         return None
     for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
         counted = torch.arange(pos.shape[1])
@@ -156,6 +136,26 @@ def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     lags = (pos_q[:, :1] - pos_k[:, :1]).flatten()
     lag = int(lags[0])
     return lag if pos_k is pos_q or bool((lags == lag).all()) else None
+
+
+def _runs(clip: Clip, pos_q: Tensor, pos_k: Tensor) -> _Runs | None:
+    lag = _lag(pos_q, pos_k)
+    return None if lag is None else _Runs(clip, pos_k.shape[1], lag)
+
+
+def _spread(by_row: Tensor, where: _Runs | Tensor) -> Tensor:
+    if isinstance(where, Tensor):
+        return by_row.gather(-1, where.expand(*by_row.shape[:3], -1))
+    made: Tensor = _Spread.apply(by_row, where)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _collect(by_pair: Tensor, where: _Runs | Tensor, num_rows: int) -> Tensor:
+    if isinstance(where, Tensor):
+        sums = by_pair.new_zeros(*by_pair.shape[:3], num_rows)
+        return sums.scatter_add(-1, where.expand_as(by_pair), by_pair)
+    made: Tensor = _Collect.apply(by_pair, where)  # type: ignore[no-untyped-call]
+    return made
 
 
 _IN_CACHE = 1 << 19
@@ -181,15 +181,24 @@ class _Runs(NamedTuple):
     num_keys: int
     lag: int
 
-    def groups(self, num_queries: int, num_rows: int) -> Iterator[slice]:
-        """Yield the queries in groups: the fewer at once, the fewer columns there are.
+    def reached(self, table: Tensor, num_queries: int) -> tuple[Tensor, _Runs]:
+        """Leave out the rows of distances that short sentences do not have."""
+        furthest = max(num_queries + self.lag, self.num_keys - self.lag) - 1
+        if furthest >= self.clip.max_distance:
+            return table, self
+        nearer = self._replace(clip=Clip(furthest, self.clip.causal))
+        first = self.clip.max_distance - furthest
+        return table[:, first : first + nearer.clip.num_rows], nearer
+
+    def groups(self, num_queries: int, num_rows: int) -> list[slice]:
+        """Return the queries in groups: the fewer at once, the fewer columns there are.
 
         Args:
             num_queries: Q.
             num_rows: of each query, B · H.
         """
         size = max(8, _IN_CACHE // (num_rows * self.num_keys))
-        return (slice(i, min(i + size, num_queries)) for i in range(0, num_queries, size))
+        return [slice(i, min(i + size, num_queries)) for i in range(0, num_queries, size)]
 
     def columns(self, queries: slice) -> tuple[int, slice, int]:
         """Return the number of columns left of the table, which of its rows are there, and the
@@ -212,20 +221,25 @@ class _Runs(NamedTuple):
         )
 
 
+def _by_distance(by_row: Tensor, runs: _Runs, queries: slice) -> Tensor:
+    left, rows, right = runs.columns(queries)
+    part = by_row[..., queries, :]
+    sides, widths = (part[..., :1], part[..., rows], part[..., -1:]), (left, -1, right)
+    return torch.cat(
+        [x.expand(*x.shape[:-1], n) for x, n in zip(sides, widths, strict=True)], dim=-1
+    )
+
+
 class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(by_row: Tensor, runs: _Runs) -> Tensor:
         *batch, num_queries, _ = by_row.shape
+        groups = runs.groups(num_queries, math.prod(batch))
+        if len(groups) == 1:
+            return runs.pairs(_by_distance(by_row, runs, groups[0]))
         made = by_row.new_empty(*batch, num_queries, runs.num_keys)
-        for queries in runs.groups(num_queries, math.prod(batch)):
-            left, rows, right = runs.columns(queries)
-            part = by_row[..., queries, :]
-            sides = (part[..., :1], part[..., rows], part[..., -1:])
-            widths = (left, -1, right)
-            by_distance = torch.cat(
-                [x.expand(*x.shape[:-1], n) for x, n in zip(sides, widths, strict=True)], dim=-1
-            )
-            made[..., queries, :] = runs.pairs(by_distance)
+        for queries in groups:
+            made[..., queries, :] = runs.pairs(_by_distance(by_row, runs, queries))
         return made
 
     @staticmethod

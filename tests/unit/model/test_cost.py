@@ -119,7 +119,7 @@ def test_batch_size_scales_what_pairs_cost_and_not_what_they_share():
     small, large = (
         activation_bytes(
             config(),
-            PRESETS["rpe"],
+            Scheme(parts=(Part("t5"), Part("shaw"))),
             V,
             BatchShape(count, 20, 20),
             dtype=torch.float32,
