@@ -15,6 +15,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from shapeshift.analysis.document import Measured
 from shapeshift.analysis.style import TEXT_WIDTH_IN, Look, look, styled
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
@@ -39,8 +40,8 @@ class Curve:
     """
 
     name: str
-    mean: tuple[float, ...]
-    spread: tuple[float, ...]
+    mean: tuple[Measured, ...]
+    spread: tuple[Measured, ...]
     num_runs: int
 
 
@@ -130,14 +131,13 @@ def plot(data: LengthBleu) -> Figure:
         width = TEXT_WIDTH_IN if num_panels == 2 else 0.62 * TEXT_WIDTH_IN
         figure = Figure(figsize=(width, _HEIGHT_IN), layout="constrained")
         absolute, *gain = figure.subplots(1, num_panels, squeeze=False)[0]
-        _draw(absolute, data, data.curves)
+        draw(absolute, data, data.curves)
         absolute.set_ylabel("BLEU" + _averaged(data))
         if gain:
             gain[0].axhline(0, color="#555555", linewidth=0.8)
-            _draw(gain[0], data, data.gains())
+            draw(gain[0], data, data.gains())
             gain[0].set_ylabel(f"BLEU gain over {data.baseline}")
-        shaded = "; shaded: unseen in training" if data.trained else ""
-        figure.supxlabel(f"source length (below: segments{shaded})", fontsize=8)
+        figure.supxlabel(axis_title(data), fontsize=8)
         figure.legend(
             *absolute.get_legend_handles_labels(),
             loc="outside upper center",
@@ -163,6 +163,38 @@ def tabulate(data: LengthBleu) -> Table:
     if any(curve.num_runs > 1 for curve in data.curves):
         notes.append("mean ± standard deviation" + _averaged(data))
     return Table(("source length", "segments", *(c.name for c in data.curves)), rows, notes)
+
+
+def axis_title(data: LengthBleu) -> str:
+    """Return the title of the x axis, which says what the marks in the panels mean."""
+    marks = ["below: segments"]
+    if data.trained:
+        marks.append("shaded: unseen in training")
+    if any(bucket.is_small for bucket in data.buckets):
+        marks.append(f"hollow: fewer than {FEW_SEGMENTS}")
+    return f"source length ({'; '.join(marks)})"
+
+
+def draw(axes: Axes, data: LengthBleu, curves: Sequence[Curve]) -> None:
+    """Draw curves into one panel, with ticks that name lengths and segments; no labels.
+
+    Args:
+        axes: an empty panel.
+        data: buckets, and the order of systems, which their looks follow.
+        curves: `data.curves` or `data.gains()`.
+    """
+    order = [curve.name for curve in data.curves]
+    places = range(len(data.buckets))
+    axes.set_xlim(-0.5, len(data.buckets) - 0.5)
+    axes.set_xticks(places, [f"{bucket.label}\n{bucket.num_segments:,}" for bucket in data.buckets])
+    axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+    for low, high in _unseen(data):
+        axes.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
+    for curve in curves:
+        number = order.index(curve.name)
+        # Side by side inside a bucket, or systems that score alike would hide each other.
+        nudge = _NUDGE * (number - (len(order) - 1) / 2)
+        _draw_curve(axes, [place + nudge for place in places], curve, look(number), data.buckets)
 
 
 def _is_unseen(bucket: LengthBucket, trained: tuple[int, int | None]) -> bool:
@@ -209,21 +241,6 @@ def _spread(values: Sequence[float]) -> float:
     if any(map(math.isnan, values)):
         return math.nan  # which `stdev` of Python 3.11 chokes on
     return stdev(values) if len(values) > 1 else 0.0
-
-
-def _draw(axes: Axes, data: LengthBleu, curves: Sequence[Curve]) -> None:
-    order = [curve.name for curve in data.curves]
-    places = range(len(data.buckets))
-    axes.set_xlim(-0.5, len(data.buckets) - 0.5)
-    axes.set_xticks(places, [f"{bucket.label}\n{bucket.num_segments:,}" for bucket in data.buckets])
-    axes.grid(axis="y", color="#dddddd", linewidth=0.5)
-    for low, high in _unseen(data):
-        axes.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
-    for curve in curves:
-        number = order.index(curve.name)
-        # Side by side inside a bucket, or systems that score alike would hide each other.
-        nudge = _NUDGE * (number - (len(order) - 1) / 2)
-        _draw_curve(axes, [place + nudge for place in places], curve, look(number), data.buckets)
 
 
 def _draw_curve(

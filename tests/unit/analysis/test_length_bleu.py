@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from shapeshift.analysis.length_bleu import compute, plot, tabulate
+from shapeshift.analysis.length_bleu import axis_title, compute, plot, tabulate
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import LengthBucket
 from shapeshift.evaluation.metrics import Score
@@ -115,6 +115,27 @@ def test_ticks_name_lengths_and_counts_and_small_buckets_are_hollow():
     assert labels == ["0–9\n40", "10–19\n30", "20–29\n0", "≥ 30\n3"]
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [20]
+
+
+@pytest.mark.parametrize(
+    ("run", "trained", "title"),
+    [
+        (APE[0], None, "source length (below: segments; hollow: fewer than 10)"),
+        (
+            APE[0],
+            (1, 20),
+            "source length (below: segments; shaded: unseen in training; hollow: fewer than 10)",
+        ),
+        (
+            APE[0].model_copy(update={"by_length": APE[0].by_length[:2]}),
+            None,
+            "source length (below: segments)",
+        ),
+    ],
+)
+def test_the_axis_says_what_marks_there_are(run, trained, title):
+    data = compute({"APE": [run]}, trained=trained)
+    assert plot(data).get_supxlabel() == axis_title(data) == title
 
 
 def test_the_table_marks_unseen_lengths_small_buckets_and_spread():

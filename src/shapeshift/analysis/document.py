@@ -1,0 +1,81 @@
+"""The data of a figure as a JSON file, so that it can be drawn again without the models."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from shapeshift import __version__
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.disk import Disk, make_directory, replace_file
+
+Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number, or NaN where there was nothing to measure, which is `null` in JSON."""
+
+_Data = TypeVar("_Data")
+
+
+def save_data(data: object, path: str | Path) -> None:
+    """Write what `compute` of an analysis returned, whole or not at all.
+
+    Args:
+        data: a frozen dataclass of this package, such as `similarity.ShiftSimilarity`.
+        path: the JSON file; its directory is made if need be.
+
+    Raises:
+        ShapeshiftError: the file cannot be written.
+    """
+    path, kind = Path(path), type(data)
+    document = {
+        "figure": kind.__name__,
+        "version": __version__,
+        # Through pydantic's own JSON, which has null for NaN where Python's is not JSON.
+        "data": json.loads(_adapter(kind).dump_json(data)),
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        make_directory(Disk(), path.parent)
+        replace_file(Disk(), path, [text.encode()])
+    except OSError as error:
+        raise ShapeshiftError(
+            f"cannot write the figure's data: {error.strerror}", path=path
+        ) from error
+
+
+def load_data(kind: type[_Data], path: str | Path) -> _Data:
+    """Read what `save_data` wrote.
+
+    Args:
+        kind: the class of the data, such as `similarity.ShiftSimilarity`.
+        path: the JSON file.
+
+    Raises:
+        ShapeshiftError: the file cannot be read, or holds something else.
+    """
+    expected = f"expected the data of {kind.__name__}; compute them again"
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ShapeshiftError(
+            f"cannot read the figure's data: {error.strerror}", path=path
+        ) from error
+    except ValueError as error:
+        raise ShapeshiftError(f"not JSON ({error}); {expected}", path=path) from error
+    found = document.get("figure") if isinstance(document, dict) else None
+    if found != kind.__name__:
+        raise ShapeshiftError(f"holds {found or 'no figure'}; {expected}", path=path)
+    try:
+        data: _Data = _adapter(kind).validate_python(document.get("data"))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "data"
+        raise ShapeshiftError(f"{place}: {first['msg']}; {expected}", path=path) from error
+    return data
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -1,0 +1,187 @@
+"""Which maximum offset K of SHAPE translates the validation set best.
+
+Kiyono et al. 2021 (SHAPE), section 3.3 and Table 4: K from {10, 20, 30, 40, 100, 500} by validation
+BLEU on Extrapolate, one seed; K = 40 won with 23.12, against 22.96 for K = 500.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from matplotlib.figure import Figure
+
+from shapeshift.analysis.labels import End, label_ends
+from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.scores import Scores, check_comparable
+from shapeshift.evaluation.tables import Table
+
+MAX_OFFSETS = (10, 20, 30, 40, 100, 500)
+"""The paper's range."""
+
+_HEIGHT_IN = 2.5
+
+
+@dataclass(frozen=True)
+class Runs:
+    """BLEU of one system, a value for each run (seed)."""
+
+    name: str
+    bleu: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over runs."""
+        return fmean(self.bleu)
+
+    @property
+    def spread(self) -> float:
+        """The sample standard deviation over runs; 0 for a single one."""
+        return stdev(self.bleu) if len(self.bleu) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class KSearch:
+    """The data of the table and the figure.
+
+    Attributes:
+        max_offsets: K, ascending.
+        runs: SHAPE with each K.
+        others: systems to compare with, such as APE and RPE.
+        signature: of BLEU.
+    """
+
+    max_offsets: tuple[int, ...]
+    runs: tuple[Runs, ...]
+    others: tuple[Runs, ...]
+    signature: str
+
+    @property
+    def best(self) -> int:
+        """The K with the highest mean; the smallest of equals."""
+        means = [runs.mean for runs in self.runs]
+        return self.max_offsets[means.index(max(means))]
+
+
+def compute(
+    shape: Mapping[int, Sequence[Scores]], others: Mapping[str, Sequence[Scores]] | None = None
+) -> KSearch:
+    """Gather validation BLEU.
+
+    Args:
+        shape: K → its scores on the validation set, one for each run (seed).
+        others: name → the same of systems to compare with.
+
+    Raises:
+        ShapeshiftError: no K, a system without runs or without BLEU, or scores that cannot be
+            compared.
+    """
+    if not shape:
+        raise ShapeshiftError("no K to compare: expected the scores of one at least")
+    named = {f"K = {offset}": (offset, shape[offset]) for offset in sorted(shape)}
+    everyone = {**{name: runs for name, (_, runs) in named.items()}, **(others or {})}
+    for name, runs in everyone.items():
+        if not runs:
+            raise ShapeshiftError(f"{name!r} has no runs: expected at least one")
+    check_comparable(
+        {
+            f"{name} (run {number})": scores
+            for name, runs in everyone.items()
+            for number, scores in enumerate(runs, start=1)
+        }
+    )
+    first = next(iter(named.values()))[1][0].find("BLEU")
+    gathered = {name: _gather(name, runs) for name, runs in everyone.items()}
+    return KSearch(
+        tuple(sorted(shape)),
+        tuple(gathered[name] for name in named),
+        tuple(gathered[name] for name in others or {}),
+        "" if first is None else first.signature,
+    )
+
+
+def plot(data: KSearch) -> Figure:
+    """Draw BLEU over K, the best one filled and named, other systems as levels.
+
+    K stands on a logarithmic axis. Bars are one standard deviation over runs. Save the figure with
+    `style.save`.
+    """
+    with styled():
+        figure = Figure(figsize=(0.62 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        axes = figure.subplots()
+        style = look(0)
+        means = [runs.mean for runs in data.runs]
+        axes.set_xscale("log")
+        if any(len(runs.bleu) > 1 for runs in data.runs):
+            axes.errorbar(
+                data.max_offsets,
+                means,
+                [runs.spread for runs in data.runs],
+                fmt="none",
+                ecolor=style.colour,
+                elinewidth=0.8,
+                capsize=2,
+            )
+        axes.plot(
+            data.max_offsets,
+            means,
+            color=style.colour,
+            marker=style.marker,
+            markerfacecolor="white",
+            markeredgecolor=style.colour,
+            label="SHAPE",
+        )
+        best = data.best
+        winner = data.runs[data.max_offsets.index(best)]
+        axes.plot([best], [winner.mean], color=style.colour, marker=style.marker, label="best")
+        axes.annotate(
+            f"K = {best}: {winner.mean:.2f}",
+            (best, winner.mean + winner.spread),
+            xytext=(0, 7),
+            textcoords="offset points",
+            ha="center",
+            color=style.colour,
+        )
+        ends = [End(means[-1], "SHAPE", style.colour)]
+        for number, runs in enumerate(data.others, start=1):
+            colour = look(number).colour
+            axes.axhline(runs.mean, color=colour, linestyle=(0, (4, 3)), linewidth=1)
+            ends.append(End(runs.mean, runs.name, colour))
+        axes.set_xticks(data.max_offsets, list(map(str, data.max_offsets)))
+        axes.minorticks_off()
+        axes.margins(y=0.18)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+        axes.set_xlabel("maximum offset $K$ (tokens)")
+        axes.set_ylabel("validation BLEU")
+        label_ends(axes, ends, 0.75 * _HEIGHT_IN)
+    return figure
+
+
+def tabulate(data: KSearch) -> Table:
+    """Lay out a row for each K and each other system, the best K marked."""
+    marked = [
+        f"{runs.name} (best)" if offset == data.best else runs.name
+        for offset, runs in zip(data.max_offsets, data.runs, strict=True)
+    ]
+    everyone = zip(
+        [*marked, *(x.name for x in data.others)], [*data.runs, *data.others], strict=True
+    )
+    rows = [
+        (
+            name,
+            f"{runs.mean:.2f}" + (f" ± {runs.spread:.2f}" if len(runs.bleu) > 1 else ""),
+            str(len(runs.bleu)),
+        )
+        for name, runs in everyone
+    ]
+    return Table(("system", "validation BLEU", "runs"), rows, [f"BLEU: {data.signature}"])
+
+
+def _gather(name: str, runs: Sequence[Scores]) -> Runs:
+    found = [scores.find("BLEU") for scores in runs]
+    values = tuple(score.value for score in found if score is not None)
+    if len(values) < len(runs):
+        raise ShapeshiftError(f"{name!r} was scored without BLEU; score it with the metric bleu")
+    return Runs(name, values)
