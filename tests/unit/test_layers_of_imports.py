@@ -31,6 +31,7 @@ MAY_IMPORT["interop"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["experiments"] = {*MAY_IMPORT["config"], "config", "analysis", "export"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT["experiments"], "experiments", "interop"}
+MAY_IMPORT["__main__"] = {"cli"}
 
 
 def part_of(module: str) -> str:

@@ -21,6 +21,7 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from shapeshift.training.checkpoints import Resumed
+    from shapeshift.training.guards import NonFinite
 
 console = Console(stderr=True)
 """Progress goes to standard error: standard output holds results alone."""
@@ -53,6 +54,11 @@ def show_resumed(resumed: Resumed) -> None:
     for skipped in resumed.skipped:
         console.print(f"warning: {skipped}", style="yellow", markup=False, soft_wrap=True)
     console.print(str(resumed), markup=False, highlight=False, soft_wrap=True)
+
+
+def show_skipped(found: NonFinite) -> None:
+    """Print a warning for an update that was left out."""
+    console.print(f"warning: skipped: {found}", style="yellow", markup=False, soft_wrap=True)
 
 
 class Steps:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
+
+if TYPE_CHECKING:
+    from shapeshift.config import Config
+    from shapeshift.experiments.run import Run
 
 
 def train(
@@ -31,10 +35,10 @@ def train(
 ) -> None:
     """Train a model: prepare the data, train, average the last checkpoints, test.
 
-    The same command continues a run that was stopped. Everything that translating needs is in the
-    run's folder.
+    The same command continues a run that was stopped: Ctrl-C and SIGTERM end the update, save a
+    checkpoint and exit with 130 or 143. Everything that translating needs is in the run's folder.
+    On several GPUs: torchrun --nproc-per-node N -m shapeshift train ...
     """
-    from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress, show_resumed
     from shapeshift.config import load_config
 
     settings = load_config(config, overrides or [])
@@ -43,28 +47,60 @@ def train(
 
         show_estimate(settings)
         return
-    from shapeshift.evaluation.tables import length_table, score_table
-    from shapeshift.experiments import run as runs
-
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
-    console.print(f"run {directory}", highlight=False)
+    done = _train(settings, directory, prepared)
+    if test and done is not None:
+        _test(done, prepared)
+
+
+def _train(settings: Config, directory: Path, prepared: Path) -> Run | None:
+    """Return the run, but for the processes that have only helped."""
+    from shapeshift.cli.progress import (
+        Steps,
+        TrainingDisplay,
+        console,
+        make_progress,
+        show_resumed,
+        show_skipped,
+    )
+    from shapeshift.experiments import run as runs
+    from shapeshift.training.parallel import join
+    from shapeshift.training.stopping import StoppedError, StopSignals
+
+    try:
+        with join(settings.training) as parallel:
+            console.quiet = not parallel.is_main
+            console.print(f"run {directory}", highlight=False)
+            with make_progress() as progress:
+                done = runs.train(
+                    settings,
+                    directory,
+                    TrainingDisplay(progress, directory.name, settings.training.max_updates),
+                    prepared_root=prepared,
+                    on_prepare=Steps(progress),
+                    on_resume=show_resumed,
+                    on_skip=show_skipped,
+                    stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
+                    parallel=parallel,
+                )
+            return done if parallel.is_main else None
+    except StoppedError as stopped:
+        console.print(str(stopped), markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(stopped.status) from None
+
+
+def _test(run: Run, prepared: Path) -> None:
+    from shapeshift.cli.progress import Steps, make_progress
+    from shapeshift.evaluation.tables import length_table, score_table
+    from shapeshift.experiments.run import translate_and_score
+
+    name = run.directory.name
     with make_progress() as progress:
-        display = TrainingDisplay(progress, directory.name, settings.training.max_updates)
-        done = runs.train(
-            settings,
-            directory,
-            display,
-            prepared_root=prepared,
-            on_prepare=Steps(progress),
-            on_resume=show_resumed,
-        )
-        if not test:
-            return
         steps = Steps(progress)
-        scores = runs.translate_and_score(
-            done,
+        scores = translate_and_score(
+            run,
             prepared_root=prepared,
-            on_translate=lambda count, total: steps(f"test {directory.name}", count, total),
+            on_translate=lambda count, total: steps(f"test {name}", count, total),
         )
-    for table in (score_table({directory.name: scores}), length_table({directory.name: scores})):
+    for table in (score_table({name: scores}), length_table({name: scores})):
         typer.echo(table.markdown())

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,9 +35,12 @@ from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import Cosine
 from shapeshift.training.disk import PARTIAL, Disk, make_directory, replace_file
+from shapeshift.training.guards import NonFinite
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import MODEL
+from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import choose_device, choose_precision
+from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Observer, Trainer
 from shapeshift.training.weights import average, load_weights
 
@@ -46,6 +50,10 @@ FREE_TO_CHANGE = {
     "training.keep_checkpoints",
     "training.average_checkpoints",
     "training.device",
+    "training.parallel",
+    "training.rank_timeout_s",
+    "training.on_nonfinite",
+    "training.split_on_oom",
     "decoding",
     "evaluation",
     "data.corpus.root",
@@ -76,8 +84,11 @@ class Run:
                 path=self.directory,
             )
         self.config = load_config(self.directory / "config.yaml", overrides)
+        training = self.config.training
         self.checkpoints = Checkpoints(
-            self.directory / "checkpoints", self.config.training.keep_checkpoints
+            self.directory / "checkpoints",
+            training.keep_checkpoints,
+            every=training.checkpoint_every,
         )
 
     @classmethod
@@ -182,6 +193,9 @@ def train(
     prepared_root: str | Path = "prepared",
     on_prepare: DataProgress | None = None,
     on_resume: Callable[[Resumed], None] | None = None,
+    on_skip: Callable[[NonFinite], None] | None = None,
+    stop: StopSignals | None = None,
+    parallel: Parallel | None = None,
 ) -> Run:
     """Prepare data if need be, train, or continue to train, and average the last checkpoints.
 
@@ -192,13 +206,21 @@ def train(
         prepared_root: folder under which prepared data are kept and found again.
         on_prepare: told of the preparation's progress.
         on_resume: told from which checkpoint training goes on, and which were damaged.
+        on_skip: told of each update that was left out, see `training.on_nonfinite`.
+        stop: entered while the model is trained: a signal then ends the run after an update.
+        parallel: this process and the others, which all call this and share the folders; see
+            `training.parallel.join`. The main process alone writes and calls back.
 
     Raises:
         ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it.
+        StoppedError: after a signal; a checkpoint is saved.
     """
-    run = Run.create(directory, config)
-    data = prepare(config.data, prepared_directory(config.data, prepared_root), on_prepare)
-    _keep_data_of(data, run.directory)
+    parallel = parallel or Parallel()
+    with parallel.main_first():
+        run = Run.create(directory, config)
+        progress = on_prepare if parallel.is_main else None
+        data = prepare(config.data, prepared_directory(config.data, prepared_root), progress)
+        _keep_data_of(data, run.directory)
     torch.manual_seed(derive(config.training.seed, "weights"))
     subwords = data.subwords
     model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
@@ -210,23 +232,34 @@ def train(
         data.valid,
         run.checkpoints,
         validators if config.training.validate_bleu else None,
+        parallel,
     )
     resumed = trainer.resume()
-    final = run.directory / AVERAGE
     left = config.training.max_updates - trainer.progress.update
     if resumed and on_resume and (left > 0 or resumed.skipped):
         on_resume(resumed)
     if left > 0:
-        run.checkpoints.require_space(model, num_saves=-(-left // config.training.checkpoint_every))
-        final.unlink(missing_ok=True)  # of a shorter run that is now continued
-        log = Log(run.directory, trainer.progress.update)
+        with parallel.main_first():
+            log = _begin(run, trainer, left) if parallel.is_main else None
         try:
-            trainer.fit(log, observer)
+            with stop or nullcontext():
+                trainer.fit(log, observer, stop, on_skip)
         finally:
-            log.close()
-    last = run.checkpoints.updates()[-config.training.average_checkpoints :]
-    average([run.checkpoints.path(update) / MODEL for update in last], final)
+            if log is not None:
+                log.close()
+    if parallel.is_main:
+        last = run.checkpoints.updates()[-config.training.average_checkpoints :]
+        paths = [run.checkpoints.path(update) / MODEL for update in last]
+        average(paths, run.directory / AVERAGE)
     return run
+
+
+def _begin(run: Run, trainer: Trainer, left: int) -> Log:
+    """Return the log, once it is certain that the updates which are left have room on the disk."""
+    saves = -(-left // run.config.training.checkpoint_every)
+    run.checkpoints.require_space(trainer.spread.empty()[0], num_saves=saves)
+    (run.directory / AVERAGE).unlink(missing_ok=True)  # of a shorter run that is now continued
+    return Log(run.directory, trainer.progress.update)
 
 
 def translate_and_score(

@@ -86,11 +86,17 @@ class Checkpoints:
         directory: the folder that holds them; made with the first one.
         keep: how many newest ones stay. The best one always stays.
         disk: what files are changed through.
+        every: updates between the checkpoints of a run that is left alone. Others, which a stop has
+            made, go when the next one is there: they are not to take the place of one that the
+            average is made of.
     """
 
-    def __init__(self, directory: Path, keep: int, disk: Disk | None = None):
+    def __init__(
+        self, directory: Path, keep: int, disk: Disk | None = None, *, every: int | None = None
+    ):
         self.directory = directory
         self.keep = keep
+        self._every = every or 1
         self._disk = disk or Disk()
 
     def updates(self) -> list[int]:
@@ -260,8 +266,11 @@ class Checkpoints:
             disk.sync_directory(self.directory)
 
     def _prune(self, best: int | None) -> None:
+        updates = self.updates()
+        regular = [x for x in updates if x % self._every == 0]
+        stays = {*regular[-self.keep :], updates[-1], best}
         try:
-            self._delete(self.path(x) for x in self.updates()[: -self.keep] if x != best)
+            self._delete(self.path(x) for x in updates if x not in stays)
         except OSError as error:
             raise ShapeshiftError(
                 f"an old checkpoint cannot be deleted ({error.strerror}); the new one is complete",

@@ -60,19 +60,39 @@ class TrainingConfig(Strict):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: Schedule = Noam()
     batch: BatchConfig = BatchConfig()
-    accumulation: int = Field(1, ge=1, description="batches to an update")
+    accumulation: int = Field(
+        1, ge=1, description="batches to an update, shared among the processes"
+    )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="ε, see `model.loss`")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto: bf16 autocast where the hardware multiplies it, else fp32"
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+    parallel: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="of several processes, each holds the whole model, or a share of it"
+    )
+    rank_timeout_s: float = Field(50.0, gt=0, description="how long processes wait for each other")
+    on_nonfinite: Literal["stop", "skip"] = Field(
+        "stop", description="on a loss or gradient that is NaN or infinite: end, or leave it out"
+    )
+    split_on_oom: bool = Field(
+        False, description="do a batch that is too large for the memory in halves"
+    )
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
     validate_every: int | None = Field(None, ge=1, description="None: at each checkpoint")
     validate_bleu: bool = Field(False, description="translate the validation set, too")
     checkpoint_every: int = Field(5000, ge=1, description="updates between checkpoints")
     keep_checkpoints: int = Field(10, ge=1, description="the newest n")
     average_checkpoints: int = Field(10, ge=1, description="n whose average is the final model")
+
+    @model_validator(mode="after")
+    def _check_fsdp(self) -> TrainingConfig:
+        # In both cases one process would compute without the others, who hold parts of the model.
+        for name in ("split_on_oom", "validate_bleu"):
+            if self.parallel == "fsdp" and getattr(self, name):
+                raise ValueError(f"{name} does not go with parallel=fsdp; use ddp or {name}=false")
+        return self
 
     @model_validator(mode="after")
     def _keep_what_is_averaged(self) -> TrainingConfig:

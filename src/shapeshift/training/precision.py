@@ -12,14 +12,23 @@ import torch
 from shapeshift.errors import ShapeshiftError
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     """Return the device: `auto` takes a GPU if there is one.
+
+    Args:
+        name: `training.device`.
+        local_rank: the number of this process among those on this machine, each of which takes
+            the GPU of its own number; None if it trains alone.
 
     Raises:
         ShapeshiftError: for a device that is neither CPU nor CUDA, or a GPU that is not there.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+        if local_rank is None:
+            return torch.device(name)
+    if local_rank is not None and name.startswith("cuda"):
+        return _own_gpu(name, local_rank)
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -32,6 +41,21 @@ def choose_device(name: str) -> torch.device:
             " or cpu"
         )
     return device
+
+
+def _own_gpu(name: str, local_rank: int) -> torch.device:
+    count = torch.cuda.device_count()
+    if name != "cuda":
+        raise ShapeshiftError(
+            f"training.device={name} is one GPU and there are several processes; use"
+            " training.device=cuda, which gives each its own"
+        )
+    if local_rank >= count:
+        raise ShapeshiftError(
+            f"process {local_rank} (counted from 0) of this machine has no GPU of its own,"
+            f" there are {count}; start as many processes as there are GPUs"
+        )
+    return torch.device("cuda", local_rank)
 
 
 def _unknown(name: str) -> str:

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import nn
+from torch.optim import Optimizer
 
 from shapeshift.data.batching import collate, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Loss, Transformer, label_smoothed_loss
-from shapeshift.seeds import derive
+from shapeshift.model import Loss, Transformer
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
+from shapeshift.training.guards import Guard, NonFinite, Pairs
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import Progress
 from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.parallel import Parallel
+from shapeshift.training.pieces import Piece, TooLargeError, naming_the_batch, split
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
-
-Pairs = NDArray[np.int64]
-"""The numbers of the pairs of a batch."""
-
-MOST_NAMED = 20
-"""How many pairs of a faulty batch an error names."""
+from shapeshift.training.spread import Spread, Whole
+from shapeshift.training.stopping import StoppedError, StopSignals
+from shapeshift.training.window import Window
 
 
 class Observer(Protocol):
@@ -41,65 +40,26 @@ class Observer(Protocol):
         """Called after each validation."""
 
 
-class _Window:
-    """Sums since the last line of the log, and the time training took for them."""
-
-    def __init__(self, device: torch.device):
-        self.loss = torch.zeros((), device=device, dtype=torch.float64)
-        self.nll = torch.zeros_like(self.loss)
-        self.num_tokens = 0
-        self.elapsed_s = 0.0
-        self._since = time.perf_counter()
-        self._unchecked: list[tuple[int, Pairs, torch.Tensor]] = []
-
-    def add(self, update: int, pairs: Pairs, loss: Loss) -> None:
-        """Take in the loss of one batch of an update."""
-        smoothed = loss.smoothed.detach()
-        self.loss += smoothed
-        self.nll += loss.nll
-        self.num_tokens += loss.num_tokens
-        self._unchecked.append((update, pairs, smoothed))
-
-    def check(self) -> None:
-        """Raise if a loss that came in since the last check is not finite.
-
-        This waits for the device.
-        """
-        if not self._unchecked:
-            return
-        finite = torch.stack([loss for *_, loss in self._unchecked]).isfinite().tolist()
-        if not all(finite):
-            update, pairs, loss = self._unchecked[finite.index(False)]
-            raise ShapeshiftError(_not_finite(update, pairs, float(loss)))
-        self._unchecked.clear()
-
-    def pause(self) -> None:
-        """Stop the clock: what follows is not training."""
-        self.elapsed_s += time.perf_counter() - self._since
-
-    def go_on(self) -> None:
-        """Start the clock again."""
-        self._since = time.perf_counter()
-
-
 class Trainer:
-    """Trains one model on one token store.
+    """Trains one model on one token store, in one process or in each of several.
 
     Nothing depends on history but the weights, the optimiser's state and the cursor (update, epoch,
     batch): the order of the data is a function of (seed, epoch), dropout and offsets of (seed,
-    update). So a run that was stopped and one that was not are the same run. A line of the log ends
-    at each checkpoint for the same reason.
+    update, batch of the update). So a run that was stopped and one that was not are the same run. A
+    line of the log ends at each checkpoint for the same reason.
 
-    A loss that is not finite ends training. On a CPU that is seen before the optimiser moves the
-    weights. On a GPU, where reading the loss of each update would make the device wait, it is seen
-    at the next line of the log; nothing was saved since, because each checkpoint follows a line.
+    Several processes share the batches of an update among them, and the gradient is that of the
+    mean loss of a token over all of them: the same run, but for rounding, on any number.
+
+    No step is taken on a loss or gradient that is not finite; see `Guard`.
 
     Args:
-        model: with the weights to begin from.
+        model: with the weights to begin from, the same in all processes.
         config: how to train.
         train, valid: token stores.
         checkpoints: where to save; if one is there, `resume` continues from the newest.
         validators: further measures of the model at each validation, name → function.
+        parallel: this process and the others.
 
     Raises:
         ShapeshiftError: if a store is empty, a validation pair is longer than a batch may be, or
@@ -114,52 +74,77 @@ class Trainer:
         valid: TokenStore,
         checkpoints: Checkpoints,
         validators: dict[str, Callable[[], float]] | None = None,
+        parallel: Parallel | None = None,
     ):
         for store in (train, valid):
             if not len(store):
                 raise ShapeshiftError(
                     "holds no pairs; training and validation need one each", path=store.directory
                 )
-        self.device = choose_device(config.device)
+        self.parallel = parallel or Parallel()
+        self.device = choose_device(config.device, self.parallel.local_rank)
         self.dtype = choose_precision(config.precision, self.device)
-        self.model = model.to(self.device)
+        self.model = model
         self.config = config
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
         self.validators = validators or {}
-        self.optimizer = build_optimizer(config.optimizer, model.parameters())
+        self.spread = _spread(model, config, self.device, self.parallel)
+        self.optimizer = self.spread.optimizer
+        self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
         self.progress = Progress()
         self._valid_plan = _plan_validation(valid, config)
 
     def resume(self) -> Resumed | None:
-        """Continue from the newest checkpoint that is intact; return None if there is none."""
-        resumed = self.checkpoints.resume(self.model, self.optimizer)
-        if resumed is not None:
-            self.progress = replace(resumed.progress)  # which training goes on counting
+        """Continue from the newest checkpoint that is intact; return None if there is none, or if
+        this is not the main process, which alone puts damaged ones aside."""
+        model, optimizer = self.spread.empty()
+        resumed = self.checkpoints.resume(model, optimizer) if self.parallel.is_main else None
+        progress = self.parallel.tell(asdict(resumed.progress) if resumed else None)
+        if progress is not None:
+            self.progress = Progress(**progress)  # which training goes on counting
+            if not self.parallel.is_main:
+                self.checkpoints.restore(self.progress.update, model, optimizer)
+            self.spread.scatter(model, optimizer)
         return resumed
 
-    def fit(self, log: Log, observer: Observer) -> None:
+    def fit(
+        self,
+        log: Log | None,
+        observer: Observer,
+        stop: StopSignals | None = None,
+        on_skip: Callable[[NonFinite], None] | None = None,
+    ) -> None:
         """Train until `max_updates`, validating and saving on the way.
 
+        Args:
+            log: None in all processes but the main one.
+            observer: told in the main process alone.
+            stop: a signal that has reached any of the processes ends training after an update.
+            on_skip: told of each update that was skipped, when the next line is logged.
+
         Raises:
-            ShapeshiftError: if a loss or a weight is not finite; a training pair is longer than a
-                batch may be.
+            ShapeshiftError: if a loss, gradient or weight is not finite; a training pair is longer
+                than a batch may be; the memory does not suffice.
+            StoppedError: after a signal, when a checkpoint is saved.
         """
         config = self.config
         if self.device.type == "cpu":
             tune_cpu()
         validate_every = config.validate_every or config.checkpoint_every
-        window = _Window(self.device)
+        window = Window(self.device)
         batches = self._batches()
         began = time.perf_counter() - self.progress.elapsed_s
         while self.progress.update < config.max_updates:
             self._update([next(batches) for _ in range(config.accumulation)], window)
             done = self.progress.update
             last = done == config.max_updates
-            saving = done % config.checkpoint_every == 0 or last
+            stopping = self._agree_on(stop)
+            regular = done % config.checkpoint_every == 0 or last
+            saving = regular or bool(stopping)
             if done % config.log_every == 0 or saving:
-                self._report(window, log, observer)
-                window = _Window(self.device)
+                self._report(window, log, observer, on_skip)
+                window = Window(self.device)
             validating = done % validate_every == 0 or last
             if not saving and not validating:
                 continue
@@ -167,13 +152,28 @@ class Trainer:
             if validating:
                 loss = self._validate(log, observer)
                 best = self.progress.best_loss
-                if saving and (best is None or loss < best):
+                if regular and (best is None or loss < best):
                     self.progress.best_update, self.progress.best_loss = done, loss
             if saving:
                 self.progress.elapsed_s = time.perf_counter() - began
-                log.sync()
-                self.checkpoints.save(self.model, self.optimizer, self.progress)
+                self._save(log)
+            if stopping:
+                raise StoppedError(stopping, done, self.checkpoints.path(done))
             window.go_on()
+        if stopping := self._agree_on(stop):  # it came after the last update
+            done = self.progress.update
+            raise StoppedError(stopping, done, self.checkpoints.path(done))
+
+    def _agree_on(self, stop: StopSignals | None) -> int:
+        """Return the signal that has reached any of the processes, or 0."""
+        return self.parallel.agree((stop and stop.received) or 0)
+
+    def _save(self, log: Log | None) -> None:
+        model, optimizer = self.spread.gather(keep=self.parallel.is_main)
+        with self.parallel.main_first():
+            if log is not None:
+                log.sync()
+                self.checkpoints.save(model, optimizer, self.progress)
 
     def _batches(self) -> Iterator[Pairs]:
         """Yield batches from the cursor on, and move it."""
@@ -192,29 +192,69 @@ class Trainer:
             progress.epoch += 1
             progress.batch = 0
 
-    def _update(self, batches: list[Pairs], window: _Window) -> None:
-        """One step of the optimiser on the summed loss of `batches` over their target tokens."""
+    def _update(self, batches: list[Pairs], window: Window) -> None:
+        """One step of the optimiser on the summed loss of `batches`, which are those of all
+        processes, over their target tokens."""
         update = self.progress.update + 1
-        num_tokens = sum(
-            int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
-        )
-        self.model.train()
-        for micro, pairs in enumerate(batches):
-            torch.manual_seed(derive(self.config.seed, "dropout", update, micro))
-            self.model.seed(derive(self.config.seed, "offsets", update, micro))
-            loss = self._loss(self.train, pairs, self.config.label_smoothing)
-            (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
-            window.add(update, pairs, loss)
-        if self.device.type == "cpu":
-            window.check()
+        losses = self._differentiate(update, batches)
+        sums: dict[int, torch.Tensor] = {}
+        for number, loss in losses:
+            sums[number] = sums.get(number, 0) + loss.smoothed.detach()
+        bad = self.guard.judge(update, batches, sums)
+        window.add([loss for _, loss in losses], bad)
         rate = self._learning_rate(update)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        if self.config.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        self.optimizer.step()
+        if self.guard.deferred or not bad:
+            if self.config.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.update = update
+
+    def _differentiate(self, update: int, batches: list[Pairs]) -> list[tuple[int, Loss]]:
+        """Give the parameters their gradients; return the losses of this process's batches, with
+        the batches' numbers. A batch that is too large for the memory is done again in halves,
+        and with it the others: what it has left in the gradients cannot be told apart."""
+        num_tokens = sum(
+            int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
+        )
+        pieces = [Piece(number, pairs) for number, pairs in self.parallel.share(batches)]
+        self.model.train()
+        while True:
+            try:
+                losses = [
+                    (
+                        piece.batch,
+                        self._add_gradient(update, piece, num_tokens, piece is pieces[-1]),
+                    )
+                    for piece in pieces
+                ]
+            except TooLargeError as error:
+                if not self.config.split_on_oom or len(error.piece.pairs) == 1:
+                    raise
+                pieces = split(pieces, error.piece)
+            else:
+                self.spread.finish()
+                return losses
+            self.optimizer.zero_grad(set_to_none=True)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _add_gradient(self, update: int, piece: Piece, num_tokens: int, last: bool) -> Loss:
+        torch.manual_seed(piece.seed(self.config.seed, "dropout", update))
+        self.model.seed(piece.seed(self.config.seed, "offsets", update))
+        # The processes' gradients are averaged: with each a multiple, that gives the sum.
+        divisor = num_tokens / self.parallel.world_size
+        with (
+            naming_the_batch(piece, self.train, update, self.device),
+            self.spread.accumulating(last),
+        ):
+            loss = self._loss(
+                self.spread.train_loss, self.train, piece.pairs, self.config.label_smoothing
+            )
+            (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
+        return loss
 
     def _learning_rate(self, update: int) -> float:
         return learning_rate(
@@ -224,47 +264,89 @@ class Trainer:
             max_updates=self.config.max_updates,
         )
 
-    def _loss(self, store: TokenStore, pairs: Pairs, epsilon: float) -> Loss:
+    def _loss(self, objective: nn.Module, store: TokenStore, pairs: Pairs, epsilon: float) -> Loss:
         batch = collate(store, pairs).to(self.device, non_blocking=True)
         with autocast(self.device, self.dtype):
-            return label_smoothed_loss(
-                self.model, batch.source, batch.target_input, batch.target_output, epsilon
+            smoothed, nll = objective(
+                batch.source, batch.target_input, batch.target_output, epsilon
             )
+        return Loss(smoothed, nll, batch.num_target_tokens)
 
-    def _report(self, window: _Window, log: Log, observer: Observer) -> None:
-        window.check()
-        loss = float(window.loss) / window.num_tokens
-        window.pause()
-        speed = window.num_tokens / window.elapsed_s
+    def _report(
+        self,
+        window: Window,
+        log: Log | None,
+        observer: Observer,
+        on_skip: Callable[[NonFinite], None] | None,
+    ) -> None:
+        skipped = self.guard.take()
+        values = window.read(self.parallel)
+        if log is None:
+            return
         update = self.progress.update
+        if on_skip is not None:
+            for found in skipped:
+                on_skip(found)
+        counts = {"skipped": len(skipped)} if skipped else {}
+        if not values:  # every update was skipped
+            log.write(update, **counts)
+            return
         log.write(
             update,
-            loss=loss,
-            nll=float(window.nll) / window.num_tokens,
+            loss=values["loss"],
+            nll=values["nll"],
             learning_rate=self._learning_rate(update),
-            tokens_per_s=round(speed, 1),
+            tokens_per_s=round(values["tokens_per_s"], 1),
+            **counts,
         )
-        observer.updated(update, loss, speed)
+        observer.updated(update, values["loss"], values["tokens_per_s"])
 
     @torch.no_grad()
-    def _validate(self, log: Log, observer: Observer) -> float:
+    def _validate(self, log: Log | None, observer: Observer) -> float:
         self.model.eval()
-        nll, num_tokens = 0.0, 0
-        for pairs in self._valid_plan:
-            loss = self._loss(self.valid, pairs, 0.0)
-            nll += float(loss.nll)
-            num_tokens += loss.num_tokens
-        update = self.progress.update
-        if not math.isfinite(nll):
+        self.model.seed(0)  # as in a model that was loaded
+        update, loss = self.progress.update, self._valid_loss()
+        if not math.isfinite(loss):
             raise ShapeshiftError(
-                f"the validation loss is {nll} after update {update}; train with a lower learning"
+                f"the validation loss is {loss} after update {update}; train with a lower learning"
                 " rate or with training.clip_norm"
             )
-        values = {"valid_loss": nll / num_tokens}
-        values.update((name, measure()) for name, measure in self.validators.items())
-        log.write(update, **values)
-        observer.validated(update, values)
-        return values["valid_loss"]
+        values = {"valid_loss": loss}
+        with self.parallel.main_first():
+            if log is not None:
+                values.update((name, measure()) for name, measure in self.validators.items())
+                log.write(update, **values)
+                observer.validated(update, values)
+        return loss
+
+    def _valid_loss(self) -> float:
+        nll, num_tokens = 0.0, 0
+        # Every process takes as many batches, for with FSDP it takes all to compute one. What is
+        # too much is not counted.
+        plan, world_size = self._valid_plan, self.parallel.world_size
+        for number in range(
+            self.parallel.rank, -(-len(plan) // world_size) * world_size, world_size
+        ):
+            loss = self._loss(self.spread.valid_loss, self.valid, plan[number % len(plan)], 0.0)
+            if number < len(plan):
+                nll += float(loss.nll)
+                num_tokens += loss.num_tokens
+        sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)
+        total, count = self.parallel.total(sums).tolist()
+        return float(total / count)
+
+
+def _spread(
+    model: Transformer, config: TrainingConfig, device: torch.device, parallel: Parallel
+) -> Spread:
+    def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        return build_optimizer(config.optimizer, parameters)
+
+    if config.parallel == "fsdp" and parallel.world_size > 1:
+        from shapeshift.training.sharded import Sharded  # takes half a second
+
+        return Sharded(model, device, parallel, build)
+    return Whole(model, device, parallel, build, overlap=not config.split_on_oom)
 
 
 def _plan_validation(store: TokenStore, config: TrainingConfig) -> list[Pairs]:
@@ -273,13 +355,3 @@ def _plan_validation(store: TokenStore, config: TrainingConfig) -> list[Pairs]:
         return plan_in_order(store.source_lengths, store.target_lengths, config.batch)
     except ShapeshiftError as error:
         raise ShapeshiftError(f"in the validation data, {error}", path=store.directory) from error
-
-
-def _not_finite(update: int, pairs: Pairs, loss: float) -> str:
-    named = ", ".join(map(str, sorted(pairs.tolist())[:MOST_NAMED]))
-    more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
-    return (
-        f"the loss of update {update} is {loss}, in the batch of training pairs {named}{more}"
-        " (counted from 0); train with a lower learning rate, with training.clip_norm or with"
-        " training.precision=fp32"
-    )

@@ -94,15 +94,19 @@ def lab(stores, tmp_path):
         shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
         torch.manual_seed(7)
         model = build(ModelConfig(**shape, dropout=dropout), PRESETS[position], VOCAB, VOCAB)
-        checkpoints = Checkpoints(tmp_path / name / "checkpoints", config.keep_checkpoints)
+        checkpoints = Checkpoints(
+            tmp_path / name / "checkpoints",
+            config.keep_checkpoints,
+            every=config.checkpoint_every,
+        )
         (tmp_path / name).mkdir(exist_ok=True)
         return Trainer(model, config, data.train, data.valid, checkpoints, validators)
 
-    def fit(trainer, stop_at=None):
-        recorder = Recorder(stop_at)
+    def fit(trainer, stop_at=None, *, observer=None, **options):
+        recorder = observer or Recorder(stop_at)
         log = Log(trainer.checkpoints.directory.parent, trainer.progress.update)
         try:
-            trainer.fit(log, recorder)
+            trainer.fit(log, recorder, **options)
         except KeyboardInterrupt:
             assert stop_at is not None
         finally:

@@ -1,0 +1,151 @@
+"""A grid of runs on a terminal: a live table of its cells; in a file or a pipe, a line an event."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from shapeshift.cli.progress import console as standard_console
+from shapeshift.experiments.status import CellStatus, State
+
+if TYPE_CHECKING:
+    from shapeshift.experiments.grid import Cell
+    from shapeshift.experiments.runner import Report
+
+_STYLES = {
+    State.WAITING: "dim",
+    State.RUNNING: "cyan",
+    State.ELSEWHERE: "magenta",
+    State.FINISHED: "green",
+    State.FAILED: "bold red",
+}
+_URGENCY = (State.RUNNING, State.FAILED, State.ELSEWHERE, State.WAITING, State.FINISHED)
+_FRAME_LINES = 6
+"""Lines of a table that hold no cell: header, rules, caption, and the prompt below."""
+
+_LINE_EVERY_S = 30.0
+_NOTHING = "–"
+
+
+class GridDisplay:
+    """Shows how far the cells of a grid are; a `GridObserver`, and a context manager.
+
+    Args:
+        cells: in the order of the table; of those that share a folder, the first is shown.
+        console: where to draw.
+    """
+
+    def __init__(self, cells: Sequence[Cell], console: Console = standard_console):
+        self._console = console
+        self._names: dict[str, str] = {}
+        for cell in cells:
+            self._names.setdefault(cell.key, cell.name)
+        self._statuses = {
+            cell.key: CellStatus(State.WAITING, max_updates=cell.config.training.max_updates)
+            for cell in cells
+        }
+        self._printed: dict[str, float] = {}
+        self._live = Live(console=console, get_renderable=self.table, auto_refresh=False)
+
+    def __enter__(self) -> GridDisplay:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def changed(self, cell: Cell, status: CellStatus) -> None:
+        """Draw the table again; without a terminal, print a line for a new state or step, and
+        twice a minute while a cell is running."""
+        before = self._statuses[cell.key]
+        self._statuses[cell.key] = status
+        if self._console.is_terminal:
+            self._live.refresh()
+            return
+        if status.state is State.WAITING or (status.state is State.RUNNING and not status.step):
+            return
+        moved = (before.state, before.step) != (status.state, status.step)
+        now = time.monotonic()
+        since = now - self._printed.get(cell.key, -_LINE_EVERY_S)
+        if moved or (status.state is State.RUNNING and since >= _LINE_EVERY_S):
+            self._printed[cell.key] = now
+            self._console.print(_line(cell.name, status), markup=False, highlight=False)
+
+    def table(self) -> Table:
+        """Return the table as it is now: all cells, or the ones that matter most where the
+        terminal is too small."""
+        counts = Counter(status.state for status in self._statuses.values())
+        caption = ", ".join(f"{counts[state]} {state}" for state in _URGENCY if counts[state])
+        table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+        for title in ("cell", "state"):
+            table.add_column(title, no_wrap=True)
+        for title in ("update", "loss", "tokens/s", "left"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for key in self._visible():
+            status = self._statuses[key]
+            table.add_row(self._names[key], *_cells(status), style=_STYLES[status.state])
+        return table
+
+    def _visible(self) -> list[str]:
+        room = max(1, self._console.height - _FRAME_LINES)
+        if not self._console.is_terminal or len(self._names) <= room:
+            return list(self._names)
+        ranked = sorted(self._names, key=lambda key: _URGENCY.index(self._statuses[key].state))
+        chosen = set(ranked[:room])
+        return [key for key in self._names if key in chosen]
+
+
+def show_failures(report: Report, console: Console = standard_console) -> None:
+    """Print the last lines of each cell that failed."""
+    for cell in report.failed:
+        console.print(Text(f"{cell.name} ({cell.key}) failed:", style="bold red"), soft_wrap=True)
+        for line in report.statuses[cell.key].message.splitlines():
+            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _cells(status: CellStatus) -> tuple[Text | str, ...]:
+    doing = status.state is State.RUNNING and status.step is not None
+    state = f"{status.state}: {status.step}" if doing else str(status.state)
+    running = status.state is State.RUNNING
+    return (
+        Text(state),
+        f"{status.update:,}/{status.max_updates:,}",
+        _NOTHING if status.loss is None else f"{status.loss:.3f}",
+        _NOTHING if status.tokens_per_s is None else f"{status.tokens_per_s:,.0f}",
+        _NOTHING if status.left_s is None or not running else _duration(status.left_s),
+    )
+
+
+def _line(name: str, status: CellStatus) -> str:
+    if status.state is not State.RUNNING:
+        return f"{name}: {status.state}"
+    parts = [f"{name}: {status.step}"]
+    if status.step == "train" and status.loss is not None:
+        parts.append(f"update {status.update}/{status.max_updates} · loss {status.loss:.3f}")
+        if status.tokens_per_s is not None:
+            parts.append(f"{status.tokens_per_s:,.0f} tokens/s")
+        if status.left_s is not None:
+            parts.append(f"{_duration(status.left_s)} left")
+    return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

@@ -1,0 +1,251 @@
+"""A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
+
+    title: "SHAPE (Kiyono et al. 2021), Table 2"
+    axes:                                  # name -> setting -> dotted overrides
+      dataset:
+        vanilla: [data.dataset.name=vanilla]
+        extrapolate: [data.dataset.name=extrapolate]
+      position:
+        ape: [position=ape]
+        shape: [position=shape]
+    seeds: [1, 2, 3]
+    base: ../demo.yaml                     # a file, relative to this one, or a mapping
+    scales:
+      tiny: {overrides: [training.max_updates=2000]}
+      paper: {base: ../shape-paper.yaml, seeds: [1]}
+    rules:                                 # more overrides, for some cells
+      - {when: {scale: tiny, dataset: extrapolate}, overrides: [data.dataset.max_length=20]}
+    exclude: [{dataset: vanilla, position: shape}]
+    steps: [score-test]
+
+A condition names axes (and `scale`, `seed`) with one value or a list of values, and holds where
+all of them do. `exclude` takes out the cells for which one condition holds, `only` those for which
+none does. Overrides come in this order: the scale's, the axes' in theirs, the rules' in theirs, the
+seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from shapeshift.config import Config, parse_config, read_document
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.experiments.identity import cell_key
+from shapeshift.schema import Strict
+
+
+def _name(given: Any) -> Any:
+    """YAML reads `16` as a number, which is fine, and an unquoted `yes` as true, which is not."""
+    if isinstance(given, bool):
+        raise ValueError(f"{given} is not a name; YAML reads yes, no, on and off so: quote them")
+    return str(given) if isinstance(given, int | float) else given
+
+
+def _several(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
+Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
+Overrides = tuple[str, ...]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+Base = str | dict[str, Any]
+
+_PSEUDO_AXES = ("scale", "seed")
+
+
+class Recipe(Strict):
+    """What a scale lays over the base.
+
+    Attributes:
+        base: instead of the grid's.
+        overrides: before those of the axes.
+        seeds: instead of the grid's.
+    """
+
+    base: Base | None = None
+    overrides: Overrides = ()
+    seeds: Seeds | None = None
+
+
+class Rule(Strict):
+    """Overrides for the cells that a condition holds for."""
+
+    when: Condition = Field(min_length=1)
+    overrides: Overrides
+
+
+class GridConfig(Strict):
+    """What the file of a grid says; see the module.
+
+    Attributes:
+        title: what the grid reproduces or asks, for people.
+        axes: axis → setting → overrides.
+        scales: name → recipe.
+        seeds: of training.
+        base: the configuration that all cells share.
+        rules, exclude, only: see the module.
+        steps: what is measured once a cell is trained; see `experiments.measures`.
+    """
+
+    title: str = ""
+    axes: dict[Name, Annotated[dict[Name, Overrides], Field(min_length=1)]] = Field(min_length=1)
+    scales: dict[Name, Recipe] = Field(min_length=1)
+    seeds: Seeds = (1,)
+    base: Base = Field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    exclude: tuple[Condition, ...] = ()
+    only: tuple[Condition, ...] = ()
+    steps: tuple[str, ...] = ("score-test",)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> GridConfig:
+        taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
+        if taken:
+            raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
+        known: dict[str, Sequence[str] | None] = {axis: [*self.axes[axis]] for axis in self.axes}
+        known |= {"scale": [*self.scales], "seed": None}
+        conditions = (*(rule.when for rule in self.rules), *self.exclude, *self.only)
+        for axis, values in (item for condition in conditions for item in condition.items()):
+            if axis not in known:
+                raise ValueError(f"a condition names {axis!r}, no axis{nearest(axis, known)}")
+            for value in values:
+                settings = known[axis]
+                if settings is not None and value not in settings:
+                    hint = nearest(value, settings)
+                    raise ValueError(f"a condition names {axis}={value}, which is not there{hint}")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes:
+        grid, scale: where it is from.
+        axes: axis → the setting's name, in the grid's order.
+        seed: of training.
+        config: with everything applied.
+    """
+
+    grid: str
+    scale: str
+    axes: Mapping[str, str]
+    seed: int
+    config: Config
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the cell's folder: what its result depends on, hashed; see `identity`."""
+        return cell_key(self.config)
+
+    @property
+    def name(self) -> str:
+        """What people call it: `extrapolate/shape/1`."""
+        return "/".join((*self.axes.values(), str(self.seed)))
+
+
+class Grid:
+    """A grid, read from a file; see the module.
+
+    Attributes:
+        name: the file's, without its suffix.
+        path: the file.
+        config: what it says.
+
+    Raises:
+        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.name = self.path.stem
+        document = read_document(self.path)
+        try:
+            self.config = GridConfig.model_validate(document)
+        except ValidationError as error:
+            raise ShapeshiftError("; ".join(_messages(error)), path=self.path) from error
+
+    def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
+        """Return the cells of a scale: the last axis runs fastest but for the seed.
+
+        Two cells may have the same key, where two settings mean the same; they share a folder.
+
+        Args:
+            scale: a name from `config.scales`.
+            overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
+
+        Raises:
+            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), or no
+                cell left.
+        """
+        if scale not in self.config.scales:
+            known = self.config.scales
+            raise ShapeshiftError(
+                f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
+                path=self.path,
+            )
+        recipe = self.config.scales[scale]
+        document = self._base(recipe)
+        cells = []
+        for axes, seed in self._combinations(recipe):
+            place = {**axes, "scale": scale, "seed": str(seed)}
+            if not self._wanted(place):
+                continue
+            settings = [*recipe.overrides]
+            for axis, value in axes.items():
+                settings += self.config.axes[axis][value]
+            for rule in self.config.rules:
+                settings += rule.overrides if _holds(rule.when, place) else ()
+            settings += [f"training.seed={seed}", *overrides]
+            try:
+                config = parse_config(document, settings)
+            except ShapeshiftError as error:
+                where = " ".join(f"{axis}={value}" for axis, value in place.items())
+                raise ShapeshiftError(f"in the cell {where}: {error}", path=self.path) from error
+            cells.append(Cell(self.name, scale, axes, seed, config))
+        if not cells:
+            raise ShapeshiftError(
+                f"no cell is left at scale {scale!r}; look at `exclude` and `only`", path=self.path
+            )
+        return tuple(cells)
+
+    def _base(self, recipe: Recipe) -> Any:
+        base = self.config.base if recipe.base is None else recipe.base
+        return read_document(self.path.parent / base) if isinstance(base, str) else deepcopy(base)
+
+    def _combinations(self, recipe: Recipe) -> Iterator[tuple[dict[str, str], int]]:
+        names = [*self.config.axes]
+        for values in product(*self.config.axes.values()):
+            for seed in recipe.seeds or self.config.seeds:
+                yield dict(zip(names, values, strict=True)), seed
+
+    def _wanted(self, place: Mapping[str, str]) -> bool:
+        if any(_holds(condition, place) for condition in self.config.exclude):
+            return False
+        only = self.config.only
+        return not only or any(_holds(condition, place) for condition in only)
+
+
+def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
+    return all(place[axis] in values for axis, values in condition.items())
+
+
+def _messages(error: ValidationError) -> Iterator[str]:
+    known = {*GridConfig.model_fields, *Recipe.model_fields, *Rule.model_fields}
+    for problem in error.errors(include_url=False):
+        where = ".".join(map(str, problem["loc"])) or "grid"
+        if problem["type"] == "extra_forbidden":
+            yield f"{where}: unknown key{nearest(str(problem['loc'][-1]), known)}"
+        elif problem["type"] == "value_error":
+            yield f"{where}: {problem['ctx']['error']}"
+        else:
+            yield f"{where}: {problem['msg']}"

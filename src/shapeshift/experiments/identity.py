@@ -1,0 +1,108 @@
+"""What the result of a run depends on, and a short name for it.
+
+Left out, because they change speed, messages or names alone: see `NEUTRAL`. Left out of the name
+as well: settings that have their default value, so that a setting which a later version adds does
+not rename the runs that were made without it. A position scheme counts by what it does: a preset's
+name and the same scheme spelled out are one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from shapeshift.config import Config
+from shapeshift.positions import INDICES, KINDS, Scheme
+from shapeshift.positions.registry import Entry
+
+NEUTRAL = (
+    "training.log_every",
+    "training.keep_checkpoints",
+    "training.device",
+    "training.parallel",
+    "training.rank_timeout_s",
+    "data.corpus.root",
+    "decoding.max_tokens",
+    "decoding.max_sentences",
+    "decoding.window",
+    "position.name",
+    "model.size",
+    "evaluation",
+)
+"""Settings that a cell's name does not depend on.
+
+Devices, how several share a run, and the batches of decoding change results by rounding at most.
+`root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
+`evaluation` changes what is computed from translations: its hash is in the names of the steps that
+measure, so that other length buckets score again and do not train again. Validation stays in: the
+log depends on it.
+"""
+
+_KEY_LENGTH = 16
+
+
+def cell_key(config: Config) -> str:
+    """Return 16 hexadecimal digits: the same for configurations that give the same result, in any
+    process, whatever the order of keys."""
+    own = _without_defaults(essence(config), _default_essence())
+    return digest(own)[:_KEY_LENGTH]
+
+
+def essence(config: Config) -> dict[str, Any]:
+    """Return what the result of a run depends on, as a document of plain values."""
+    document = config.model_dump(mode="json")
+    for name in NEUTRAL:
+        *sections, last = name.split(".")
+        node = document
+        for section in sections:
+            node = node.get(section, {})
+        node.pop(last, None)
+    document["position"] = _position(config.position.scheme)
+    return document
+
+
+def digest(document: Any) -> str:
+    """Return the SHA-256 of a document of plain values, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _position(scheme: Scheme) -> dict[str, Any]:
+    indices = scheme.indices
+    return {
+        "indices": [indices.name, _own_options(INDICES[indices.name], indices.options)],
+        "parts": [
+            {
+                "kind": part.kind,
+                "place": part.place or KINDS[part.kind].build.places[0],
+                "stacks": part.stacks,
+                "layers": part.layers,
+                "options": _own_options(KINDS[part.kind], part.options),
+            }
+            for part in scheme.parts
+        ],
+    }
+
+
+def _own_options(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    known = entry.options()
+    return {name: value for name, value in options.items() if value != known[name].default}
+
+
+@cache
+def _default_essence() -> dict[str, Any]:
+    return essence(Config())
+
+
+def _without_defaults(own: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+    left: dict[str, Any] = {}
+    for key, value in own.items():
+        if isinstance(value, dict) and isinstance(default.get(key), dict):
+            below = _without_defaults(value, default[key])
+            if below:
+                left[key] = below
+        elif key not in default or value != default[key]:
+            left[key] = value
+    return left

@@ -1,0 +1,216 @@
+"""Where cells run: in this process, in processes of their own, on GPUs, or on a SLURM cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import shapeshift
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder
+from shapeshift.experiments.runner import Job, Order
+from shapeshift.experiments.work import attempt
+
+_GRACE_S = 60.0
+"""How long a process that was asked to end may take, to finish an update and save."""
+
+
+class InProcess:
+    """One cell after the other, in this process."""
+
+    num_slots = 1
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Do all the work on a cell, and return when it is over."""
+        status = attempt(
+            str(order.folder.path),
+            str(order.settings),
+            order.steps,
+            str(order.prepared_root),
+            order.command,
+            observer=_Relay(order),
+        )
+        return _Done(status, order.folder)
+
+
+class _Relay:
+    """Passes on that a run has written to its log."""
+
+    def __init__(self, order: Order):
+        self._order = order
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        self._order.on_update()
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        self._order.on_update()
+
+
+class _Done:
+    def __init__(self, status: int, folder: CellFolder):
+        self._status, self._folder = status, folder
+
+    def poll(self) -> int | None:
+        return self._status
+
+    def interrupt(self) -> None:
+        """It is over."""
+
+    def stop(self) -> None:
+        """It is over."""
+
+    def output(self) -> list[str]:
+        return self._folder.last_lines()
+
+
+class Subprocesses:
+    """Each cell in a process of its own, as many at a time as there are environments.
+
+    The processes end when this one does, however that ends.
+
+    Args:
+        environments: for each slot, the variables that differ from this process's.
+    """
+
+    def __init__(self, environments: Sequence[Mapping[str, str]]):
+        if not environments:
+            raise ShapeshiftError("no processes to run in: expected one at least, got none")
+        self._environments = environments
+        self.num_slots = len(environments)
+
+    @classmethod
+    def on_cpu(cls, num_processes: int, num_cores: int | None = None) -> Subprocesses:
+        """Return a launcher that divides the cores among `num_processes`.
+
+        Args:
+            num_processes: cells at a time.
+            num_cores: all that this process may use, by default.
+        """
+        if num_processes < 1:
+            raise ShapeshiftError(f"expected 1 process or more at a time, got {num_processes}")
+        cores = len(os.sched_getaffinity(0)) if num_cores is None else num_cores
+        threads = str(max(1, cores // num_processes))
+        return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
+
+    @classmethod
+    def on_gpus(cls, devices: Sequence[int | str]) -> Subprocesses:
+        """Return a launcher that gives each process one of the CUDA devices, by number or UUID."""
+        return cls([{"CUDA_VISIBLE_DEVICES": str(device)} for device in devices])
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Start the process of a cell."""
+        return _Process(order, self._environments[slot])
+
+
+class _Process:
+    def __init__(self, order: Order, environment: Mapping[str, str]):
+        self._folder = order.folder
+        command = [
+            *(sys.executable, "-m", "shapeshift.experiments.work"),
+            *(str(order.folder.path), str(order.settings), *order.steps),
+            *("--prepared", str(order.prepared_root), "--command", order.command, "--child"),
+        ]
+        # The child finds the package that this process runs, installed or not.
+        source = str(Path(shapeshift.__file__).parents[1])
+        paths = [source, os.environ.get("PYTHONPATH", "")]
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        with order.folder.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # never written: its end is ours, and tells the child of it
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **own, **environment},
+                start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
+            )
+
+    def poll(self) -> int | None:
+        status = self._process.poll()
+        if status is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        return status
+
+    def interrupt(self) -> None:
+        self._process.terminate()
+
+    def stop(self) -> None:
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.poll()
+
+    def output(self) -> list[str]:
+        return self._folder.last_lines()
+
+
+class Slurm:
+    """Each cell a job of a SLURM cluster, through submitit (the extra `slurm`).
+
+    Args:
+        directory: for submitit's files, on a disk that all nodes see, as the cells' folders.
+        num_jobs: at most so many jobs at a time.
+        parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
+            `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
+        cluster: `slurm`; submitit's `local` and `debug` run without a cluster.
+
+    Raises:
+        ShapeshiftError: submitit is not installed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        num_jobs: int,
+        parameters: Mapping[str, Any],
+        cluster: str = "slurm",
+    ):
+        try:
+            import submitit
+        except ImportError as error:
+            raise ShapeshiftError(
+                "SLURM needs submitit, which is not installed; pip install 'shapeshift[slurm]'"
+            ) from error
+        self.num_slots = num_jobs
+        self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
+        self._executor.update_parameters(**parameters)
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Submit the job of a cell."""
+        job = self._executor.submit(
+            attempt,
+            str(order.folder.path.absolute()),
+            str(order.settings.absolute()),
+            list(order.steps),
+            str(order.prepared_root.absolute()),
+            order.command,
+        )
+        return _SlurmJob(job, order.folder)
+
+
+class _SlurmJob:
+    def __init__(self, job: Any, folder: CellFolder):
+        self._job, self._folder = job, folder
+
+    def poll(self) -> int | None:
+        if not self._job.done():
+            return None
+        try:
+            return int(self._job.result())
+        except Exception:  # killed, out of time or memory: submitit raises one of several
+            return 1
+
+    def interrupt(self) -> None:
+        self._job.cancel()
+
+    def stop(self) -> None:
+        """The cluster ends it in its own time."""
+
+    def output(self) -> list[str]:
+        own = self._folder.last_lines()
+        return own or str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]

@@ -1,0 +1,69 @@
+"""One process at a time: a lock file that says who holds it.
+
+The lock is the kernel's (`flock`) and not the file's existence, so it goes when its holder does,
+however that ends: there is no stale lock to be recognised by a dead process's number, which may by
+then be another's. The file stays; its text (process and host) is for people.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shapeshift.errors import ShapeshiftError
+
+
+class LockedError(ShapeshiftError):
+    """Another process is at work there."""
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock at `path`.
+
+    While this looks, `locked` may fail in another process: whoever fails should try again later.
+    """
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no file yet, or no locks on this file system, which `locked` reports
+        return False
+    return False
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock at `path`; its folder exists.
+
+    Args:
+        path: the lock file.
+        wait: until it is free, instead of raising an error.
+
+    Raises:
+        LockedError: another process holds it.
+        ShapeshiftError: the file system has no locks.
+    """
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise LockedError(f"{holder} is at work here; wait for it", path=path.parent) from error
+        except OSError as error:
+            raise ShapeshiftError(
+                f"cannot be locked ({error.strerror}); name a folder on a file system with locks",
+                path=path,
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)  # while the lock is ours: the next holder writes as soon as it is not

@@ -1,0 +1,249 @@
+"""What can be measured on a trained run, by name.
+
+A measure is anything with a function `measure(run, data)`. `MEASURES` says where each is; a grid
+may also name one that is not in it, as `package.module:object`. A module is imported when one of
+its measures is due.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import accumulate
+from statistics import fmean, median
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from shapeshift.data.config import FilesCorpus, Interpolate
+from shapeshift.data.corpora import read_split
+from shapeshift.data.files import read_lines
+from shapeshift.data.prepare import Prepared
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import Scores, sha256_lines
+from shapeshift.experiments.run import Run, translate_and_score
+from shapeshift.schema import Strict
+from shapeshift.training.disk import Disk, replace_file
+from shapeshift.training.log import read_log
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Measurement(Strict):
+    """One number.
+
+    Attributes:
+        metric: what was measured, such as `BLEU` or `tokens_per_s` (units in the name).
+        value: finite.
+        dataset: what it was measured on.
+        bucket: the part of it, such as a range of lengths, or another parameter of the measure.
+        step: the update at which it was measured, if that is not the end of training.
+        signature: of the metric.
+        hypotheses, references: SHA-256 of the texts, where there are any.
+    """
+
+    metric: Text
+    value: float = Field(allow_inf_nan=False)
+    dataset: Text | None = None
+    bucket: Text | None = None
+    step: int | None = None
+    signature: Text | None = None
+    hypotheses: Text | None = None
+    references: Text | None = None
+
+
+class Measure(Protocol):
+    """A step of a cell's work after training."""
+
+    def measure(self, run: Run, data: Prepared) -> Sequence[Measurement]:
+        """Measure a trained run on its data."""
+
+
+MEASURES: dict[str, str] = {
+    "score-valid": "shapeshift.experiments.measures:SCORE_VALID",
+    "score-test": "shapeshift.experiments.measures:SCORE_TEST",
+    "loss-by-offset": "shapeshift.experiments.analyses:LOSS_BY_OFFSET",
+    "similarity": "shapeshift.experiments.analyses:SIMILARITY",
+    "swapped-order": "shapeshift.experiments.analyses:SWAPPED_ORDER",
+}
+"""Name → `module:object`."""
+
+TRAIN = "train"
+"""The name of the step before all measures."""
+
+
+def check_measures(names: Sequence[str]) -> None:
+    """Raise `ShapeshiftError` for a name that is neither in `MEASURES` nor `module:object`."""
+    for name in names:
+        module, colon, attribute = name.partition(":")
+        if name not in MEASURES and not (colon and module and attribute):
+            raise ShapeshiftError(
+                f"unknown measure {name!r}{nearest(name, MEASURES)} (known:"
+                f" {', '.join(MEASURES)}, or package.module:object)"
+            )
+
+
+def find_measure(name: str) -> Measure:
+    """Import the measure `name`.
+
+    Raises:
+        ShapeshiftError: there is none of this name, or it cannot be imported.
+    """
+    check_measures([name])
+    module, _, attribute = MEASURES.get(name, name).partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ShapeshiftError(f"the measure {name!r} cannot be imported: {error}") from error
+    if not callable(getattr(found, "measure", None)):
+        raise ShapeshiftError(f"{name!r} is no measure: it has no function `measure(run, data)`")
+    measure: Measure = found
+    return measure
+
+
+def measure_training(run: Run) -> list[Measurement]:
+    """Return what the log of a trained run holds: losses, median speed, time, parameters."""
+    log = read_log(run.directory / "log.jsonl")
+    found = [
+        Measurement(metric=name, value=line[name], dataset="valid", step=int(line["update"]))
+        for line in log
+        for name in ("valid_loss", "valid_bleu")
+        if name in line
+    ]
+    losses = [line["valid_loss"] for line in log if "valid_loss" in line]
+    if losses:
+        found.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
+        perplexity = math.exp(min(losses[-1], 99.0))
+        found.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
+    speeds = [line["tokens_per_s"] for line in log if "tokens_per_s" in line]
+    if speeds:
+        found.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
+    elapsed_s = run.checkpoints.progress(run.checkpoints.updates()[-1]).elapsed_s
+    found.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
+    parameters = sum(p.numel() for p in run.model().parameters())
+    found.append(Measurement(metric="parameters", value=parameters))
+    return found
+
+
+@dataclass(frozen=True)
+class Score:
+    """Translate a split with the averaged model and score it: BLEU and the other metrics of
+    `evaluation.metrics` over all of it, BLEU by source length, and, where it consists of several
+    files, over each of them (`test/newstest2014`) and their mean (`test mean`), which the SHAPE
+    paper reports (Kiyono et al. 2021, Table 2 and Table 5)."""
+
+    split: Literal["valid", "test"]
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Translate and score; see `Measure`."""
+        scores = translate_and_score(run, self.split, prepared_root=data.directory.parent)
+        _, references = data.text(self.split)
+        results = run.directory / "results"
+        # Beside the translations, so that significance tests need nothing but the run.
+        replace_file(
+            Disk(),
+            results / references_file(self.split),
+            ["".join(line + "\n" for line in references).encode()],
+        )
+        hypotheses = list(read_lines(results / hypotheses_file(self.split)))
+        sets = _files(data, self.split, len(references))
+        found = _measurements(scores, self.split)
+        for name, part in sets.items():
+            found += _score_set(hypotheses[part], references[part], name, run)
+        if not sets:
+            sets = {self.split: slice(None)}
+        for metric in {m.metric: None for m in found}:
+            one = [m for m in found if m.metric == metric and not m.bucket and m.dataset in sets]
+            mean = fmean(m.value for m in one)
+            found.append(
+                one[0].model_copy(update=_MEAN | {"value": mean, "dataset": mean_of(self.split)})
+            )
+        return found
+
+
+_MEAN = {"hypotheses": None, "references": None}
+
+
+def mean_of(split: str) -> str:
+    """Return the dataset under which the mean over the files of a split is found."""
+    return f"{split} mean"
+
+
+def hypotheses_file(split: str) -> str:
+    """Return the name of the file of translations in a run's `results/`."""
+    return f"{split}.average.txt"
+
+
+def references_file(split: str) -> str:
+    """Return the name of the file of references in a run's `results/`."""
+    return f"{split}.references.txt"
+
+
+def _measurements(scores: Scores, split: str) -> list[Measurement]:
+    hashes = {"hypotheses": scores.hypotheses_sha256, "references": scores.references_sha256}
+    found = [
+        Measurement(
+            metric=score.name, value=score.value, dataset=split, signature=score.signature, **hashes
+        )
+        for score in scores.scores
+    ]
+    for bucket in scores.by_length or ():
+        if bucket.score is not None:
+            found.append(
+                Measurement(
+                    metric=bucket.score.name,
+                    value=bucket.score.value,
+                    dataset=split,
+                    bucket=bucket.label,
+                    signature=bucket.score.signature,
+                    **hashes,
+                )
+            )
+    return found
+
+
+def _score_set(
+    hypotheses: Sequence[str], references: Sequence[str], name: str, run: Run
+) -> list[Measurement]:
+    return [
+        Measurement(
+            metric=score.name,
+            value=score.value,
+            dataset=name,
+            signature=score.signature,
+            hypotheses=sha256_lines(hypotheses),
+            references=sha256_lines(references),
+        )
+        for score in score_corpus(hypotheses, references, run.config.evaluation.metrics)
+    ]
+
+
+def _files(data: Prepared, split: Literal["valid", "test"], num_pairs: int) -> dict[str, slice]:
+    """Return `split/file` → its pairs, where a split has several files.
+
+    Joined pairs run on over the ends of files; one belongs to the file that it begins in.
+    """
+    corpus = data.report.config.corpus
+    if not isinstance(corpus, FilesCorpus) or len(corpus.prefixes(split)) < 2:
+        return {}
+    dataset = data.report.config.dataset
+    joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
+    prefixes = corpus.prefixes(split)
+    counts = [
+        sum(1 for _ in read_split(corpus.model_copy(update={split: [prefix]}), split))
+        for prefix in prefixes
+    ]
+    begins = range(0, num_pairs * joined, joined)
+    ends = [bisect_left(begins, end) for end in accumulate(counts)]
+    return {
+        f"{split}/{prefix}": slice(begin, end)
+        for prefix, begin, end in zip(prefixes, [0, *ends[:-1]], ends, strict=True)
+        if begin < end
+    }
+
+
+SCORE_VALID, SCORE_TEST = Score("valid"), Score("test")

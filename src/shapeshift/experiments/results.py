@@ -1,0 +1,191 @@
+"""All that a grid measured, in one tidy table: a row a measurement.
+
+Written as CSV, and as Parquet where pyarrow is installed (the extra `results`). A file appears
+complete or not at all, and reading it gives the rows that were written.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import Field, ValidationError
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder
+from shapeshift.experiments.files import write_whole
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.measures import TRAIN, Measurement, Text
+
+AXIS = "axis:"
+"""Begins the names of the columns that hold axes."""
+
+
+class Row(Measurement):
+    """A measurement and where it is from.
+
+    Attributes:
+        grid, scale, seed: of the cell.
+        cell: the cell's key.
+        axes: axis → the setting's name; in a file, a column each.
+        measure: the step that found it.
+        checkpoint: SHA-256 of the weights.
+        command: what was typed.
+        version: of Shapeshift.
+        time: when, UTC, ISO 8601.
+    """
+
+    grid: Text
+    scale: Text
+    cell: Text
+    axes: dict[Text, Text] = Field(default_factory=dict)
+    seed: int
+    measure: Text
+    checkpoint: Text
+    command: str
+    version: Text
+    time: Text
+
+
+_FIRST = ("grid", "scale", "cell")
+_FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows, and their way to files and back."""
+
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def collect(cls, cells: Iterable[Cell], steps: Sequence[str], root: Path) -> Results:
+        """Gather what is recorded of `cells` in the folders under `root`.
+
+        Two cells that share a folder have rows of their own.
+
+        Args:
+            cells: finished or not.
+            steps: names of measures; training comes first by itself.
+            root: as it was for `runner.run_cells`.
+        """
+        rows = []
+        for cell in cells:
+            folder = CellFolder(root / cell.key)
+            for step in (TRAIN, *steps):
+                record = folder.record(step, cell.config)
+                if record is None:
+                    continue
+                shared = {
+                    "grid": cell.grid,
+                    "scale": cell.scale,
+                    "cell": cell.key,
+                    "axes": dict(cell.axes),
+                    "seed": cell.seed,
+                    "measure": step,
+                    **record.model_dump(include={"checkpoint", "command", "version", "time"}),
+                }
+                rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
+        return cls(tuple(rows))
+
+    def axes(self) -> list[str]:
+        """Return the names of all axes, in the order in which they come up."""
+        return list({axis: None for row in self.rows for axis in row.axes})
+
+    def write_csv(self, path: Path) -> None:
+        """Write all rows; what is missing is an empty field."""
+        text = io.StringIO(newline="")
+        # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        table = self._columns()
+        writer.writerow(table)
+        for values in zip(*table.values(), strict=True):
+            writer.writerow(["" if value is None else value for value in values])
+        write_whole(path, text.getvalue().encode())
+
+    @classmethod
+    def read_csv(cls, path: Path) -> Results:
+        """Read what `write_csv` wrote.
+
+        Raises:
+            ShapeshiftError: the file cannot be read, or a line is not a row.
+        """
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                reader = csv.DictReader(file, strict=True)
+                return cls(tuple(_row(fields, path, reader.line_num) for fields in reader))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
+
+    def write_parquet(self, path: Path) -> None:
+        """Write all rows with typed columns.
+
+        Raises:
+            ShapeshiftError: pyarrow is not installed.
+        """
+        pa, parquet = _pyarrow()
+        types = {name: pa.string() for name in self._columns()}
+        types |= {"value": pa.float64(), "seed": pa.int64(), "step": pa.int64()}
+        table = pa.table(self._columns(), schema=pa.schema(list(types.items())))
+        buffer = io.BytesIO()
+        parquet.write_table(table, buffer)
+        write_whole(path, buffer.getvalue())
+
+    @classmethod
+    def read_parquet(cls, path: Path) -> Results:
+        """Read what `write_parquet` wrote.
+
+        Raises:
+            ShapeshiftError: pyarrow is not installed, or the file cannot be read.
+        """
+        pa, parquet = _pyarrow()
+        try:
+            rows = parquet.read_table(path).to_pylist()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
+        return cls(tuple(_row(fields, path, number) for number, fields in enumerate(rows, 1)))
+
+    def _columns(self) -> dict[str, list[Any]]:
+        columns = {name: [getattr(row, name) for row in self.rows] for name in _FIELDS}
+        for axis in self.axes():
+            columns[AXIS + axis] = [row.axes.get(axis) for row in self.rows]
+        return columns
+
+
+def _row(fields: dict[str, Any], path: Path, number: int) -> Row:
+    given: dict[str, Any] = {"axes": {}}
+    for name, value in fields.items():
+        if value is None or (value == "" and _nullable(name)):
+            continue
+        if name is not None and name.startswith(AXIS):
+            given["axes"][name.removeprefix(AXIS)] = value
+        else:
+            given[name] = value
+    try:
+        return Row.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ShapeshiftError(
+            f"not a row of results ({where}: {first['msg']})", path=path, line=number
+        ) from error
+
+
+def _nullable(name: str) -> bool:
+    field = Row.model_fields.get(name)
+    return field is None or type(None) in get_args(field.annotation)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ShapeshiftError(
+            "Parquet needs pyarrow, which is not installed; pip install 'shapeshift[results]', or"
+            " use CSV"
+        ) from error
+    return pa, parquet

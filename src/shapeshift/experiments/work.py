@@ -1,0 +1,187 @@
+"""The work on one cell: train, then measure, each step once.
+
+As a program (`python -m shapeshift.experiments.work CELL_FOLDER …`) it is what runners start in
+processes of their own. It exits with 0, with `BUSY` if another process is at work on the cell, and
+with 1 if it failed; what went wrong is then the end of the cell's `output.log`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shapeshift import __version__
+from shapeshift.config import Config, load_config
+from shapeshift.data.corpora import corpus_fingerprint
+from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder, StepRecord
+from shapeshift.experiments.locks import LockedError, locked
+from shapeshift.experiments.measures import TRAIN, Measurement, find_measure, measure_training
+from shapeshift.experiments.run import Run, prepared_directory, train
+from shapeshift.training.stopping import StoppedError, StopSignals
+from shapeshift.training.trainer import Observer
+
+BUSY = 75
+"""Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Silent:
+    """Watches training and says nothing: whoever wants to know reads the run's log."""
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        """See `training.trainer.Observer`."""
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        """See `training.trainer.Observer`."""
+
+
+def work(
+    folder: CellFolder,
+    config: Config,
+    steps: Sequence[str],
+    prepared_root: Path,
+    *,
+    command: str | None = None,
+    observer: Observer | None = None,
+    stop: StopSignals | None = None,
+) -> None:
+    """Do what is not yet done of training and of the measures `steps`.
+
+    Training that was stopped goes on from its last checkpoint.
+
+    Args:
+        folder: the cell's.
+        config: its settings.
+        steps: names of measures, in the order in which they are taken.
+        prepared_root: see `experiments.run.train`.
+        command: what the user typed, for the records.
+        observer: told of losses and validations.
+        stop: see `experiments.run.train`.
+
+    Raises:
+        StoppedError: training was stopped by a signal; a checkpoint is saved.
+        LockedError: another process is at work on the cell.
+        ShapeshiftError: from training or a measure.
+    """
+    command = shlex.join(sys.argv) if command is None else command
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with locked(folder.lock):
+        folder.output.write_bytes(b"")
+        config = folder.reconcile(config)
+        missing = folder.missing(steps, config)
+        text = corpus_fingerprint(config.data.corpus) if missing else ""
+        checkpoint: str | None = None
+        for step in missing:
+            began = time.monotonic()
+            if step != TRAIN:
+                folder.check_text(text, config)
+            data = _prepare(config, prepared_root)
+            found: Sequence[Measurement]
+            if step == TRAIN:
+                watching = observer or Silent()
+                run = train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
+                found = measure_training(run)
+            else:
+                run = Run.create(folder.run, config)
+                found = find_measure(step).measure(run, data)
+            checkpoint = checkpoint or _sha256(run.weights())
+            record = StepRecord(
+                step=step,
+                version=__version__,
+                command=command,
+                time=datetime.now(UTC).isoformat(timespec="seconds"),
+                elapsed_s=round(time.monotonic() - began, 3),
+                checkpoint=checkpoint,
+                text=text,
+                measurements=tuple(found),
+            )
+            folder.write_record(record, config)
+
+
+def _prepare(config: Config, root: Path) -> Prepared:
+    """Prepare data once for all the processes that want them."""
+    directory = prepared_directory(config.data, root)
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root / f".{directory.name}.lock", wait=True):
+        return prepare(config.data, directory)
+
+
+def attempt(
+    path: str,
+    settings: str,
+    steps: Sequence[str],
+    prepared_root: str,
+    command: str,
+    observer: Observer | None = None,
+) -> int:
+    """Do `work` and return an exit status; put into `output.log` why it failed, if it did.
+
+    Raises:
+        StoppedError: see `work`. Signals are heeded in the main thread alone.
+    """
+    folder, root = CellFolder(Path(path)), Path(prepared_root)
+    alone = threading.current_thread() is threading.main_thread()
+    stop = StopSignals() if alone else None
+    try:
+        config = load_config(settings)
+        work(folder, config, steps, root, command=command, observer=observer, stop=stop)
+    except LockedError:
+        return BUSY
+    except StoppedError:
+        raise
+    except Exception as error:
+        mendable = isinstance(error, ShapeshiftError)
+        with folder.output.open("a", encoding="utf-8") as file:
+            file.write(f"error: {error}\n" if mendable else traceback.format_exc())
+        return 1
+    return 0
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _end_with_parent(on_end: Callable[[], None]) -> None:
+    """Call `on_end` when standard input closes, which happens when the parent is gone."""
+
+    def watch() -> None:
+        while os.read(0, 1):  # not sys.stdin, whose lock the end of the process would wait for
+            pass
+        on_end()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Work on one cell as a process of its own; see the module."""
+    parser = argparse.ArgumentParser(prog="python -m shapeshift.experiments.work")
+    parser.add_argument("folder", help="of the cell")
+    parser.add_argument("settings", help="YAML file of all its settings")
+    parser.add_argument("steps", nargs="*", help="measures")
+    parser.add_argument("--prepared", default="prepared", help="folder of prepared data")
+    parser.add_argument("--command", default="", help="for the records")
+    parser.add_argument("--child", action="store_true", help="end when standard input closes")
+    given = parser.parse_args(arguments)
+    if given.child:
+        _end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        return attempt(given.folder, given.settings, given.steps, given.prepared, given.command)
+    except StoppedError as stopped:
+        print(stopped)
+        return stopped.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

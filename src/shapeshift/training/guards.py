@@ -1,0 +1,207 @@
+"""No step of the optimiser on a loss or a gradient that is not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.parallel import Parallel
+from shapeshift.training.spread import local
+
+Pairs = NDArray[np.int64]
+"""The numbers of the pairs of a batch."""
+
+MOST_NAMED = 20
+"""How many pairs of a faulty batch an error names."""
+
+MOST_SKIPPED = 20
+"""How many updates may be left out in a row."""
+
+_REMEDY = (
+    "train with a lower learning rate, with training.clip_norm or with training.precision=fp32"
+)
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """An update that was not made.
+
+    Attributes:
+        update: its number.
+        parameter: the first one whose gradient is not finite; None if all are.
+        pairs: those of the batch whose loss is not finite, or of all batches if every loss is.
+        in_loss: whether a loss is not finite.
+    """
+
+    update: int
+    parameter: str | None
+    pairs: tuple[int, ...]
+    in_loss: bool
+
+    def __str__(self) -> str:
+        named = ", ".join(map(str, self.pairs[:MOST_NAMED]))
+        more = f" and {len(self.pairs) - MOST_NAMED} more" if len(self.pairs) > MOST_NAMED else ""
+        where = f"the batch of training pairs {named}{more} (counted from 0)"
+        if not self.in_loss:
+            return (
+                f"the gradient of {self.parameter} in update {self.update} is not finite, though"
+                f" the loss is, in {where}"
+            )
+        gradient = f"; nor is the gradient of {self.parameter}" if self.parameter else ""
+        return f"the loss of update {self.update} is not finite, in {where}{gradient}"
+
+
+class NonFiniteError(ShapeshiftError):
+    """Training has ended for a loss or gradient that is not finite.
+
+    Attributes:
+        found: where.
+    """
+
+    def __init__(self, found: NonFinite, advice: str):
+        super().__init__(f"{found}; {advice}")
+        self.found = found
+
+
+class Guard:
+    """Judges each update between its backward pass and its step.
+
+    On a CPU the verdict is read at once. A GPU would have to be waited for: there it stays on the
+    device and is handed to the fused optimiser as `found_inf`, which then leaves weights and
+    moments as they are; on `stop`, those of all later updates too. What happened is read, and
+    raised, by `check`, before anything is logged or saved. An optimiser that is not fused (RAdam)
+    cannot do that, so with it the GPU is waited for.
+
+    Args:
+        model: after its backward pass, when `judge` is called.
+        optimizer: of its parameters.
+        policy: `stop` or `skip`, see `training.on_nonfinite`.
+        parallel: the processes; all come to the same verdict.
+        deferred: whether the verdict stays on the device. By default, where that helps.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        policy: Literal["stop", "skip"],
+        parallel: Parallel,
+        *,
+        deferred: bool | None = None,
+    ):
+        self._parameters = dict(model.named_parameters())
+        self._device = next(iter(self._parameters.values())).device
+        self._optimizer: Any = optimizer
+        self._policy = policy
+        self._parallel = parallel
+        if deferred is None:
+            fused = all(group.get("fused") for group in optimizer.param_groups)
+            deferred = fused and self._device.type == "cuda"
+        self.deferred = deferred
+        self._halted = torch.zeros((), dtype=torch.bool, device=self._device)
+        self._in_row = torch.zeros((), dtype=torch.int64, device=self._device)
+        self._count_in_row = 0
+        self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
+        self._skipped: list[NonFinite] = []
+
+    def judge(self, update: int, batches: Sequence[Pairs], losses: Mapping[int, Tensor]) -> Tensor:
+        """Return whether an update is bad, a boolean on the device.
+
+        Args:
+            update: its number.
+            batches: all its batches, of all processes.
+            losses: of the batches of this process, by their number.
+
+        Raises:
+            NonFiniteError: if it is bad, unless that is read later or it is to be skipped.
+        """
+        flags = [
+            ~losses[number].isfinite()
+            if number in losses
+            else torch.zeros((), dtype=torch.bool, device=self._device)
+            for number in range(len(batches))
+        ]
+        verdict = torch.stack([*(flag.int() for flag in flags), self._worst_gradient()])
+        self._parallel.largest(verdict)
+        bad = verdict.any()
+        self._unread.append((update, batches, verdict))
+        if self.deferred:
+            self._defer(bad)
+        else:
+            self.check()
+        return bad
+
+    def check(self) -> None:
+        """Read the verdicts since the last call. This waits for the device.
+
+        Raises:
+            NonFiniteError: if one was not finite and was not to be skipped, or too many were
+                skipped in a row.
+        """
+        if self._unread:
+            verdicts = torch.stack([verdict for *_, verdict in self._unread]).tolist()
+            unread, self._unread = self._unread, []
+            for (update, batches, _), verdict in zip(unread, verdicts, strict=True):
+                if any(verdict):
+                    self._found(self._name(update, batches, verdict))
+                else:
+                    self._count_in_row = 0
+
+    def take(self) -> list[NonFinite]:
+        """`check`; return the updates skipped since the last call."""
+        self.check()
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def _found(self, found: NonFinite) -> None:
+        if self._policy == "stop":
+            raise NonFiniteError(
+                found, f"{_REMEDY}, or leave such updates out with training.on_nonfinite=skip"
+            )
+        self._skipped.append(found)
+        self._count_in_row += 1
+        if self._count_in_row == MOST_SKIPPED:
+            raise NonFiniteError(found, f"{MOST_SKIPPED} updates in a row were skipped; {_REMEDY}")
+
+    def _defer(self, bad: Tensor) -> None:
+        if self._policy == "stop":
+            self._halted = self._halted | bad
+        else:
+            self._in_row = torch.where(bad, self._in_row + 1, 0)
+            self._halted = self._halted | (self._in_row >= MOST_SKIPPED)
+        self._optimizer.found_inf = (bad | self._halted).float()
+
+    def _worst_gradient(self) -> Tensor:
+        """Return 0 if all gradients are finite, else the larger, the earlier the first parameter
+        stands for which that does not hold."""
+        grads, ranks = [], []
+        for index, parameter in enumerate(self._parameters.values()):
+            if parameter.grad is not None and (grad := local(parameter.grad)).numel():
+                grads.append(grad)
+                ranks.append(len(self._parameters) - index)
+        if not grads:
+            return torch.zeros((), dtype=torch.int32, device=self._device)
+        # The largest absolute value: a sum of squares could overflow where no gradient does.
+        finite = torch.stack(torch._foreach_norm(grads, math.inf)).isfinite()
+        numbers = torch.tensor(ranks, dtype=torch.int32).to(self._device, non_blocking=True)
+        return torch.where(finite, 0, numbers).amax()
+
+    def _name(self, update: int, batches: Sequence[Pairs], verdict: list[int]) -> NonFinite:
+        *in_loss, worst = verdict
+        chosen = [pairs for pairs, bad in zip(batches, in_loss, strict=True) if bad] or batches
+        names = list(self._parameters)
+        return NonFinite(
+            update=update,
+            parameter=names[len(names) - worst] if worst else None,
+            pairs=tuple(sorted(int(pair) for pairs in chosen for pair in pairs)),
+            in_loss=any(in_loss),
+        )

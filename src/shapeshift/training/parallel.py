@@ -1,0 +1,166 @@
+"""The processes that train one model together, started by torchrun or SLURM.
+
+Every process goes through the same updates. What only one of them does (files, log, terminal) is
+the main process's, which has rank 0; the others wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.precision import choose_device
+
+T = TypeVar("T")
+
+_PATIENCE = timedelta(days=7)
+"""The others wait as long as the main process needs to prepare data, translate or save. If it dies,
+its connections close, and they know at once."""
+
+
+class Parallel:
+    """This process and the others. Alone, as by default, it has none, and all here does nothing.
+
+    Made by `join`, which also connects the processes.
+
+    Args:
+        rank: the number of this process, from 0.
+        world_size: how many there are.
+        local_rank: its number on its machine; None for a process that is alone.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1, local_rank: int | None = None):
+        self.rank = rank
+        self.world_size = world_size
+        self.local_rank = local_rank
+        self._patient: dist.ProcessGroup | None = None
+        if world_size > 1:
+            self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> list[tuple[int, T]]:
+        """Return every `world_size`-th of the items, from the one numbered `rank` on, and their
+        numbers: the items of all processes in turn are all items in their order."""
+        return list(enumerate(items))[self.rank :: self.world_size]
+
+    def total(self, values: Tensor) -> Tensor:
+        """Replace values by their sums over all processes, in place; return them."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Replace values by their maxima over all processes, in place; return them."""
+        if self.world_size > 1:
+            dist.all_reduce(values, dist.ReduceOp.MAX)
+        return values
+
+    def agree(self, number: int) -> int:
+        """Return the largest of the processes' numbers, the same in all. This waits for them, but
+        not for their devices."""
+        return int(self.largest(torch.tensor(number))) if self.world_size > 1 else number
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Let the main process go through the block before the others enter it."""
+        if not self.is_main:
+            self._wait()
+        yield
+        if self.is_main:
+            self._wait()
+
+    def tell(self, content: Any) -> Any:
+        """Return what the main process has given, which can be written as JSON."""
+        if self._patient is None:
+            return content
+        text = json.dumps(content).encode() if self.is_main else b""
+        length = torch.tensor(len(text))
+        dist.broadcast(length, 0, group=self._patient)
+        letters = torch.zeros(int(length), dtype=torch.uint8)
+        if self.is_main:
+            letters = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        dist.broadcast(letters, 0, group=self._patient)
+        return json.loads(letters.numpy().tobytes())
+
+    def _wait(self) -> None:
+        if self._patient is not None:
+            dist.barrier(group=self._patient)
+
+
+@contextmanager
+def join(config: TrainingConfig) -> Iterator[Parallel]:
+    """Connect with the other processes of the group that torchrun has started, if it has, and
+    leave them at the end of the block.
+
+    Args:
+        config: `device` (GPUs talk over NCCL, CPUs over gloo) and `rank_timeout_s`.
+
+    Raises:
+        ShapeshiftError: if the batches of an update cannot be shared evenly, a process has no GPU
+            of its own, or one of the processes is lost.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size == 1:
+        yield Parallel()
+        return
+    if config.accumulation % world_size:
+        raise ShapeshiftError(
+            f"training.accumulation={config.accumulation} batches of an update cannot be shared"
+            f" among {world_size} processes; make it a multiple of {world_size}, and"
+            " training.batch.max_tokens smaller by as much"
+        )
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    device = choose_device(config.device, local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    with _naming_the_lost():
+        timeout = timedelta(seconds=config.rank_timeout_s)
+        store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+        # torchrun keeps the store when it starts the processes again, and with it the addresses of
+        # those that are gone.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        dist.init_process_group(
+            backend,
+            store=dist.PrefixStore(f"attempt-{attempt}", store),  # type: ignore[attr-defined]
+            rank=rank,
+            world_size=world_size,
+            timeout=timeout,
+        )
+        try:
+            yield Parallel(rank, world_size, local_rank)
+        finally:
+            dist.destroy_process_group()
+
+
+@contextmanager
+def _naming_the_lost() -> Iterator[None]:
+    """Make one line of what the libraries below say when a process has gone or does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = " ".join(str(error).split())
+        # gloo has no exception of its own.
+        if not isinstance(error, dist.DistError) and "gloo" not in words.lower():
+            raise
+        reason = re.sub(r"^\[[^]]*\] ", "", words).split(". ")[0][:150]
+        raise ShapeshiftError(
+            f"lost another process of the group ({reason}); see what that one says, and run the"
+            " same command again: it goes on from the newest checkpoint"
+        ) from error

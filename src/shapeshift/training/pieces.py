@@ -1,0 +1,87 @@
+"""The batches of an update, and what to do with one that is too large for the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from shapeshift.data.store import TokenStore
+from shapeshift.errors import ShapeshiftError
+from shapeshift.seeds import derive
+from shapeshift.training.guards import Pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A batch of an update, or a part of one.
+
+    Attributes:
+        batch: the batch's number in its update, counted over all processes.
+        pairs: the numbers of its pairs.
+        part: which part, such as `01`: the second half of the first half; empty for a whole batch.
+    """
+
+    batch: int
+    pairs: Pairs
+    part: str = ""
+
+    def seed(self, seed: int, stream: str, update: int) -> int:
+        """Return the seed of a stream of draws. It depends on the batch's number in the update and
+        not on the process, so any number of processes draws the same."""
+        labels = (stream, update, self.batch) + ((self.part,) if self.part else ())
+        return derive(seed, *labels)
+
+    def halves(self) -> list[Piece]:
+        """Return two pieces with half of the pairs each."""
+        middle = len(self.pairs) // 2
+        parts = (self.pairs[:middle], self.pairs[middle:])
+        return [Piece(self.batch, pairs, f"{self.part}{n}") for n, pairs in enumerate(parts)]
+
+
+class TooLargeError(ShapeshiftError):
+    """The memory does not suffice for a piece of an update.
+
+    Attributes:
+        piece: which.
+    """
+
+    def __init__(self, piece: Piece, store: TokenStore, update: int, device: torch.device):
+        source, target = (
+            int(lengths[piece.pairs].max()) + 1
+            for lengths in (store.source_lengths, store.target_lengths)
+        )
+        super().__init__(
+            f"out of memory on {device} in update {update}, with a batch of {len(piece.pairs)}"
+            f" pairs of at most {source} source and {target} target tokens; lower"
+            " training.batch.max_tokens (and raise training.accumulation by as much), or set"
+            " training.split_on_oom=true"
+        )
+        self.piece = piece
+
+
+@contextmanager
+def naming_the_batch(
+    piece: Piece, store: TokenStore, update: int, device: torch.device
+) -> Iterator[None]:
+    """Raise `TooLargeError` where PyTorch says that memory ran out."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TooLargeError(piece, store, update, device) from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether PyTorch, on a GPU or a CPU, or Python has no more memory."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )
+
+
+def split(pieces: list[Piece], failed: Piece) -> list[Piece]:
+    """Return the pieces with the halves of one that failed in its place."""
+    return [part for piece in pieces for part in (piece.halves() if piece is failed else [piece])]

@@ -1,0 +1,129 @@
+"""How a model lies in the processes: whole in each (`Whole`), or a share in each (`Sharded`).
+
+Both offer the same: `train_loss` to train with, `valid_loss` to validate with, the `optimizer`; and
+`gather` and `scatter`, by which a checkpoint is that of one process.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from shapeshift.model import Transformer, label_smoothed_loss
+from shapeshift.training.parallel import Parallel
+
+BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+class Objective(nn.Module):
+    """The loss as a module: what wraps it sees every use of a parameter, the output's too."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the summed loss, smoothed (with gradient) and not; see `label_smoothed_loss`."""
+        loss = label_smoothed_loss(self.model, source, target_input, target_output, epsilon)
+        return loss.smoothed, loss.nll
+
+
+class Spread(Protocol):
+    """What `Whole` and `Sharded` have in common."""
+
+    train_loss: nn.Module
+    valid_loss: nn.Module
+    optimizer: Optimizer
+
+    def accumulating(self, last: bool) -> AbstractContextManager[None]:
+        """Return the context for a forward and backward pass; `last`: of this update."""
+
+    def finish(self) -> None:
+        """Let all processes have the mean of their gradients, if they have not yet."""
+
+    def empty(self) -> tuple[nn.Module, Optimizer]:
+        """Return a whole model and its optimiser to load a checkpoint into."""
+
+    def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Take over what was loaded into what `empty` had returned."""
+
+    def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
+        """Return the whole model and its optimiser, to be saved. All processes must call this; it
+        is filled where `keep` is true."""
+
+
+class Whole:
+    """The whole model in this process, and in each of the others.
+
+    Args:
+        model: on any device.
+        device: where it is to be.
+        parallel: the processes.
+        build_optimizer: makes the optimiser.
+        overlap: whether gradients travel while others are still being computed. They must not
+            where a backward pass may fail and be done again.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device,
+        parallel: Parallel,
+        build_optimizer: BuildOptimizer,
+        *,
+        overlap: bool = True,
+    ):
+        self._model = model.to(device)
+        self._parallel = parallel
+        self.optimizer = build_optimizer(model.parameters())
+        self.train_loss: nn.Module = Objective(model)
+        self.valid_loss: nn.Module = self.train_loss
+        self._ddp: DistributedDataParallel | None = None
+        if parallel.world_size > 1 and overlap:
+            with warnings.catch_warnings():  # newer releases have another name for the first
+                warnings.simplefilter("ignore", FutureWarning)
+                self._ddp = DistributedDataParallel(
+                    self.train_loss, broadcast_buffers=False, gradient_as_bucket_view=True
+                )
+            self.train_loss = self._ddp
+
+    def accumulating(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients travel with the last backward pass of an update."""
+        if self._ddp is None or last:
+            return nullcontext()
+        no_sync: AbstractContextManager[None] = self._ddp.no_sync()
+        return no_sync
+
+    def finish(self) -> None:
+        """Without overlap, gradients travel now."""
+        if self._ddp is None and self._parallel.world_size > 1:
+            for parameter in self._model.parameters():
+                if parameter.grad is not None:
+                    self._parallel.total(parameter.grad.div_(self._parallel.world_size))
+
+    def empty(self) -> tuple[nn.Module, Optimizer]:
+        """The model itself."""
+        return self._model, self.optimizer
+
+    def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """It is there already."""
+
+    def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
+        """The model itself."""
+        return self._model, self.optimizer
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this process's share of a tensor, which is all of one that is not shared."""
+    # By its method: to import DTensor takes half a second, and hardly any run needs it.
+    share: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return share

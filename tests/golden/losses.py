@@ -1,0 +1,99 @@
+"""The losses of the first updates of a tiny model, for each preset.
+
+    python tests/golden/losses.py       # writes losses.json; say in the commit why it changed
+
+Sentences of the built-in grammar, a word an id; float32 on a CPU, one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+
+from shapeshift.data.grammar import generate
+from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.model import ModelConfig, build
+from shapeshift.positions import PRESETS
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.log import Log, read_log
+from shapeshift.training.trainer import Trainer
+
+TARGET = Path(__file__).with_suffix(".json")
+SPECIAL, VOCAB = 5, 600
+NUM_UPDATES = 8
+
+
+class Silent:
+    def updated(self, update, loss, tokens_per_s):
+        pass
+
+    def validated(self, update, values):
+        pass
+
+
+def write_store(folder: Path) -> TokenStore:
+    """Write 200 pairs; every word of either side has a number of its own."""
+    numbers: dict[str, int] = {}
+
+    def encode(text: str) -> list[int]:
+        return [
+            numbers.setdefault(w, SPECIAL + len(numbers) % (VOCAB - SPECIAL)) for w in text.split()
+        ]
+
+    with TokenStoreWriter(folder / "store", source_size=VOCAB, target_size=VOCAB) as writer:
+        for english, german in generate(200, seed=1, min_words=3, max_words=12):
+            writer.add(encode(english), encode(german))
+    return TokenStore.open(folder / "store")
+
+
+def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:
+    """Train `NUM_UPDATES` updates; return the loss of each."""
+    config = TrainingConfig(
+        max_updates=NUM_UPDATES,
+        batch={"max_sentences": 12},
+        accumulation=2,
+        schedule={"name": "inverse_sqrt", "peak": 0.003, "warmup_updates": 4},
+        clip_norm=1.0,
+        precision="fp32",
+        device="cpu",
+        log_every=1,
+        checkpoint_every=NUM_UPDATES,
+        validate_every=NUM_UPDATES,
+    )
+    shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 2, "decoder_layers": 2}
+    torch.manual_seed(7)
+    model = build(ModelConfig(**shape, dropout=0.1), PRESETS[preset], VOCAB, VOCAB)
+    folder.mkdir()
+    trainer = Trainer(model, config, store, store, Checkpoints(folder / "checkpoints", 10))
+    log = Log(folder, 0)
+    try:
+        trainer.fit(log, Silent())
+    finally:
+        log.close()
+    return [line["loss"] for line in read_log(folder / "log.jsonl") if "loss" in line]
+
+
+def compute() -> dict[str, list[float]]:
+    """Return the losses by preset."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            store = write_store(folder)
+            return {preset: losses_of(preset, store, folder / preset) for preset in PRESETS}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def main() -> None:
+    lines = [f'  "{name}": {json.dumps([round(x, 6) for x in x])}' for name, x in compute().items()]
+    TARGET.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

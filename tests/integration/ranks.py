@@ -1,0 +1,261 @@
+"""Train a tiny model in several processes, in every way that `test_distributed.py` asks for.
+
+    python tests/integration/ranks.py FOLDER --worlds 2
+
+The processes are forked from this one, which has imported the package, and talk over gloo. Each
+writes what it saw to `FOLDER/RUN/RANK.json`; gradients go to `FOLDER/RUN/gradients.safetensors`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import ModelConfig, build
+from shapeshift.positions import PRESETS
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.log import Log
+from shapeshift.training.parallel import join
+from shapeshift.training.sharded import Sharded  # noqa: F401  once, not in every process
+from shapeshift.training.spread import local
+from shapeshift.training.stopping import StoppedError, StopSignals
+from shapeshift.training.trainer import Trainer
+
+SPECIAL, VOCAB = 5, 20
+TIMEOUT_S = 55
+
+
+class Silent:
+    def updated(self, update, loss, tokens_per_s):
+        pass
+
+    def validated(self, update, values):
+        pass
+
+
+def write_stores(folder):
+    rng = random.Random(5)
+    for name, count in (("train", 100), ("valid", 15)):
+        with TokenStoreWriter(folder / name, source_size=VOCAB, target_size=VOCAB) as writer:
+            for _ in range(count):
+                ids = rng.choices(range(SPECIAL, VOCAB), k=rng.randint(1, 6))
+                writer.add(ids, ids[::-1])
+
+
+def configure(**settings):
+    given = {
+        "max_updates": 6,
+        "batch": {"max_sentences": 8},
+        "accumulation": 4,
+        "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
+        # With Adam's usual 1e-8 a gradient that is zero but for rounding, such as that of the bias
+        # of the keys, would move its weight by all of the learning rate.
+        "optimizer": {"eps": 1e-3},
+        "clip_norm": 1.0,
+        "precision": "fp32",
+        "device": "cpu",
+        "log_every": 1,
+        "checkpoint_every": 2,
+        "keep_checkpoints": 2,
+        "average_checkpoints": 2,
+        "rank_timeout_s": 20,
+    }
+    return TrainingConfig(**(given | settings))
+
+
+class Seen:
+    """What one process sees of its training."""
+
+    def __init__(self, trainer):
+        self.trainer = trainer
+        self.pairs, self.draws, self.steps, self.gradients = [], [], [], {}
+        loss = trainer._loss
+
+        def watched(objective, store, pairs, epsilon):
+            if store is trainer.train:
+                self.pairs.append([trainer.progress.update + 1, *map(int, pairs)])
+            return loss(objective, store, pairs, epsilon)
+
+        trainer._loss = watched
+        trainer.model.source.register_forward_hook(self._see_draws)
+        trainer.optimizer.register_step_pre_hook(self._see_step)
+
+    def _see_draws(self, module, _, out):
+        if module.training:
+            embedded, pos = out
+            dropped = (embedded == 0).flatten().tolist()
+            self.draws.append([pos[:, 0].tolist(), sum(n for n, x in enumerate(dropped) if x)])
+
+    def _see_step(self, *_):
+        update = self.trainer.progress.update + 1
+        self.steps.append(update)
+        if update <= 2:
+            for name, p in self.trainer.model.named_parameters():
+                grad = p.grad.full_tensor() if local(p.grad) is not p.grad else p.grad
+                self.gradients[f"{update}.{name}"] = grad.clone()
+
+
+def once(trainer, rank, update, do):
+    """Call `do(output)` in one process after the first forward pass of an update; what it returns
+    takes the place of the output."""
+    done = []
+
+    def hook(module, _, out):
+        here = trainer.parallel.rank == rank and trainer.progress.update == update - 1
+        if not here or not module.training or done:
+            return out
+        done.append(True)
+        return do(out)
+
+    trainer.model.register_forward_hook(hook)
+
+
+def poison(trainer):
+    """Make the loss of a batch of the second process infinite."""
+    once(trainer, 1, 3, lambda out: out * math.inf)
+
+
+def send(number, update):
+    """Return what sends a signal to the second process in the middle of an update."""
+
+    def do(out):
+        os.kill(os.getpid(), number)
+        return out
+
+    return lambda trainer: once(trainer, 1, update, do)
+
+
+def train(folder, run, spoil, settings):
+    """Train, or go on; return what this process saw."""
+    config = configure(**settings)
+    with join(config) as parallel:
+        torch.manual_seed(7)
+        shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
+        model = build(ModelConfig(**shape, dropout=0.1), PRESETS["shape"], VOCAB, VOCAB)
+        trainer = Trainer(
+            model,
+            config,
+            TokenStore.open(folder / "train"),
+            TokenStore.open(folder / "valid"),
+            Checkpoints(folder / run / "checkpoints", 2, every=config.checkpoint_every),
+            parallel=parallel,
+        )
+        resumed = trainer.resume()
+        seen, skipped = Seen(trainer), []
+        if spoil:
+            spoil(trainer)
+        log = Log(folder / run, trainer.progress.update) if parallel.is_main else None
+        report = {"resumed": resumed and resumed.progress.update, "began": trainer.progress.update}
+        try:
+            with StopSignals() as stop:
+                trainer.fit(log, Silent(), stop, lambda found: skipped.append(found.update))
+        except (ShapeshiftError, StoppedError) as error:
+            report["error"], report["kind"] = str(error), type(error).__name__
+        finally:
+            if log is not None:
+                log.close()
+        if parallel.is_main and seen.gradients:
+            save_file(seen.gradients, str(folder / run / "gradients.safetensors"))
+        report |= {
+            "checkpoints": trainer.checkpoints.updates(),
+            "pairs": seen.pairs,
+            "draws": seen.draws,
+            "steps": seen.steps,
+            "skipped": skipped,
+            "updates": trainer.progress.update,
+            "finite": all(bool(local(p).isfinite().all()) for p in model.parameters()),
+        }
+        return report
+
+
+def fork_ranks(folder, run, world, spoil=None, **settings):
+    """Train in `world` forked processes; write down how each of them ended, and when."""
+    (folder / run).mkdir(exist_ok=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = {}
+    for rank in range(world):
+        child = os.fork()
+        if child:
+            children[child] = rank
+            continue
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        status = 1
+        try:
+            report = train(folder, run, spoil, settings)
+            (folder / run / f"{rank}.json").write_text(json.dumps(report), encoding="utf-8")
+            status = 0
+        except ShapeshiftError as error:  # a process that was lost
+            print(f"{run}, rank {rank}: {error}", file=sys.stderr)
+            status = 3
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    began, ends = time.monotonic(), {}
+    while children:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child:
+            took = time.monotonic() - began
+            ends[children.pop(child)] = [os.waitstatus_to_exitcode(status), round(took, 1)]
+        elif time.monotonic() - began > TIMEOUT_S:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+        else:
+            time.sleep(0.01)
+    return {str(rank): ends[rank] for rank in sorted(ends)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--worlds", type=int, nargs="+", default=[2])
+    options = parser.parse_args()
+    folder = options.folder
+    torch.set_num_threads(1)
+    write_stores(folder)
+    ends = {}
+
+    def go(run, world, spoil=None, **settings):
+        ends.setdefault(run, []).append(fork_ranks(folder, run, world, spoil, **settings))
+
+    go("alone", 1)
+    for world in options.worlds:
+        go(f"ddp-{world}", world)
+        go(f"fsdp-{world}", world, parallel="fsdp")
+        go(f"split-{world}", world, split_on_oom=True)
+    if 2 in options.worlds:
+        go("nonfinite", 2, poison)
+        go("skip", 2, poison, on_nonfinite="skip")
+        go("killed", 2, send(signal.SIGKILL, update=4))
+        go("killed", 1)
+        go("to-fsdp", 1, max_updates=4)
+        go("to-fsdp", 2, parallel="fsdp")
+        go("stopped", 2, send(signal.SIGTERM, update=3))
+        for rank in range(2):
+            (folder / "stopped" / f"{rank}.json").rename(folder / "stopped" / f"first-{rank}.json")
+        go("stopped", 2)
+    if 4 in options.worlds:
+        go("nonfinite-fsdp", 2, poison, parallel="fsdp")
+        go("killed-fsdp", 2, send(signal.SIGKILL, update=4), parallel="fsdp")
+        go("killed-fsdp", 1)
+    (folder / "ends.json").write_text(json.dumps(ends), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Several processes train as one does, and end together.
+
+`ranks.py` runs them all in one go, forked from one process; the tests read what they have seen.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+RANKS = Path(__file__).with_name("ranks.py")
+ACCUMULATION = 4
+
+
+def run_ranks(folder, *worlds):
+    done = subprocess.run(
+        [sys.executable, str(RANKS), str(folder), "--worlds", *map(str, worlds)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "stderr.txt").write_text(done.stderr, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    return run_ranks(tmp_path_factory.mktemp("ranks"), 2)
+
+
+@pytest.fixture(scope="module")
+def ranks_of_4(tmp_path_factory):
+    return run_ranks(tmp_path_factory.mktemp("ranks-of-4"), 4)
+
+
+def seen(folder, run, rank):
+    return json.loads((folder / run / f"{rank}.json").read_text(encoding="utf-8"))
+
+
+def ends(folder, run):
+    return json.loads((folder / "ends.json").read_text(encoding="utf-8"))[run]
+
+
+def saved(folder, run, file="model"):
+    return load_file(folder / run / "checkpoints" / "update-00000006" / f"{file}.safetensors")
+
+
+def training_lines(folder, run):
+    lines = (folder / run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line for line in map(json.loads, lines) if "loss" in line]
+
+
+def runs(name):
+    """The run of a name, and the slow one with FSDP."""
+    return [
+        ("ranks", name),
+        pytest.param("ranks_of_4", f"{name}-fsdp", marks=pytest.mark.slow),
+    ]
+
+
+def in_turn(parts):
+    """Put together what processes have done in turn: theirs[0][0], theirs[1][0], theirs[0][1], …"""
+    return [one for together in zip(*parts, strict=True) for one in together]
+
+
+def assert_close(found, expected, atol):
+    assert found.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=atol)
+
+
+def check_same_run(folder, run, world):
+    alone, parts = seen(folder, "alone", 0), [seen(folder, run, rank) for rank in range(world)]
+    assert len(alone["pairs"]) == 6 * ACCUMULATION
+    assert in_turn(part["pairs"] for part in parts) == alone["pairs"]
+    # The offset of each sentence, and which units were dropped.
+    assert in_turn(part["draws"] for part in parts) == alone["draws"]
+    assert len({json.dumps(draw) for draw in alone["draws"]}) == len(alone["draws"])
+    gradients = load_file(folder / run / "gradients.safetensors")
+    assert {name.partition(".")[0] for name in gradients} == {"1", "2"}
+    assert_close(gradients, load_file(folder / "alone" / "gradients.safetensors"), atol=1e-6)
+    losses = [[line["loss"] for line in training_lines(folder, x)] for x in (run, "alone")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert len(losses[0]) == 6
+    for file in ("model", "optimizer"):
+        assert_close(saved(folder, run, file), saved(folder, "alone", file), atol=1e-5)
+
+
+@pytest.mark.parametrize("run", ["ddp-2", "fsdp-2", "split-2"])
+def test_two_processes_have_the_data_draws_and_gradient_of_one(ranks, run):
+    check_same_run(ranks, run, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["ddp-4", "fsdp-4", "split-4"])
+def test_four_processes_have_the_data_draws_and_gradient_of_one(ranks_of_4, run):
+    check_same_run(ranks_of_4, run, 4)
+
+
+def test_every_update_is_logged_and_saved_once(ranks):
+    for run in ("ddp-2", "fsdp-2"):
+        assert [line["update"] for line in training_lines(ranks, run)] == [1, 2, 3, 4, 5, 6]
+        folders = sorted(path.name for path in (ranks / run / "checkpoints").iterdir())
+        assert folders == ["update-00000004", "update-00000006"]
+
+
+@pytest.mark.parametrize(("fixture", "run"), runs("nonfinite"))
+def test_a_loss_that_is_not_finite_in_one_process_ends_all_before_the_step(request, fixture, run):
+    folder = request.getfixturevalue(fixture)
+    reports = [seen(folder, run, rank) for rank in range(2)]
+    bad = next(pairs for update, *pairs in reports[1]["pairs"] if update == 3)
+    for report in reports:
+        assert report["kind"] == "NonFiniteError"
+        named = ", ".join(map(str, sorted(bad)))
+        assert (
+            f"the loss of update 3 is not finite, in the batch of training pairs {named} "
+            in (report["error"])
+        )
+        assert report["steps"] == [1, 2]
+        assert (report["updates"], report["finite"]) == (2, True)
+        assert report["checkpoints"] == [2]
+
+
+def test_a_skipped_update_is_skipped_by_all(ranks):
+    for rank in range(2):
+        report = seen(ranks, "skip", rank)
+        assert report["steps"] == [1, 2, 4, 5, 6]
+        assert report["finite"]
+    assert seen(ranks, "skip", 0)["skipped"] == [3]
+    lines = (ranks / "skip" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    (skipped,) = [line for line in map(json.loads, lines) if "skipped" in line]
+    assert skipped == {"update": 3, "skipped": 1}
+    assert [line["update"] for line in training_lines(ranks, "skip")] == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("fixture", "run"), runs("killed"))
+def test_when_one_process_is_killed_the_other_ends_within_a_minute(request, fixture, run):
+    folder = request.getfixturevalue(fixture)
+    killed = ends(folder, run)[0]
+    assert killed["1"][0] == -9
+    status, took_s = killed["0"]
+    assert status == 3
+    assert took_s < 50
+    assert f"{run}, rank 0: lost another process" in (folder / "stderr.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("fixture", "run", "began"),
+    [
+        ("ranks", "killed", 2),
+        ("ranks", "to-fsdp", 4),
+        pytest.param("ranks_of_4", "killed-fsdp", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_checkpoint_is_continued_by_another_number_of_processes(request, fixture, run, began):
+    folder = request.getfixturevalue(fixture)
+    report = seen(folder, run, 0)
+    assert (report["resumed"], report["began"], report["updates"]) == (began, began, 6)
+    assert_close(saved(folder, run), saved(folder, "alone"), atol=1e-5)
+    losses = [training_lines(folder, x)[-1]["loss"] for x in (run, "alone")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_signal_that_reaches_one_process_ends_all_after_the_update(ranks):
+    for rank in range(2):
+        report = seen(ranks, "stopped", f"first-{rank}")
+        assert report["kind"] == "StoppedError"
+        assert report["error"].startswith("stopped by SIGTERM after update 3, saved in ")
+        assert report["updates"] == 3
+        assert report["checkpoints"] == [2, 3]
+    assert [end[0] for end in ends(ranks, "stopped")[0].values()] == [0, 0]
+
+
+def test_after_a_stop_two_processes_end_exactly_as_without(ranks):
+    assert_close(saved(ranks, "stopped"), saved(ranks, "ddp-2"), atol=0)
+    folders = sorted(path.name for path in (ranks / "stopped" / "checkpoints").iterdir())
+    assert folders == ["update-00000004", "update-00000006"]

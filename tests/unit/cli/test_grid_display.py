@@ -1,0 +1,85 @@
+"""How a grid looks on a terminal and in a file."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from shapeshift.cli.grid_display import GridDisplay, show_failures
+from shapeshift.config import parse_config
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.runner import Report
+from shapeshift.experiments.status import CellStatus, State
+
+CELLS = [
+    Cell("mine", "tiny", {"position": "ape"}, seed, parse_config({}, [f"training.seed={seed}"]))
+    for seed in range(1, 9)
+]
+RUNNING = CellStatus(
+    State.RUNNING, "train", update=1200, max_updates=2000, loss=1.2345, tokens_per_s=28_123.4,
+    left_s=3723.4,
+)  # fmt: skip
+
+
+@pytest.fixture
+def console():
+    return Console(file=io.StringIO(), width=90, height=11, force_terminal=True, color_system=None)
+
+
+@pytest.fixture
+def pipe():
+    return Console(file=io.StringIO(), width=90)
+
+
+def lines(display, console):
+    with console.capture() as capture:
+        console.print(display.table())
+    return capture.get().splitlines()
+
+
+def test_a_row_shows_state_updates_loss_speed_and_time_left(console):
+    display = GridDisplay(CELLS[:2], console)
+    with display:
+        display.changed(CELLS[0], RUNNING)
+    text = lines(display, console)
+    [first] = [line.split() for line in text if "ape/1" in line]
+    assert first == ["ape/1", "running:", "train", "1,200/2,000", "1.234", "28,123", "1:02:03"]
+    [second] = [line.split() for line in text if "ape/2" in line]
+    assert second == ["ape/2", "waiting", "0/200,000", "–", "–", "–"]
+    assert "1 running, 1 waiting" in "\n".join(text)
+
+
+def test_a_small_terminal_shows_what_matters_most(console):
+    display = GridDisplay(CELLS, console)
+    with display:
+        for cell in CELLS[:5]:
+            display.changed(cell, CellStatus(State.FINISHED))
+        display.changed(CELLS[5], CellStatus(State.FAILED))
+        display.changed(CELLS[6], RUNNING)
+    shown = [line.split()[0] for line in lines(display, console) if "ape/" in line]
+    assert shown == ["ape/1", "ape/2", "ape/6", "ape/7", "ape/8"]
+
+
+def test_a_pipe_gets_a_line_for_each_event(pipe):
+    with GridDisplay(CELLS[:1], pipe) as display:
+        display.changed(CELLS[0], CellStatus(State.WAITING))
+        display.changed(CELLS[0], RUNNING)
+        display.changed(CELLS[0], RUNNING)
+        display.changed(CELLS[0], CellStatus(State.RUNNING, "score-test"))
+        display.changed(CELLS[0], CellStatus(State.FINISHED))
+    assert pipe.file.getvalue().splitlines() == [
+        "ape/1: train · update 1200/2000 · loss 1.234 · 28,123 tokens/s · 1:02:03 left",
+        "ape/1: score-test",
+        "ape/1: finished",
+    ]
+
+
+def test_a_failure_shows_its_last_lines(pipe):
+    statuses = {
+        CELLS[0].key: CellStatus(State.FAILED, message="Traceback\nKeyError: '[bold]'"),
+        CELLS[1].key: CellStatus(State.FINISHED),
+    }
+    show_failures(Report(statuses, tuple(CELLS[:2])), pipe)
+    text = pipe.file.getvalue()
+    assert text.splitlines()[0] == f"ape/1 ({CELLS[0].key}) failed:"
+    assert text.splitlines()[1:] == ["  Traceback", "  KeyError: '[bold]'"]

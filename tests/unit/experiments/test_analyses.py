@@ -1,0 +1,58 @@
+"""Analyses as measures of a run."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from shapeshift.analysis.loss_by_offset import OFFSETS
+from shapeshift.data.prepare import Prepared
+from shapeshift.experiments.analyses import LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER
+from shapeshift.experiments.run import prepared_directory, train
+
+
+@pytest.fixture(scope="module")
+def trained(make_config, tmp_path_factory):
+    """Makes a run of a few updates, with its data."""
+
+    def make(*overrides):
+        folder = tmp_path_factory.mktemp("analyses")
+        config = make_config("training.max_updates=15", *overrides)
+        observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
+        run = train(config, folder / "run", observer, prepared_root=folder)
+        return run, Prepared.open(prepared_directory(config.data, folder))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def relative(trained):
+    return trained("position=rpe")
+
+
+@pytest.fixture(scope="module")
+def joined(trained):
+    return trained("position=ape", "data.dataset.name=interpolate", "data.dataset.num_joined=3")
+
+
+def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
+    found = LOSS_BY_OFFSET.measure(*relative)
+    losses = {m.bucket: m.value for m in found if m.metric == "shifted_loss"}
+    [plain] = [m.value for m in found if m.metric == "plain_loss"]
+    assert list(losses) == [f"offset {offset}" for offset in OFFSETS]
+    assert list(losses.values()) == pytest.approx([plain] * len(OFFSETS), rel=1e-5)
+
+
+def test_a_relative_model_has_the_same_states_at_every_offset_and_an_absolute_one_has_not(
+    relative, joined
+):
+    invariant, absolute = SIMILARITY.measure(*relative), SIMILARITY.measure(*joined)
+    assert [m.bucket for m in invariant] == ["layer 0", "layer 1"]
+    assert [m.value for m in invariant] == pytest.approx([1.0, 1.0], abs=1e-6)
+    assert all(m.value < 0.999 for m in absolute)
+
+
+def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
+    assert SWAPPED_ORDER.measure(*relative) == []
+    found = SWAPPED_ORDER.measure(*joined)
+    assert [m.bucket for m in found] == ["original order", "swapped order"]
+    assert all(m.signature for m in found)

@@ -1,0 +1,97 @@
+"""The papers' grids in configs/grids."""
+
+from pathlib import Path
+
+import pytest
+
+from shapeshift.config import load_config
+from shapeshift.experiments.grid import Grid
+from shapeshift.experiments.identity import cell_key
+from shapeshift.experiments.measures import check_measures
+from shapeshift.positions import PRESETS
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+FILES = sorted((CONFIGS / "grids").glob("*.yaml"))
+
+
+def cells(name, scale):
+    return Grid(CONFIGS / "grids" / f"{name}.yaml").cells(scale)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_scale_resolves_to_cells_that_differ(path):
+    grid = Grid(path)
+    assert list(grid.config.scales) == ["tiny", "small", "paper"]
+    assert grid.config.title
+    check_measures(grid.config.steps)
+    for scale in grid.config.scales:
+        found = grid.cells(scale)
+        assert len({cell.key for cell in found}) == len(found)
+
+
+@pytest.mark.parametrize("position", ["ape", "rpe", "shape"])
+@pytest.mark.parametrize("dataset", ["vanilla", "extrapolate", "interpolate"])
+def test_the_cells_of_the_shape_paper_are_the_runs_that_have_files(dataset, position):
+    [cell] = [
+        cell
+        for cell in cells("shape-table2", "paper")
+        if list(cell.axes.values()) == [dataset, position] and cell.seed == 1
+    ]
+    file = load_config(CONFIGS / f"shape-{dataset}-{position}.yaml")
+    assert cell.key == cell_key(file)
+    assert cell.config.evaluation == file.evaluation
+
+
+def test_vanilla_has_five_seeds_as_in_the_paper_and_the_tuned_k_is_there():
+    found = cells("shape-table2", "paper")
+    assert sum(cell.axes["dataset"] == "vanilla" for cell in found) == 15
+    [tuned] = [cell for cell in found if cell.axes["position"] == "shape-40"]
+    assert tuned.axes["dataset"] == "extrapolate"
+    assert tuned.config.position.indices["max_offset"] == 40
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_grids_share_the_cells_that_are_the_same(scale):
+    """K = 40 on Extrapolate stands in Table 2 and in the search for K."""
+    table = {cell.key for cell in cells("shape-table2", scale)}
+    search = {cell.key: cell.axes["K"] for cell in cells("shape-offsets", scale)}
+    assert [search[key] for key in search if key in table] == (
+        ["40", "500"] if scale == "paper" else ["40"]
+    )
+
+
+def test_shaws_clipping_distances_and_ablation():
+    distances = [
+        cell.config.position.parts[0]["max_distance"] for cell in cells("shaw-table2", "paper")
+    ]
+    assert distances == [0, 1, 2, 4, 16, 64, 256]
+    ablation = {
+        (cell.axes["values"], cell.axes["keys"]): cell.config.position
+        for cell in cells("shaw-table3", "paper")
+    }
+    assert ablation["no", "no"].scheme == PRESETS["nope"]
+    told = {"yes yes": "both", "no yes": "keys", "yes no": "values"}
+    for axes, add_to in told.items():
+        part = ablation[tuple(axes.split())].parts[0]
+        assert (part["add_to"], part["per_head"]) == (add_to, True)
+
+
+def test_nhk_subsets_of_q_k_v_in_one_layer():
+    for cell in cells("nhk-table5", "paper"):
+        subset = cell.axes["positions_in"]
+        parts = cell.config.position.parts
+        assert [(p["place"], p["add_to"]) for p in parts] == (
+            [] if subset == "none" else [("self", subset), ("cross", subset)]
+        )
+        assert cell.config.model.encoder_layers == cell.config.model.decoder_layers == 1
+
+
+def test_nhk_first_n_layers():
+    for scale, num_layers in (("tiny", 2), ("small", 3), ("paper", 6)):
+        found = cells("nhk-table6", scale)
+        assert {int(cell.axes["layers"]) for cell in found} == set(range(1, num_layers + 1))
+        for cell in found:
+            assert cell.config.model.encoder_layers == num_layers
+            layers = [part["layers"] for part in cell.config.position.parts]
+            crossing = cell.axes["system"].endswith("cross-pe")
+            assert layers == [int(cell.axes["layers"])] * (1 + crossing)

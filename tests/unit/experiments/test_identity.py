@@ -1,0 +1,101 @@
+"""The name of a cell: what its result depends on, and nothing else."""
+
+import pytest
+
+from shapeshift.config import Config, parse_config
+from shapeshift.experiments.identity import NEUTRAL, cell_key, essence
+from shapeshift.experiments.run import FREE_TO_CHANGE
+
+DOCUMENT = {
+    "model": {"size": "tiny"},
+    "training": {"max_updates": 7, "seed": 3},
+    "position": "shape",
+}
+
+
+def key(*overrides):
+    return cell_key(parse_config(DOCUMENT, overrides))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.log_every=3",
+        "training.device=cpu",
+        "training.keep_checkpoints=12",
+        "decoding.max_tokens=77",
+        "evaluation.edges=[3]",
+        "position.name=mine",
+        "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}",
+    ],
+)
+def test_what_does_not_change_results_does_not_change_the_name(override):
+    assert key(override) == key()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.seed=4",
+        "training.max_updates=8",
+        "training.average_checkpoints=2",
+        "training.batch.max_tokens=77",
+        "model.dim=64",
+        "decoding.beam=9",
+        "position.indices.max_offset=40",
+        "position=rpe",
+        "data.dataset.name=extrapolate",
+        "data.corpus.num_train=99",
+    ],
+)
+def test_what_changes_results_changes_the_name(override):
+    assert key(override) != key()
+
+
+def test_a_corpus_may_move_but_not_change_its_files():
+    files = {"train": ["a"], "valid": ["a"], "test": ["a"]}
+    base = {"corpus": "files", "source": "en", "target": "de", **files}
+
+    def named(**settings):
+        return cell_key(parse_config({"data": {"corpus": {**base, **settings}}}))
+
+    assert named(root="here") == named(root="there")
+    assert named(test=["b"]) != named()
+
+
+def test_a_scheme_counts_by_what_it_does():
+    spelled_out = {
+        "name": "mine",
+        "indices": {"max_offset": 500, "name": "shifted"},
+        "parts": [{"stacks": "both", "kind": "sinusoidal", "base": 10000.0}],
+    }
+    assert cell_key(parse_config({**DOCUMENT, "position": spelled_out})) == key()
+
+
+def test_a_name_is_for_good_whatever_the_order_of_keys():
+    """If this fails, everybody's finished cells are lost: they would be trained again."""
+    other_order = dict(reversed(DOCUMENT.items()))
+    assert cell_key(parse_config(other_order)) == key() == "4e2885035ff35168"
+
+
+def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monkeypatch):
+    before = key()
+    dump = Config.model_dump
+
+    def with_new_setting(self, **options):
+        document = dump(self, **options)
+        document["training"]["new_setting"] = 1
+        return document
+
+    monkeypatch.setattr(Config, "model_dump", with_new_setting)
+    monkeypatch.setattr(
+        "shapeshift.experiments.identity._default_essence", lambda: essence(Config())
+    )
+    assert key() == before
+
+
+def test_whatever_may_differ_between_runs_of_a_name_may_differ_in_their_folder():
+    """Otherwise a second grid could not go on with a cell of the first."""
+    spelled_otherwise = {"position.name", "model.size"}
+    for name in set(NEUTRAL) - spelled_otherwise:
+        assert any(name == free or name.startswith(f"{free}.") for free in FREE_TO_CHANGE), name

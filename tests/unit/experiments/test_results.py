@@ -1,0 +1,109 @@
+"""The tidy table: gathered, written, read back."""
+
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder, StepRecord
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.measures import Measurement
+from shapeshift.experiments.results import Results, Row
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+MAYBE = st.none() | TEXT
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("results")
+
+
+# Training has the processor flush subnormal numbers, in the process of all tests.
+NUMBER = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
+ROW = st.builds(
+    Row,
+    metric=TEXT, value=NUMBER, dataset=MAYBE, bucket=MAYBE, step=st.none() | st.integers(0, 2**40),
+    signature=MAYBE, hypotheses=MAYBE, references=MAYBE, grid=TEXT, scale=TEXT, cell=TEXT,
+    axes=st.dictionaries(TEXT, TEXT, max_size=3), seed=st.integers(0, 2**40), measure=TEXT,
+    checkpoint=TEXT, command=st.text(max_size=3), version=TEXT, time=TEXT,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(ROW, max_size=3))
+@example(rows=[])
+def test_reading_gives_what_was_written(folder, rows):
+    results = Results(tuple(rows))
+    results.write_csv(folder / "r.csv")
+    results.write_parquet(folder / "r.parquet")
+    assert Results.read_csv(folder / "r.csv") == results
+    assert Results.read_parquet(folder / "r.parquet") == results
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two cells of one key, one of which is trained and measured, and one that is not begun."""
+    config = parse_config({"model": {"size": "tiny"}})
+    cells = [Cell("mine", "tiny", {"position": x}, 1, config) for x in ("ape", "sines")]
+    cells.append(
+        Cell("mine", "tiny", {"position": "late"}, 2, parse_config({}, ["training.seed=2"]))
+    )
+    folder = CellFolder(tmp_path / cells[0].key)
+    for step, bleu in (("train", 1.5), ("score-test", 2.5)):
+        found = Measurement(metric="BLEU", value=bleu, bucket="0–9" if bleu > 2 else None)
+        record = StepRecord(
+            step=step, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
+            elapsed_s=1.0, checkpoint="abc", text="def", measurements=(found,),
+        )  # fmt: skip
+        folder.write_record(record, config)
+    return cells, tmp_path
+
+
+def test_rows_say_where_they_are_from(root):
+    cells, path = root
+    rows = Results.collect(cells, ["score-valid", "score-test"], path).rows
+    assert [(row.axes["position"], row.measure, row.value, row.bucket) for row in rows] == [
+        ("ape", "train", 1.5, None), ("ape", "score-test", 2.5, "0–9"),
+        ("sines", "train", 1.5, None), ("sines", "score-test", 2.5, "0–9"),
+    ]  # fmt: skip
+    first = rows[0]
+    assert (first.grid, first.scale, first.seed, first.cell) == ("mine", "tiny", 1, cells[0].key)
+    assert (first.command, first.checkpoint, first.version) == ("make it", "abc", "1")
+    assert [row.measure for row in Results.collect(cells, [], path).rows] == ["train", "train"]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(root, monkeypatch):
+    cells, path = root
+    results = Results.collect(cells, [], path)
+    results.write_csv(path / "r.csv")
+    before = (path / "r.csv").read_bytes()
+
+    def fail(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="full"):
+        Results(results.rows[:1]).write_csv(path / "r.csv")
+    assert (path / "r.csv").read_bytes() == before
+
+
+def test_a_line_that_is_no_row_is_named(root):
+    cells, path = root
+    Results.collect(cells, [], path).write_csv(path / "r.csv")
+    text = (path / "r.csv").read_text(encoding="utf-8").replace("1.5", "much", 1)
+    (path / "r.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=r"r\.csv:2: not a row of results \(value: "):
+        Results.read_csv(path / "r.csv")
+    (path / "r.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ShapeshiftError, match=r"r\.parquet: cannot be read"):
+        Results.read_parquet(path / "r.parquet")
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[results\]'"):
+        Results(()).write_parquet(tmp_path / "r.parquet")

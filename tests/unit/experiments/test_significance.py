@@ -1,0 +1,142 @@
+"""Paired tests on made-up systems whose answer is known."""
+
+import random
+
+import pytest
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.significance import (
+    Comparison,
+    compare,
+    compare_cells,
+    significance_table,
+    summarise,
+)
+
+rng = random.Random(1)
+WORDS = [f"word{n}" for n in range(60)]
+REFERENCES = [" ".join(rng.choices(WORDS, k=8)) for _ in range(80)]
+
+
+def corrupt(share, seed):
+    """Translations with a share of their words replaced."""
+    draw = random.Random(seed)
+    return [
+        " ".join(draw.choice(WORDS) if draw.random() < share else w for w in line.split())
+        for line in REFERENCES
+    ]
+
+
+SYSTEMS = {
+    "base": {1: corrupt(0.3, 1), 2: corrupt(0.3, 2)},
+    "better": {1: corrupt(0.1, 3), 2: corrupt(0.1, 4)},
+    "alike": {1: corrupt(0.3, 5), 2: corrupt(0.3, 6)},
+    "same": {1: corrupt(0.3, 1), 2: corrupt(0.3, 2)},
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    results = compare(SYSTEMS, REFERENCES, baseline="base", num_samples=200)
+    return {one.system: one for one in results}
+
+
+def test_a_system_with_fewer_errors_is_significantly_better(found):
+    assert list(found) == ["better", "alike", "same"]
+    better = found["better"]
+    assert better.difference > 15
+    assert better.significant
+    assert max(better.p_values.values()) < 0.01
+
+
+def test_one_with_as_many_errors_is_not(found):
+    assert abs(found["alike"].difference) < 5
+    assert not found["alike"].significant
+
+
+def test_a_system_is_not_better_than_itself(found):
+    assert found["same"].difference == 0
+    assert found["same"].p_values == {1: 1.0, 2: 1.0}
+    assert found["same"].p_value == 1.0
+
+
+def test_it_also_finds_what_is_worse():
+    [base] = compare(
+        {"better": SYSTEMS["better"], "base": SYSTEMS["base"]},
+        REFERENCES,
+        baseline="better",
+        num_samples=200,
+    )
+    assert base.difference < -15
+    assert base.significant
+
+
+@pytest.mark.parametrize(
+    ("p_values", "combined", "significant"),
+    [
+        ({1: 0.04}, 0.04, True),
+        ({1: 0.04, 2: 0.04}, 0.08, False),
+        ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034, True),
+        ({1: 0.9, 2: 0.4}, 1.0, False),
+    ],
+)
+def test_p_values_of_seeds_become_twice_their_mean(p_values, combined, significant):
+    one = Comparison("a", "b", "bleu", 2.0, 1.0, p_values)
+    assert one.p_value == pytest.approx(combined)
+    assert one.significant is significant
+
+
+def test_what_cannot_be_compared():
+    with pytest.raises(ShapeshiftError, match="'better' has the seeds 1 but 'base' has 1, 2"):
+        compare(
+            {"base": SYSTEMS["base"], "better": {1: SYSTEMS["better"][1]}},
+            REFERENCES,
+            baseline="base",
+        )
+    with pytest.raises(ShapeshiftError, match="unknown baseline 'bass'"):
+        compare(SYSTEMS, REFERENCES, baseline="bass")
+
+
+def test_cells_are_compared_within_the_other_axes(tmp_path):
+    cells = []
+    for dataset, position, seed, outputs in [
+        ("long", "ape", 1, SYSTEMS["base"][1]),
+        ("long", "rpe", 1, SYSTEMS["better"][1]),
+        ("short", "ape", 1, SYSTEMS["base"][1]),
+        ("short", "rpe", 1, None),  # not scored yet
+    ]:
+        settings = [
+            f"position={position}",
+            f"training.seed={seed}",
+            f"training.max_updates={len(dataset)}",
+        ]
+        axes = {"dataset": dataset, "position": position}
+        cells.append(Cell("mine", "tiny", axes, seed, parse_config({}, settings)))
+        if outputs is not None:
+            results = CellFolder(tmp_path / cells[-1].key).run / "results"
+            results.mkdir(parents=True)
+            (results / "test.average.txt").write_text("\n".join(outputs) + "\n", "utf-8")
+            (results / "test.references.txt").write_text("\n".join(REFERENCES) + "\n", "utf-8")
+    found = compare_cells(cells, tmp_path, axis="position", baseline="ape")
+    assert list(found) == [("long",)]
+    table = significance_table(found)
+    [row] = table.rows
+    assert row[:2] == ("long/rpe", "ape")
+    assert row[4].endswith("*")
+    assert float(row[2]) - float(row[3]) == pytest.approx(float(row[4].rstrip("*")), abs=0.02)
+    with pytest.raises(ShapeshiftError, match="mine has no axis 'system'"):
+        compare_cells(cells, tmp_path, axis="system", baseline="ape")
+    other = CellFolder(tmp_path / cells[1].key).run / "results" / "test.references.txt"
+    other.write_text("\n".join(["x", *REFERENCES[1:]]) + "\n", "utf-8")
+    with pytest.raises(ShapeshiftError, match="against different references"):
+        compare_cells(cells, tmp_path, axis="position", baseline="ape")
+
+
+def test_summaries():
+    some = summarise([1.0, 2.0, 6.0])
+    assert (some.mean, some.median, some.num_values) == (3.0, 2.0, 3)
+    assert some.stdev == pytest.approx(7**0.5)  # (4 + 1 + 9) / (3 − 1)
+    assert summarise([4.0]).stdev == 0.0

@@ -1,0 +1,78 @@
+"""A real grid of two cells, from its file to the table."""
+
+import pytest
+import yaml
+
+from shapeshift.experiments.grid import Grid
+from shapeshift.experiments.launchers import InProcess
+from shapeshift.experiments.pivot import pivot
+from shapeshift.experiments.results import Results
+from shapeshift.experiments.runner import run_cells
+from shapeshift.experiments.significance import compare_cells
+from shapeshift.experiments.status import State
+
+STEPS = ["score-valid", "score-test"]
+
+
+class Recorder:
+    def __init__(self):
+        self.seen = []
+
+    def changed(self, cell, status):
+        self.seen.append((cell.axes["position"], status))
+
+
+@pytest.fixture(scope="module")
+def done(make_config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grid")
+    base = make_config("training.max_updates=12", "training.log_every=3").model_dump(mode="json")
+    document = {
+        "axes": {"position": {"ape": ["position=ape"], "rpe": ["position=rpe"]}},
+        "base": base,
+        "scales": {"tiny": {}},
+        "steps": STEPS,
+    }
+    (folder / "small.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    cells = Grid(folder / "small.yaml").cells("tiny")
+    recorder = Recorder()
+    report = run_cells(
+        cells, STEPS, folder / "cells", InProcess(), prepared_root=folder, observer=recorder
+    )
+    return cells, folder, report, recorder.seen
+
+
+def test_the_observer_sees_training_go_on_and_then_the_measures(done):
+    cells, _, report, seen = done
+    assert report.ok
+    ape = [status for position, status in seen if position == "ape"]
+    training = [s.update for s in ape if s.state is State.RUNNING and s.step == "train"]
+    assert sorted(set(training)) == [0, 3, 6, 9, 12]
+    assert ape[-1].state is State.FINISHED
+    assert ape[-1].loss > 0
+    assert [cell.key for cell in cells] == list(report.statuses)
+
+
+def test_the_table_has_a_row_a_cell_and_its_values_are_in_the_scores(done):
+    cells, folder, _, _ = done
+    results = Results.collect(cells, STEPS, folder / "cells")
+    results.write_csv(folder / "results.csv")
+    table = pivot(Results.read_csv(folder / "results.csv"), "position", "dataset", "chrF2")
+    assert table.header == ("position", "valid", "valid mean", "test", "test mean")
+    assert [row[0] for row in table.rows] == ["ape", "rpe"]
+    for row, cell in zip(table.rows, cells, strict=True):
+        scored = folder / "cells" / cell.key / "run" / "results" / "test.average.json"
+        chrf = next(s for s in yaml.safe_load(scored.read_text())["scores"] if s["name"] == "chrF2")
+        assert row[3] == f"{chrf['value']:.2f}"
+    [(_, [rpe])] = compare_cells(
+        cells, folder / "cells", axis="position", baseline="ape", metric="chrf"
+    ).items()
+    assert rpe.difference == pytest.approx(
+        float(table.rows[1][3]) - float(table.rows[0][3]), abs=0.02
+    )
+
+
+def test_the_same_grid_again_does_nothing(done):
+    cells, folder, _, _ = done
+    before = {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("*")}
+    assert run_cells(cells, STEPS, folder / "cells", InProcess(), prepared_root=folder).ok
+    assert {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("*")} == before

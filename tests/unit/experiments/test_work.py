@@ -1,0 +1,161 @@
+"""The work on one cell: every step once, and what is changed by hand is noticed."""
+
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from shapeshift.config import load_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments import work as working
+from shapeshift.experiments.cell_folder import CellFolder
+from shapeshift.experiments.locks import LockedError, locked
+from shapeshift.experiments.work import BUSY, attempt, work
+
+STUB = """
+from shapeshift.experiments.measures import Measurement
+
+class Stub:
+    calls = 0
+    def measure(self, run, data):
+        self.calls += 1
+        return [Measurement(metric="pairs", value=len(data.test), dataset="test")]
+
+class Broken:
+    def measure(self, run, data):
+        raise RuntimeError("this measure is broken")
+
+STUB, OTHER, BROKEN = Stub(), Stub(), Broken()
+"""
+
+
+@pytest.fixture(autouse=True)
+def stub(tmp_path_factory, monkeypatch):
+    """The module of stub measures."""
+    folder = tmp_path_factory.mktemp("stubs")
+    (folder / "stub_measures.py").write_text(STUB, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "stub_measures", raising=False)
+    import stub_measures
+
+    return stub_measures
+
+
+@pytest.fixture(scope="module")
+def trained(make_config, tmp_path_factory):
+    """A cell that is trained, and no more."""
+    root = tmp_path_factory.mktemp("work")
+    folder = CellFolder(root / "cell")
+    config = make_config("training.max_updates=15")
+    work(folder, config, [], root / "prepared", command="make cell")
+    return SimpleNamespace(folder=folder, config=config, prepared=root / "prepared")
+
+
+@pytest.fixture
+def cell(trained, tmp_path):
+    """A copy of it."""
+    shutil.copytree(trained.folder.path, tmp_path / "cell")
+    return CellFolder(tmp_path / "cell")
+
+
+def test_steps_are_done_once_and_a_new_one_is_done_alone(cell, trained, stub, monkeypatch):
+    monkeypatch.setattr(working, "train", None)  # calling it would fail
+    config, first = trained.config, ["stub_measures:STUB"]
+    work(cell, config, first, trained.prepared, command="first")
+    work(cell, config, [*first, "stub_measures:OTHER"], trained.prepared, command="second")
+    assert (stub.STUB.calls, stub.OTHER.calls) == (1, 1)
+    records = {name: cell.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
+    assert [record.command for record in records.values()] == ["first", "second"]
+    assert records["STUB"].measurements[0].value == 21
+    train_record = cell.record("train", config)
+    assert train_record.command == "make cell"
+    assert train_record.checkpoint == records["STUB"].checkpoint
+    assert len(train_record.checkpoint) == 64
+
+
+def test_other_buckets_measure_again_but_do_not_train_again(
+    cell, trained, stub, monkeypatch, make_config
+):
+    monkeypatch.setattr(working, "train", None)
+    steps = ["stub_measures:STUB"]
+    work(cell, trained.config, steps, trained.prepared)
+    work(
+        cell,
+        make_config("training.max_updates=15", "evaluation.edges=[5]"),
+        steps,
+        trained.prepared,
+    )
+    assert stub.STUB.calls == 2
+    assert cell.missing(steps, trained.config) == []
+
+
+def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained, make_config):
+    renamed = make_config(
+        "training.max_updates=15", "position.name=mine", "training.log_every=7", "decoding.window=9"
+    )
+    config = cell.reconcile(renamed)
+    assert config.position.name == "shape"
+    assert (config.training.log_every, config.decoding.window) == (7, 9)
+    work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
+    assert cell.missing(["stub_measures:STUB"], trained.config) == []
+
+
+def test_a_folder_of_other_settings_is_refused(cell, make_config):
+    with pytest.raises(ShapeshiftError, match="made when other settings were default"):
+        cell.reconcile(make_config("training.max_updates=16"))
+
+
+def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
+    cell, trained, make_config
+):
+    other = make_config("training.max_updates=15", "evaluation.edges=[5]")
+    paths = [cell.write_settings(config) for config in (trained.config, other, trained.config)]
+    assert paths[0] == paths[2] != paths[1]
+    assert [load_config(path) for path in paths[:2]] == [trained.config, other]
+
+
+def attempt_here(cell, trained, steps):
+    settings = cell.write_settings(trained.config)
+    return attempt(str(cell.path), str(settings), steps, str(trained.prepared), "x")
+
+
+def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, trained):
+    steps = ["stub_measures:STUB", "stub_measures:BROKEN", "stub_measures:OTHER"]
+    assert attempt_here(cell, trained, steps) == 1
+    assert cell.last_lines()[-1] == "RuntimeError: this measure is broken"
+    assert cell.missing(steps, trained.config) == steps[1:]
+
+
+def test_what_the_user_can_mend_leaves_one_line(cell, trained):
+    assert attempt_here(cell, trained, ["nothing"]) == 1
+    [line] = cell.last_lines()
+    assert line.startswith("error: unknown measure 'nothing'")
+
+
+def test_a_cell_that_is_locked_is_left_alone(cell, trained):
+    with locked(cell.lock):
+        cell.output.write_text("of the process at work\n", encoding="utf-8")
+        assert attempt_here(cell, trained, []) == BUSY
+        with pytest.raises(LockedError):
+            work(cell, trained.config, [], trained.prepared)
+    assert cell.last_lines() == ["of the process at work"]
+
+
+def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(text, other)
+    moved = make_config("training.max_updates=15", f"data.corpus.root={other}")
+    work(cell, moved, ["stub_measures:STUB"], trained.prepared)  # the same text, elsewhere
+    for name in ("test.low", "test.up"):
+        path = other / name
+        path.write_text(path.read_text("utf-8").replace("a", "b").replace("A", "B"), "utf-8")
+    with pytest.raises(ShapeshiftError, match="trained on other text"):
+        work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
+
+
+def test_a_damaged_record_is_named(cell, trained):
+    path = cell.path / "steps" / "train.json"
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(ShapeshiftError, match=r"train\.json: not the record of a step; remove it"):
+        cell.missing([], trained.config)

@@ -1,0 +1,135 @@
+"""What is not finite is found, named, and never reaches the weights."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shapeshift.training.config import OptimizerConfig
+from shapeshift.training.guards import MOST_SKIPPED, Guard, NonFiniteError
+from shapeshift.training.optim import build_optimizer
+from shapeshift.training.parallel import Parallel
+
+BATCHES = [np.array([7, 3]), np.array([5, 1])]
+
+
+class Bench:
+    """Two linear layers whose gradients a test writes itself."""
+
+    def __init__(self, policy="stop", deferred=None, optimizer="adam"):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        self.optimizer = build_optimizer(OptimizerConfig(name=optimizer), self.model.parameters())
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.1
+        self.guard = Guard(self.model, self.optimizer, policy, Parallel(), deferred=deferred)
+
+    def update(self, number, *, losses=(1.0, 2.0), spoil=None, value=math.nan):
+        for name, p in self.model.named_parameters():
+            p.grad = torch.full_like(p, 0.5 + number)
+            if name == spoil:
+                p.grad.view(-1)[-1] = value
+        found = {n: torch.tensor(loss) for n, loss in enumerate(losses)}
+        bad = self.guard.judge(number, BATCHES, found)
+        if self.guard.deferred or not bad:
+            self.optimizer.step()
+        return bool(bad)
+
+    def state(self):
+        moments = [
+            state[key].clone() for state in self.optimizer.state.values() for key in sorted(state)
+        ]
+        return [p.detach().clone() for p in self.model.parameters()] + moments
+
+
+def equal(one, other):
+    return len(one) == len(other) and all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_gradient_is_found_by_its_parameter(value):
+    bench = Bench()
+    assert not bench.update(1)
+    before = bench.state()
+    with pytest.raises(NonFiniteError) as caught:
+        bench.update(2, spoil="1.weight", value=value)
+    assert "the gradient of 1.weight in update 2 is not finite" in str(caught.value)
+    assert "training pairs 1, 3, 5, 7 (counted from 0)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.found.parameter == "1.weight"
+    assert equal(bench.state(), before)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_is_found_by_its_batch(value):
+    with pytest.raises(
+        NonFiniteError, match=r"loss of update 1 .* training pairs 1, 5 \("
+    ) as caught:
+        Bench().update(1, losses=(1.0, value))
+    assert caught.value.found.parameter is None
+
+
+def test_large_gradients_are_finite():
+    assert not Bench().update(1, spoil="0.weight", value=3e38)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "radam"])
+def test_skipped_updates_leave_no_trace(optimizer):
+    clean, spoilt = Bench("skip", optimizer=optimizer), Bench("skip", optimizer=optimizer)
+    for number in (1, 3, 4):
+        clean.update(number)
+    for number in (1, 2, 3, 4):
+        assert spoilt.update(number, spoil="0.bias" if number == 2 else None) == (number == 2)
+    assert equal(clean.state(), spoilt.state())
+    (found,) = spoilt.guard.take()
+    assert (found.update, found.parameter) == (2, "0.bias")
+    assert spoilt.guard.take() == []
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_on_the_device_a_skipped_update_leaves_no_trace_either(optimizer):
+    """As on a GPU: nothing is read before `take`."""
+    host = Bench("skip", deferred=False, optimizer=optimizer)
+    device = Bench("skip", deferred=True, optimizer=optimizer)
+    for number in range(1, 7):
+        for bench in (host, device):
+            bench.update(number, spoil="1.bias" if number in (1, 4) else None)
+    assert equal(host.state(), device.state())
+    assert host.guard.take() == device.guard.take()
+
+
+def test_on_the_device_nothing_moves_after_the_first_that_is_not_finite():
+    bench = Bench(deferred=True)
+    bench.update(1)
+    before = bench.state()
+    bench.update(2, losses=(math.nan, 1.0))
+    bench.update(3)
+    assert equal(bench.state(), before)
+    with pytest.raises(NonFiniteError, match=r"the loss of update 2 .* training pairs 3, 7 \("):
+        bench.guard.check()
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_too_many_in_a_row_end_training(deferred):
+    bench = Bench("skip", deferred=deferred)
+
+    def spoil(first, count):
+        for number in range(first, first + count):
+            bench.update(number, spoil="0.weight")
+
+    spoil(1, MOST_SKIPPED - 1)
+    bench.update(50)
+    assert len(bench.guard.take()) == MOST_SKIPPED - 1
+    spoil(100, MOST_SKIPPED - 1)
+    before = bench.state()
+    with pytest.raises(NonFiniteError, match=f"{MOST_SKIPPED} updates in a row were skipped"):
+        read_after_two_more(bench)
+    assert equal(bench.state(), before)
+
+
+def read_after_two_more(bench):
+    bench.update(200, spoil="0.weight")
+    bench.update(201)
+    bench.guard.check()

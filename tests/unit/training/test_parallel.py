@@ -1,0 +1,70 @@
+"""One process alone, and what ends a group before it is one; the rest is in test_distributed.py."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.parallel import Parallel, join
+from shapeshift.training.precision import choose_device
+
+
+def test_a_process_that_is_alone_asks_nobody():
+    with join(TrainingConfig(device="cpu")) as parallel:
+        assert parallel.is_main
+        assert parallel.share("abc") == [(0, "a"), (1, "b"), (2, "c")]
+        assert parallel.total(torch.tensor([2.0, 3.0])).tolist() == [2.0, 3.0]
+        assert parallel.agree(15) == 15
+        assert parallel.tell({"update": 3}) == {"update": 3}
+        with parallel.main_first():
+            pass
+    assert not torch.distributed.is_initialized()
+
+
+def test_batches_that_cannot_be_shared_evenly_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with (
+        pytest.raises(ShapeshiftError, match=r"accumulation=6 .* 4 processes; .* multiple of 4"),
+        join(TrainingConfig(accumulation=6, device="cpu")),
+    ):
+        pytest.fail("there is no group to join")
+
+
+@pytest.mark.parametrize(
+    ("name", "local_rank", "expected"),
+    [("auto", 1, "cuda:1"), ("cuda", 0, "cuda:0"), ("cpu", 1, "cpu"), ("auto", None, "cuda")],
+)
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch, name, local_rank, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert str(choose_device(name, local_rank)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "local_rank", "message"),
+    [("cuda:0", 1, "there are several processes"), ("auto", 2, "has no GPU of its own")],
+)
+def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch, name, local_rank, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ShapeshiftError, match=message):
+        choose_device(name, local_rank)
+
+
+@pytest.mark.parametrize("name", ["split_on_oom", "validate_bleu"])
+def test_what_fsdp_cannot_do_is_refused(name):
+    with pytest.raises(ValidationError, match=f"{name} does not go with parallel=fsdp"):
+        TrainingConfig(parallel="fsdp", **{name: True})
+
+
+def test_processes_take_the_batches_in_turn():
+    shares = [Parallel.share(_stub(rank, 3), range(6)) for rank in range(3)]
+    assert shares == [[(0, 0), (3, 3)], [(1, 1), (4, 4)], [(2, 2), (5, 5)]]
+
+
+def _stub(rank, world_size):
+    """Return a member of a group that is not connected."""
+    parallel = Parallel(rank)
+    parallel.world_size = world_size
+    return parallel

@@ -1,0 +1,115 @@
+"""A batch that is too large for the memory: named, or done in halves."""
+
+import pytest
+import torch
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.training.manifest import MODEL
+
+
+def limit_memory(trainer, most, backward=False):
+    """Let PyTorch run out of memory on batches of more than `most` sentences; return the sizes of
+    all batches as they come."""
+    sizes = []
+
+    def check(count):
+        if count > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    def hook(module, _, out):
+        if module.training:
+            sizes.append(len(out))
+            if not backward:
+                check(len(out))
+        return out
+
+    def backward_hook(*_):  # the gradients of the decoder are there, those of the encoder are not
+        if backward:
+            check(sizes[-1])
+
+    trainer.model.register_forward_hook(hook)
+    trainer.model.encoder[0].feed_forward.register_full_backward_hook(backward_hook)
+    return sizes
+
+
+def gradients_of_one_update(lab, name, most=None, backward=False, **settings):
+    trainer = lab.make(name, max_updates=1, dropout=0.0, position="rpe", **settings)
+    trainer.model.double()
+    sizes = limit_memory(trainer, most, backward) if most else []
+    found = {}
+    trainer.optimizer.register_step_pre_hook(
+        lambda *_: found.update((n, p.grad.clone()) for n, p in trainer.model.named_parameters())
+    )
+    # The checkpoint of a model in float64 is none that can be continued from, but is not needed.
+    lab.fit(trainer)
+    return found, sizes
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [(4, [8, 4, 4, 8, 4, 4, 4, 4]), (7, [8, 4, 4, 8, 4, 4, 4, 4]), (1, None)],
+)
+def test_halves_have_the_gradient_of_the_whole(lab, most, sizes, backward):
+    whole, _ = gradients_of_one_update(lab, "whole")
+    halves, seen = gradients_of_one_update(lab, "halves", most, backward, split_on_oom=True)
+    assert seen == sizes or sizes is None
+    assert seen[-1] == min(most, 4)
+    assert whole.keys() == halves.keys()
+    for name, expected in whole.items():
+        assert expected.dtype == torch.float64
+        torch.testing.assert_close(halves[name], expected, rtol=0, atol=1e-12)
+
+
+def test_without_splitting_the_batch_and_the_remedy_are_named(lab):
+    trainer = lab.make()
+    limit_memory(trainer, 7)
+    with pytest.raises(ShapeshiftError) as caught:
+        lab.fit(trainer)
+    message = str(caught.value)
+    assert message.startswith(
+        "out of memory on cpu in update 1, with a batch of 8 pairs of at most"
+    )
+    for remedy in ("training.batch.max_tokens", "training.accumulation", "training.split_on_oom"):
+        assert remedy in message
+    assert "\n" not in message
+    assert trainer.checkpoints.updates() == []
+
+
+def test_a_pair_that_does_not_fit_alone_ends_training(lab):
+    trainer = lab.make(split_on_oom=True)
+    limit_memory(trainer, 0)
+    with pytest.raises(ShapeshiftError, match="with a batch of 1 pairs"):
+        lab.fit(trainer)
+
+
+def test_halves_are_the_same_in_each_run(lab):
+    found = []
+    for name in ("one", "other"):
+        trainer = lab.make(name, max_updates=4, split_on_oom=True)
+        limit_memory(trainer, 5)
+        lab.fit(trainer)
+        found.append((trainer.checkpoints.path(4) / MODEL).read_bytes())
+    assert found[0] == found[1]
+
+
+def test_the_memory_of_a_cpu_counts_too(lab):
+    trainer = lab.make()
+
+    def hook(*_):
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+    trainer.model.register_forward_pre_hook(hook)
+    with pytest.raises(ShapeshiftError, match="out of memory on cpu in update 1"):
+        lab.fit(trainer)
+
+
+def test_other_errors_stay_as_they_are(lab):
+    trainer = lab.make(split_on_oom=True)
+
+    def hook(*_):
+        raise RuntimeError("a bug")
+
+    trainer.model.register_forward_pre_hook(hook)
+    with pytest.raises(RuntimeError, match=r"^a bug$"):
+        lab.fit(trainer)

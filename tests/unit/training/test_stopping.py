@@ -1,0 +1,115 @@
+"""The first signal is noted, the second does what it does elsewhere."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shapeshift.training.stopping import SIGNALS, StoppedError, StopSignals
+
+TWICE = """
+import os, signal, sys, time
+from shapeshift.training.stopping import StopSignals
+with StopSignals() as stop:
+    os.kill(os.getpid(), int(sys.argv[1]))
+    print(stop.received, flush=True)
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_noted_and_handlers_are_given_back(number):
+    before = [signal.getsignal(x) for x in SIGNALS]
+    with StopSignals() as stop:
+        assert stop.received is None
+        os.kill(os.getpid(), number)
+        assert stop.received == number
+    assert [signal.getsignal(x) for x in SIGNALS] == before
+
+
+def test_a_second_ctrl_c_interrupts():
+    with StopSignals():
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_sigterm_ends_the_process():
+    number = signal.SIGTERM
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, str(int(number))], capture_output=True, text=True, timeout=20
+    )
+    assert (done.returncode, done.stdout) == (-number, f"{int(number)}\n"), done.stderr
+
+
+def test_what_comes_at_once_is_taken_for_the_same_signal():
+    with StopSignals(grace_s=0.1) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.received == signal.SIGINT
+        time.sleep(0.2)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_the_exit_status_is_the_conventional_one(number, status, tmp_path):
+    stopped = StoppedError(number, 7, tmp_path)
+    assert stopped.status == status
+    assert str(stopped).startswith(f"stopped by {number.name} after update 7, saved in {tmp_path};")
+
+
+class SignalAt:
+    """Sends a signal when an update is logged."""
+
+    def __init__(self, update):
+        self.update = update
+
+    def updated(self, update, loss, tokens_per_s):
+        if update == self.update:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def validated(self, update, values):
+        pass
+
+
+def stop_after(lab, update, **settings):
+    """Train; a signal comes after an update. Return the trainer and what it raised."""
+    trainer = lab.make(log_every=1, **settings)
+    trainer.resume()
+    with pytest.raises(StoppedError) as caught, StopSignals() as stop:
+        lab.fit(trainer, observer=SignalAt(update), stop=stop)
+    return trainer, caught.value
+
+
+def test_a_stop_changes_neither_weights_nor_which_checkpoints_are_averaged(lab):
+    settings = {"keep_checkpoints": 2, "log_every": 1}
+    whole = lab.make("whole", **settings)
+    lab.fit(whole)
+
+    trainer, stopped = stop_after(lab, 9)
+    assert (stopped.update, stopped.path) == (10, trainer.checkpoints.path(10))
+    assert trainer.checkpoints.updates() == [4, 8, 10]
+    assert trainer.progress.best_update in (4, 8)
+    trainer, _ = stop_after(lab, 12)  # goes on, past a regular checkpoint
+    assert trainer.checkpoints.updates() == [8, 12, 13]
+
+    again = lab.make(**settings)
+    assert again.resume().progress.update == 13
+    lab.fit(again)
+    assert again.checkpoints.updates() == whole.checkpoints.updates()
+    for update in whole.checkpoints.updates():
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            one, other = (x.checkpoints.path(update) / file for x in (again, whole))
+            assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("update", [5, 6])
+def test_a_stop_at_the_end_is_a_stop(lab, update):
+    trainer, stopped = stop_after(lab, update, max_updates=6)
+    assert stopped.update == 6
+    assert trainer.checkpoints.updates() == [4, 6]
