@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
@@ -96,6 +97,19 @@ def tune_cpu() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
         libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+@contextmanager
+def tuned(device: torch.device) -> Iterator[None]:
+    """Within the block, a CPU is set as by `tune_cpu`; then denormal numbers are what they were."""
+    if device.type != "cpu":
+        yield
+        return
+    tune_cpu()
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h

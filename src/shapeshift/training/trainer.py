@@ -24,7 +24,7 @@ from shapeshift.training.manifest import Progress
 from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.pieces import Piece, TooLargeError, naming_the_batch, split
-from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
+from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 from shapeshift.training.spread import Spread, Whole
 from shapeshift.training.stopping import StoppedError, StopSignals
 from shapeshift.training.window import Window
@@ -128,9 +128,17 @@ class Trainer:
                 than a batch may be; the memory does not suffice.
             StoppedError: after a signal, when a checkpoint is saved.
         """
+        with tuned(self.device):
+            self._fit(log, observer, stop, on_skip)
+
+    def _fit(
+        self,
+        log: Log | None,
+        observer: Observer,
+        stop: StopSignals | None,
+        on_skip: Callable[[NonFinite], None] | None,
+    ) -> None:
         config = self.config
-        if self.device.type == "cpu":
-            tune_cpu()
         validate_every = config.validate_every or config.checkpoint_every
         window = Window(self.device)
         batches = self._batches()
