@@ -1,5 +1,5 @@
 """Imports point one way: positions → model → decoding, training → evaluation, analysis →
-experiments → cli."""
+experiments → papers → report → cli."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], "evaluation"}
 MAY_IMPORT["interop"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["experiments"] = {*MAY_IMPORT["config"], "config", "analysis", "export"}
-MAY_IMPORT["cli"] = {*MAY_IMPORT["experiments"], "experiments", "interop"}
+MAY_IMPORT["papers"] = {*MAY_IMPORT["experiments"], "experiments"}
+MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
+MAY_IMPORT["cli"] = {*MAY_IMPORT["report"], "report", "interop"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "score": "shapeshift.cli.score:score",
     "positions": "shapeshift.cli.positions:positions",
     "demo": "shapeshift.cli.demo:demo",
+    "reproduce": "shapeshift.cli.reproduce:reproduce",
 }
 """Name of the subcommand → `module:function`, in the order of the help."""
 

@@ -53,7 +53,7 @@ def demo(
     from shapeshift.config import read_document
     from shapeshift.experiments.comparison import compare
 
-    source = config or Path(str(files("shapeshift.experiments") / "demo.yaml"))
+    source = config or Path(str(files("shapeshift") / "configs" / "demo.yaml"))
     systems = dict(map(_parse_system, system)) if system else SYSTEMS
     shared = tuple(overrides or ())
     began = time.monotonic()

@@ -160,6 +160,7 @@ def compare_cells(
     baseline: str,
     split: str = "test",
     metric: str = "bleu",
+    wanted: Sequence[bool] | None = None,
 ) -> dict[tuple[str, ...], list[Comparison]]:
     """Test the settings of one axis against one of them, for each combination of the other axes.
 
@@ -171,6 +172,7 @@ def compare_cells(
         baseline: a setting of `axis`.
         split: that was translated.
         metric: from `evaluation.metrics.METRICS`.
+        wanted: which sentences count, of all cells alike; by default all of them.
 
     Returns:
         The settings of the other axes → the comparisons.
@@ -187,20 +189,28 @@ def compare_cells(
         if not (results / references_file(split)).exists():
             continue
         others = tuple(value for name, value in cell.axes.items() if name != axis)
-        expected = list(read_lines(results / references_file(split)))
+        expected = _chosen(results / references_file(split), wanted)
         if references.setdefault(others, expected) != expected:
             raise ShapeshiftError(
                 f"the cells {'/'.join(others)} were scored against different references; they"
                 " cannot be compared",
                 path=results,
             )
-        outputs = list(read_lines(results / hypotheses_file(split)))
+        outputs = _chosen(results / hypotheses_file(split), wanted)
         groups.setdefault(others, {}).setdefault(cell.axes[axis], {})[cell.seed] = outputs
     return {
         others: compare(systems, references[others], baseline=baseline, metric=metric)
         for others, systems in groups.items()
         if baseline in systems and len(systems) > 1
     }
+
+
+def _chosen(path: Path, wanted: Sequence[bool] | None) -> list[str]:
+    lines = list(read_lines(path))
+    if wanted is None:
+        return lines
+    check_parallel(len(lines), len(wanted))
+    return [line for line, chosen in zip(lines, wanted, strict=True) if chosen]
 
 
 def significance_table(comparisons: Mapping[tuple[str, ...], Sequence[Comparison]]) -> Table:

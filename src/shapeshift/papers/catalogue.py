@@ -1,0 +1,51 @@
+"""The papers that can be reproduced, by name; a module is imported when its paper is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.papers.item import Item, Paper
+
+PAPERS = {
+    "shape": "shapeshift.papers.shape",
+    "shaw": "shapeshift.papers.shaw",
+    "nhk": "shapeshift.papers.nhk",
+    "beyond": "shapeshift.papers.beyond",
+}
+"""Name → module with `PAPER`."""
+
+
+def find_paper(name: str) -> Paper:
+    """Return a paper.
+
+    Raises:
+        ShapeshiftError: there is none of this name.
+    """
+    if name not in PAPERS:
+        raise ShapeshiftError(
+            f"unknown paper {name!r}{nearest(name, PAPERS)} (known: {', '.join(PAPERS)})"
+        )
+    paper: Paper = import_module(PAPERS[name]).PAPER
+    return paper
+
+
+def find_items(target: str) -> tuple[str, Paper, dict[str, Item]]:
+    """Return the paper's name, the paper and the items that `PAPER` or `PAPER:ITEM[,ITEM…]` names.
+
+    Raises:
+        ShapeshiftError: there is no such paper or item.
+    """
+    name, colon, wanted = target.partition(":")
+    paper = find_paper(name)
+    if not colon:
+        return name, paper, paper.items
+    chosen: Sequence[str] = wanted.split(",")
+    for item in chosen:
+        if item not in paper.items:
+            raise ShapeshiftError(
+                f"{name} has no item {item!r}{nearest(item, paper.items)} (it has"
+                f" {', '.join(paper.items)})"
+            )
+    return name, paper, {item: paper.items[item] for item in paper.items if item in chosen}

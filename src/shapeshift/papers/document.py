@@ -1,0 +1,172 @@
+"""What an item came to, as a document: tables, figures, findings, and where each number is from.
+
+`shapeshift reproduce` writes one as `item.json` beside the item's tables and figures;
+`shapeshift report` reads it, and needs nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.files import write_whole
+from shapeshift.experiments.results import Row
+from shapeshift.schema import Strict
+
+FILE = "item.json"
+
+Verdict = Literal["holds", "does not hold", "cannot tell"]
+Origin = Literal["ours", "paper"]
+
+
+class Entry(Strict):
+    """One field of a table.
+
+    Attributes:
+        text: as it is shown.
+        value: as it is sorted and exported; `None` for words and for what is missing.
+        rows: which of the document's measurements it was computed from, by their numbers.
+        cells: keys of the runs that it was computed from, where there are no measurements.
+    """
+
+    text: str
+    value: float | None = None
+    rows: tuple[int, ...] = ()
+    cells: tuple[str, ...] = ()
+
+
+class DocumentTable(Strict):
+    """A table: the first column names the rows.
+
+    Attributes:
+        name: of its files, such as `table2`.
+        title: a caption.
+        origin: measured by us, or copied from the paper.
+        header: a title for each column.
+        rows: each as long as `header`.
+        notes: lines to stand below.
+    """
+
+    name: str
+    title: str
+    origin: Origin = "ours"
+    header: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _rectangular(self) -> DocumentTable:
+        for number, row in enumerate(self.rows, 1):
+            if len(row) != len(self.header):
+                raise ValueError(
+                    f"row {number} has {len(row)} fields, the header has {len(self.header)}"
+                )
+        return self
+
+
+class DocumentFigure(Strict):
+    """A figure: files `name.svg`, `name.png` and `name.pdf` beside the document.
+
+    Attributes:
+        name: of its files.
+        title: a caption.
+        table: the name of the table that holds what it shows.
+        alt: what is to be seen, for those who cannot see it.
+    """
+
+    name: str
+    title: str
+    table: str
+    alt: str
+
+
+class Finding(Strict):
+    """A claim of the paper, and whether it holds for our runs.
+
+    Attributes:
+        claim: one sentence.
+        verdict: what our measurements say.
+        measured: the numbers, with seeds and significance.
+        paper: the paper's numbers.
+        remark: why, or at which scale it should show.
+    """
+
+    claim: str
+    verdict: Verdict
+    measured: str
+    paper: str
+    remark: str = ""
+
+
+class ItemDocument(Strict):
+    """An item of a paper at one scale.
+
+    Attributes:
+        paper, item: their names, as in `shapeshift reproduce PAPER:ITEM`.
+        title: what the item is in the paper.
+        citation: of the paper.
+        scale: of the runs.
+        command: what was typed.
+        version: of Shapeshift.
+        time: when it was made, UTC, ISO 8601.
+        tables, figures, findings: what it came to.
+        measurements: that the tables' entries name by number.
+        configs: cell key → its settings, YAML.
+        unfinished: names of cells that were not there.
+    """
+
+    paper: str
+    item: str
+    title: str
+    citation: str
+    scale: str
+    command: str
+    version: str
+    time: str
+    tables: tuple[DocumentTable, ...] = ()
+    figures: tuple[DocumentFigure, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    measurements: tuple[Row, ...] = ()
+    configs: dict[str, str] = Field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _references(self) -> ItemDocument:
+        names = [table.name for table in self.tables]
+        for figure in self.figures:
+            if figure.table not in names:
+                raise ValueError(f"the figure {figure.name} names {figure.table!r}, no table")
+        for table in self.tables:
+            for entry in (entry for row in table.rows for entry in row):
+                if any(not 0 <= number < len(self.measurements) for number in entry.rows):
+                    raise ValueError(f"{table.name} names a measurement that is not there")
+        return self
+
+    def save(self, directory: Path) -> Path:
+        """Write `item.json` into a folder, whole or not at all."""
+        path = directory / FILE
+        write_whole(path, self.model_dump_json(indent=1, exclude_defaults=True).encode() + b"\n")
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> ItemDocument:
+        """Read an `item.json`.
+
+        Raises:
+            ShapeshiftError: it cannot be read, or is not the document of an item.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "document"
+            raise ShapeshiftError(
+                f"not the document of an item ({where}: {first['msg']}); run `shapeshift"
+                " reproduce` again",
+                path=path,
+            ) from error

@@ -1,0 +1,66 @@
+"""What an item of a paper is: the runs that it needs, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from matplotlib.figure import Figure
+
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
+from shapeshift.papers.study import Study
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure and what is to be said of it."""
+
+    about: DocumentFigure
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an item comes to.
+
+    Attributes:
+        tables: ours first, then the paper's; every figure's data stand in one of ours.
+        figures: drawn.
+        findings: the claims of the paper that the item is about.
+    """
+
+    tables: list[DocumentTable] = field(default_factory=list)
+    figures: list[Drawn] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure of a paper, or several that are made from the same runs.
+
+    Attributes:
+        title: what it is in the paper.
+        grids: names of files in `configs/grids`, whose cells it needs.
+        build: makes tables, figures and findings of what is finished.
+        trained: whether it needs trained runs; else prepared data suffice.
+    """
+
+    title: str
+    grids: tuple[str, ...]
+    build: Callable[[Study], Content]
+    trained: bool = True
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper and its items, in the paper's order.
+
+    Attributes:
+        title: for people.
+        citation: authors, year, title, venue.
+        items: name → item.
+    """
+
+    title: str
+    citation: str
+    items: dict[str, Item]

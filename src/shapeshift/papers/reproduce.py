@@ -1,0 +1,204 @@
+"""Runs what the items of a paper need, and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+from shapeshift import __version__
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.grid import Cell, Grid
+from shapeshift.experiments.results import Results, Row
+from shapeshift.experiments.run import DataProgress
+from shapeshift.experiments.runner import Launcher, Report, run_cells
+from shapeshift.experiments.status import GridObserver
+from shapeshift.papers.document import ItemDocument
+from shapeshift.papers.item import Item, Paper
+from shapeshift.papers.study import Study
+from shapeshift.papers.write import write_item
+
+CELLS = "cells"
+"""Folder of the runs: one for all papers and scales, since a run is named by its settings."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run.
+
+    Attributes:
+        name: of the paper.
+        paper, items: what is to be made.
+        scale: of all runs.
+        grids: name → the grid.
+        cells: grid → its cells.
+        overrides: settings for all cells.
+        command: what was typed, for the records.
+    """
+
+    name: str
+    paper: Paper
+    items: Mapping[str, Item]
+    scale: str
+    grids: Mapping[str, Grid]
+    cells: Mapping[str, tuple[Cell, ...]]
+    overrides: Sequence[str]
+    command: str
+
+    def trained(self) -> list[str]:
+        """Return the grids that have to be run, each once."""
+        needed = [grid for item in self.items.values() if item.trained for grid in item.grids]
+        return list(dict.fromkeys(needed))
+
+
+@dataclass(frozen=True)
+class Made:
+    """An item that has been written."""
+
+    name: str
+    document: ItemDocument
+    directory: Path
+
+
+def plan(
+    name: str,
+    paper: Paper,
+    items: Mapping[str, Item],
+    scale: str,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    command: str = "",
+) -> Plan:
+    """Resolve the cells of all grids that the items need.
+
+    Args:
+        name, paper, items: from `catalogue.find_items`.
+        scale: a scale of their grids.
+        overrides: settings for all cells, such as `data.corpus.root=PATH`.
+        seeds: only cells with these; by default all of the grid's.
+        command: what was typed, for the records.
+
+    Raises:
+        ShapeshiftError: no such scale, or settings that are wrong.
+    """
+    names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
+    grids = {grid: find_grid(grid) for grid in names}
+    cells = {}
+    for each, grid in grids.items():
+        found = grid.cells(scale, overrides)
+        cells[each] = tuple(cell for cell in found if not seeds or cell.seed in seeds)
+        if not cells[each]:
+            there = sorted({cell.seed for cell in found})
+            raise ShapeshiftError(
+                f"no cell of {each} has the seed {', '.join(map(str, seeds))}; it has"
+                f" {', '.join(map(str, there))}"
+            )
+    return Plan(name, paper, items, scale, grids, cells, overrides, command)
+
+
+def find_grid(name: str) -> Grid:
+    """Return one of the grids that come with the package."""
+    return Grid(Path(str(files("shapeshift"))) / "configs" / "grids" / f"{name}.yaml")
+
+
+def run(
+    plan: Plan,
+    grid: str,
+    directory: Path,
+    launcher: Launcher,
+    *,
+    prepared_root: Path,
+    observer: GridObserver | None = None,
+) -> Report:
+    """Train and measure what is not yet done of a grid; see `experiments.runner.run_cells`.
+
+    Args:
+        plan: that the grid is from.
+        grid: its name.
+        directory: of all results.
+        launcher: where to run.
+        prepared_root: see `experiments.run.train`.
+        observer: told how far each cell is.
+    """
+    return run_cells(
+        plan.cells[grid],
+        plan.grids[grid].config.steps,
+        directory / CELLS,
+        launcher,
+        prepared_root=prepared_root,
+        observer=observer,
+        command=plan.command,
+    )
+
+
+def write(
+    plan: Plan,
+    directory: Path,
+    *,
+    prepared_root: Path,
+    on_prepare: DataProgress | None = None,
+) -> list[Made]:
+    """Write the items from what is finished, and all measurements in one table.
+
+    Items are written to `DIRECTORY/SCALE/PAPER/ITEM`, measurements to
+    `DIRECTORY/SCALE/PAPER/results.csv`, and as Parquet where pyarrow is installed.
+    """
+    folder = directory / plan.scale / plan.name
+    made = []
+    for name, item in plan.items.items():
+        study = Study(
+            {grid: plan.cells[grid] for grid in item.grids},
+            {grid: plan.grids[grid].config.steps for grid in item.grids},
+            directory / CELLS,
+            prepared_root,
+            on_prepare,
+        )
+        made.append(_write_item(plan, name, item, study, folder / name))
+    _write_results(plan, directory / CELLS, folder)
+    return made
+
+
+def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -> Made:
+    content = item.build(study)
+    cells = [cell for grid in item.grids for cell in study.cells(grid)]
+    done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
+    document = ItemDocument(
+        paper=plan.name,
+        item=name,
+        title=item.title,
+        citation=plan.paper.citation,
+        scale=plan.scale,
+        command=plan.command,
+        version=__version__,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        tables=tuple(content.tables),
+        figures=tuple(drawn.about for drawn in content.figures),
+        findings=tuple(content.findings),
+        measurements=study.measurements,
+        configs={cell.key: cell.config.to_yaml() for cell in done},
+        unfinished=tuple(cell.name for cell in cells if cell not in done),
+    )
+    write_item(document, content.figures, folder)
+    return Made(name, document, folder)
+
+
+def _write_results(plan: Plan, root: Path, folder: Path) -> None:
+    """Write what was measured for any item of the paper."""
+    names = dict.fromkeys(
+        grid for item in plan.paper.items.values() if item.trained for grid in item.grids
+    )
+    rows: list[Row] = []
+    for name in names:
+        grid = find_grid(name)
+        if plan.scale in grid.config.scales:
+            cells = plan.cells.get(name) or grid.cells(plan.scale, plan.overrides)
+            rows += Results.collect(cells, grid.config.steps, root).rows
+    if not rows:
+        return
+    results = Results(tuple(rows))
+    results.write_csv(folder / "results.csv")
+    with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
+        results.write_parquet(folder / "results.parquet")

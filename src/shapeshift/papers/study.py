@@ -1,0 +1,295 @@
+"""The runs that an item is made from, and what was measured on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from shapeshift.analysis.document import load_data, save_data
+from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.scores import Scores
+from shapeshift.evaluation.tables import NO_VALUE
+from shapeshift.experiments.cell_folder import CellFolder
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.identity import digest
+from shapeshift.experiments.measures import TRAIN
+from shapeshift.experiments.pivot import AGGREGATES
+from shapeshift.experiments.results import Results, Row
+from shapeshift.experiments.run import DataProgress, Run, prepared_directory
+from shapeshift.experiments.significance import Comparison, compare_cells, summarise
+from shapeshift.papers.document import Entry
+
+_Data = TypeVar("_Data")
+
+Wanted = str | int | Collection[str | int]
+"""A setting of an axis (or a seed), or several."""
+
+Axes = Mapping[str, Wanted]
+"""Axis, or `seed`, → what it is to be."""
+
+NO_AXES: Axes = {}
+
+
+@dataclass(frozen=True)
+class _Comparisons:
+    groups: tuple[tuple[tuple[str, ...], tuple[Comparison, ...]], ...]
+
+
+class Study:
+    """The cells of an item's grids: which are finished, what was measured, what can be computed.
+
+    Args:
+        cells: grid → its cells.
+        steps: grid → the measures taken on its cells.
+        root: folder of the cells' folders.
+        prepared_root: see `experiments.run.train`.
+        on_prepare: told of preparing data, if that is needed.
+    """
+
+    def __init__(
+        self,
+        cells: Mapping[str, Sequence[Cell]],
+        steps: Mapping[str, Sequence[str]],
+        root: Path,
+        prepared_root: Path,
+        on_prepare: DataProgress | None = None,
+    ):
+        self._cells, self._steps, self._root = cells, steps, root
+        self._prepared_root, self._on_prepare = prepared_root, on_prepare
+        self._named: dict[tuple[object, ...], int] = {}
+        self._measurements: list[Row] = []
+
+    @property
+    def scale(self) -> str:
+        """Of all cells."""
+        return next(cell.scale for cells in self._cells.values() for cell in cells)
+
+    @cached_property
+    def results(self) -> Results:
+        """All that was measured."""
+        return Results(
+            tuple(
+                row
+                for grid, cells in self._cells.items()
+                for row in Results.collect(cells, self._steps[grid], self._root).rows
+            )
+        )
+
+    @property
+    def measurements(self) -> tuple[Row, ...]:
+        """Those that entries name, in the order of their numbers."""
+        return tuple(self._measurements)
+
+    def cells(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
+        """Return the cells of a grid with these settings, finished or not.
+
+        Args:
+            grid: its name.
+            axes: what they have to be.
+        """
+        return [cell for cell in self._cells[grid] if _fits(cell.axes, cell.seed, axes)]
+
+    def settings(self, grid: str, axis: str) -> list[str]:
+        """Return the settings of an axis that some cell has, in the grid's order."""
+        return list({cell.axes[axis]: None for cell in self._cells[grid]})
+
+    def is_finished(self, cell: Cell) -> bool:
+        """Return whether training and all measures are done."""
+        folder = CellFolder(self._root / cell.key)
+        return not folder.missing(self._steps[cell.grid], cell.config)
+
+    def finished(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
+        """Return those of `cells` that are finished."""
+        return [cell for cell in self.cells(grid, axes) if self.is_finished(cell)]
+
+    def run(self, cell: Cell) -> Run:
+        """Return the run of a cell that is finished."""
+        return Run(CellFolder(self._root / cell.key).run)
+
+    def scores(self, cell: Cell, split: str = "test") -> Scores:
+        """Return the scores of a cell that is finished, BLEU by source length among them."""
+        return Scores.load(self.run(cell).directory / "results" / f"{split}.average.json")
+
+    def prepared(self, cell: Cell) -> Prepared:
+        """Return a cell's data, prepared if need be."""
+        directory = prepared_directory(cell.config.data, self._prepared_root)
+        return prepare(cell.config.data, directory, self._on_prepare)
+
+    def rows(
+        self,
+        grid: str,
+        metric: str,
+        axes: Axes = NO_AXES,
+        *,
+        dataset: str | None = None,
+        bucket: str | None = None,
+    ) -> list[Row]:
+        """Return the measurements of a metric, one for each seed and setting that is left open.
+
+        Args:
+            grid: its name.
+            metric: its name.
+            axes: see `cells`.
+            dataset, bucket: see `experiments.measures.Measurement`; without a bucket those that
+                have none. Measurements in the middle of training are left out.
+        """
+        return [
+            row
+            for row in self.results.rows
+            if (row.grid, row.metric, row.bucket, row.step) == (grid, metric, bucket, None)
+            and (dataset is None or row.dataset == dataset)
+            and _fits(row.axes, row.seed, axes)
+        ]
+
+    def entry(
+        self,
+        rows: Sequence[Row],
+        show: str | Callable[[float], str] = "mean",
+        mark: str = "",
+        *,
+        median: bool = False,
+    ) -> Entry:
+        """Return measurements of several seeds as one field of a table; a dash if there is none.
+
+        Args:
+            rows: of one metric.
+            show: a name from `experiments.pivot.AGGREGATES`, or how to write the mean (median).
+            mark: to stand behind the number.
+            median: take the median for the field's value.
+        """
+        if not rows:
+            return missing()
+        summary = summarise([row.value for row in rows])
+        value = summary.median if median else summary.mean
+        text = show(value) if callable(show) else AGGREGATES[show](summary)
+        return Entry(text=text + mark, value=value, rows=tuple(map(self._number, rows)))
+
+    def comparisons(
+        self,
+        grid: str,
+        axis: str,
+        baseline: str,
+        axes: Axes = NO_AXES,
+        *,
+        split: Literal["valid", "test"] = "test",
+        lengths: tuple[int, int | None] | None = None,
+    ) -> dict[tuple[str, ...], list[Comparison]]:
+        """Test the settings of an axis against one of them on BLEU; see
+        `experiments.significance.compare_cells`.
+
+        Args:
+            grid: its name.
+            axis: whose settings are the systems.
+            baseline: a setting of `axis`.
+            axes: of the cells to look at; see `cells`.
+            split: that was translated.
+            lengths: only sentences whose source has so many subwords, `[from, to)`.
+        """
+        cells = self._with_all_seeds(self.finished(grid, axes), axis)
+        if not cells:
+            return {}
+
+        def compute() -> _Comparisons:
+            wanted = None if lengths is None else self._of_length(cells[0], split, lengths)
+            found = compare_cells(
+                cells, self._root, axis=axis, baseline=baseline, split=split, wanted=wanted
+            )
+            return _Comparisons(tuple((others, tuple(each)) for others, each in found.items()))
+
+        name = digest([axis, baseline, split, lengths])[:8]
+        made = self.computed(f"comparison-{name}", _Comparisons, cells, compute)
+        return {others: list(found) for others, found in made.groups}
+
+    def computed(
+        self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
+    ) -> _Data:
+        """Return what `compute` returns, kept in a file until one of the cells changes.
+
+        Args:
+            name: what it is; of the file.
+            kind: the class of the data; see `analysis.document.save_data`.
+            cells: that it depends on, finished, in this order.
+            compute: makes it.
+        """
+        sources = []
+        for cell in cells:
+            record = CellFolder(self._root / cell.key).record(TRAIN, cell.config)
+            if record is None:
+                raise ShapeshiftError(f"the run {cell.name} is not finished")
+            sources.append([cell.name, record.checkpoint, cell.config.model_dump(mode="json")])
+        key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
+        path = self._root / "computed" / f"{name}-{key}.json"
+        if path.exists():
+            return load_data(kind, path)
+        data = compute()
+        save_data(data, path)
+        return data
+
+    def _number(self, row: Row) -> int:
+        key = (row.cell, row.metric, row.dataset, row.bucket, row.step)
+        if key not in self._named:
+            self._named[key] = len(self._measurements)
+            self._measurements.append(row)
+        return self._named[key]
+
+    def _with_all_seeds(self, cells: Sequence[Cell], axis: str) -> list[Cell]:
+        """Leave out seeds that not all systems have: a paired test needs the same ones."""
+        groups: dict[tuple[str, ...], dict[str, set[int]]] = {}
+        for cell in cells:
+            groups.setdefault(_others(cell, axis), {}).setdefault(cell.axes[axis], set()).add(
+                cell.seed
+            )
+        shared = {others: set.intersection(*seeds.values()) for others, seeds in groups.items()}
+        return [cell for cell in cells if cell.seed in shared[_others(cell, axis)]]
+
+    def _of_length(
+        self, cell: Cell, split: Literal["valid", "test"], lengths: tuple[int, int | None]
+    ) -> list[bool]:
+        low, high = lengths
+        found = self.prepared(cell).store(split).source_lengths
+        return [low <= int(n) and (high is None or int(n) < high) for n in found]
+
+
+def missing() -> Entry:
+    """Return the field for what was not measured."""
+    return Entry(text=NO_VALUE)
+
+
+def words(*texts: str) -> tuple[Entry, ...]:
+    """Return fields that hold text."""
+    return tuple(Entry(text=text) for text in texts)
+
+
+def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -> Entry:
+    """Return a field for a number that is no measurement of its own, such as the paper's.
+
+    Args:
+        value: `None` is a dash.
+        show: format specification.
+        cells: runs that it was computed from.
+    """
+    if value is None:
+        return missing()
+    keys = tuple(dict.fromkeys(cell.key for cell in cells))
+    return Entry(text=format(value, show), value=value, cells=keys)
+
+
+def _others(cell: Cell, axis: str) -> tuple[str, ...]:
+    return tuple(value for name, value in cell.axes.items() if name != axis)
+
+
+def _fits(axes: Mapping[str, str], seed: int, wanted: Mapping[str, Wanted]) -> bool:
+    own: dict[str, str] = {**axes, "seed": str(seed)}
+    unknown = [name for name in wanted if name not in own]
+    if unknown:
+        raise KeyError(f"no axis {unknown[0]!r}: {', '.join(own)}")
+    return all(own[name] in _texts(value) for name, value in wanted.items())
+
+
+def _texts(wanted: Wanted) -> set[str]:
+    return {str(wanted)} if isinstance(wanted, str | int) else {str(each) for each in wanted}
