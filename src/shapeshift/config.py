@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model
 from pydantic import Field as PydanticField
 
 from shapeshift.data.config import DataConfig
+from shapeshift.data.presets import expand_corpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.config import EvaluationConfig
@@ -279,6 +280,11 @@ def _apply(document: dict[str, Any], override: str) -> None:
     position = document.get("position", DEFAULT_POSITION)
     if keys[0] == "position" and len(keys) > 1 and isinstance(position, str):
         document["position"] = expand_preset(position)
+    data = document.get("data")
+    if keys[:2] == ["data", "corpus"] and len(keys) > 2 and isinstance(data, dict):
+        corpus = data.get("corpus")
+        if isinstance(corpus, str):
+            data["corpus"] = expand_corpus(corpus)
     node: Any = document
     for depth, key in enumerate(keys[:-1]):
         if isinstance(node, list):
@@ -290,14 +296,21 @@ def _apply(document: dict[str, Any], override: str) -> None:
     last: Any = keys[-1]
     if isinstance(node, list):
         last = _item(node, last, name)
+    elif keys == ["data", "corpus"]:
+        pass  # a whole section, or its name
     elif last in _TAGS and keys[0] != "position" and node.get(last, value) != value:
         node.clear()  # another schedule, say: the settings of the old one mean nothing to it
     node[last] = value
 
 
+@cache
+def _defaults() -> Config:
+    return Config()
+
+
 def _default_tag(keys: list[str]) -> dict[str, Any]:
     """Return what tells which of several kinds a section is of, if it is left out."""
-    section: Any = Config()
+    section: Any = _defaults()
     for key in keys:
         section = getattr(section, key, None)
     tags = {tag: getattr(section, tag, None) for tag in _TAGS}

@@ -52,9 +52,11 @@ def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
     assert (training.max_updates, training.checkpoint_every) == (200_000, 5000)
     assert training.average_checkpoints == 10
     assert (config.decoding.beam, config.decoding.length_penalty.name) == (4, "none")
-    assert (config.data.subwords.vocab_size, config.data.subwords.joint) == (32_000, True)
-    assert config.data.corpus.valid == [f"newstest{year}" for year in range(2010, 2014)]
-    assert config.data.corpus.test == [f"newstest{year}" for year in range(2014, 2017)]
+    assert (config.data.subwords.algorithm, config.data.subwords.joint) == ("presplit", True)
+    assert config.evaluation.detokenize == "moses"
+    for split, years in (("valid", range(2010, 2014)), ("test", range(2014, 2017))):
+        labels = [config.data.corpus.label(split, number) for number in range(len(years))]
+        assert labels == [f"newstest{year}" for year in years]
 
 
 def test_the_cells_differ_in_dataset_position_and_length_buckets_alone():

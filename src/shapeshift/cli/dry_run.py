@@ -1,96 +1,165 @@
-"""What `shapeshift train --dry-run` prints."""
+"""What `shapeshift train --dry-run` and `shapeshift reproduce --dry-run` print."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shapeshift.config import Config
-from shapeshift.data.config import (
-    SPLITS,
-    DataConfig,
-    Extrapolate,
-    FilesCorpus,
-    Interpolate,
-    LengthSlice,
-)
+from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from shapeshift.evaluation.tables import Table
-    from shapeshift.training.estimate import Estimate
+    import torch
 
-TYPICAL_LENGTH = 30
-"""Subwords of a sentence where nothing is known of the data: the mean of WMT's news text, or so."""
+    from shapeshift.config import Config
+    from shapeshift.data.origins import Origin
+    from shapeshift.evaluation.tables import Table
+    from shapeshift.papers.reproduce import Plan
+    from shapeshift.training.estimate import Estimate
+    from shapeshift.training.gpus import Gpu
+
 SPEED = 100.0
 """TFLOP/s for which the time is given."""
 
 
-def show_estimate(config: Config) -> None:
+def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> None:
     """Print what a run would take: tables on a terminal, Markdown into a file or a pipe.
 
-    Files of text that the configuration names and that are not there are listed on standard error.
+    Text that is not there is listed on standard error, with where it will come from.
+
+    Args:
+        config: of the run.
+        gpu: whose time is printed; a name from `training.gpus.GPUS`.
+        num_gpus: that share the run.
+
+    Raises:
+        ShapeshiftError: no such GPU, or so many of them cannot share an update.
     """
-    from rich.console import Console
+    from shapeshift.data.origins import origins
+    from shapeshift.training.estimate import assumed_length, estimate
+    from shapeshift.training.gpus import find_gpu
 
-    from shapeshift.cli.progress import console
-    from shapeshift.training.estimate import estimate
-
-    length = min(assumed_length(config.data), config.training.batch.max_tokens)
+    card = None if gpu is None else find_gpu(gpu)
+    training = config.training
+    if training.accumulation % num_gpus:
+        raise ShapeshiftError(
+            f"training.accumulation={training.accumulation} batches of an update cannot be shared"
+            f" among {num_gpus} GPUs; make it a multiple of {num_gpus}, and"
+            " training.batch.max_tokens smaller by as much"
+        )
+    if card is not None and card.bf16 is None and training.precision == "auto":
+        training = training.model_copy(update={"precision": "fp32"})
     made = estimate(
         config.model,
         config.position.scheme,
-        config.training,
+        training,
         config.data.subwords.vocab_size,
-        length,
+        min(assumed_length(config.data), training.batch.max_tokens),
     )
-    for table in (_parts_table(made), _run_table(made, config)):
-        if sys.stdout.isatty():
-            Console().print(table.rich())
-            for note in table.notes:
-                Console().print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
-        else:
-            print(table.markdown())
-    missing = missing_files(config.data)
-    if missing:
-        console.print(
-            f"warning: {len(missing)} files of text are not there yet; set data.corpus.root to the"
-            " folder that holds them, or put them in place:",
-            style="yellow",
-            soft_wrap=True,
+    _print_table(_parts_table(made))
+    _print_table(_run_table(made, config, _time(made, card, num_gpus)))
+    _warn_missing(origins(config.data.corpus))
+
+
+def show_plan(plan: Plan, gpu: str, num_gpus: int = 1) -> None:
+    """Print what all runs of a paper would take, as `show_estimate` does for one.
+
+    Args:
+        plan: from `papers.reproduce.plan`.
+        gpu: a name from `training.gpus.GPUS`.
+        num_gpus: that the runs are shared out to.
+
+    Raises:
+        ShapeshiftError: no such GPU, or a run that cannot be.
+    """
+    from shapeshift.evaluation.tables import Table
+    from shapeshift.papers.dry_run import dry_run
+    from shapeshift.training.gpus import find_gpu
+
+    card = find_gpu(gpu)
+    made = dry_run(plan, card)
+    rows = [
+        (
+            f"{runs.grid} {runs.name}",
+            str(len(runs.cells)),
+            _si(runs.estimate.parameters.total, ""),
+            f"{runs.config.training.max_updates:,}",
+            _si(runs.estimate.total_flops, "FLOP"),
+            _duration(runs.hours),
+            _si(runs.estimate.memory.total, "B") + ("" if runs.fits else " !"),
+            _si(runs.estimate.disk_bytes, "B"),
         )
-        for path in missing:
-            console.print(f"  {path}", markup=False, highlight=False, soft_wrap=True)
-
-
-def assumed_length(data: DataConfig) -> int:
-    """Return the tokens of a sentence, `</s>` included, that an estimate may assume of the data:
-    `TYPICAL_LENGTH`, within the limits of the dataset."""
-    match data.dataset:
-        case Interpolate(num_joined=count):
-            subwords = count * TYPICAL_LENGTH + count - 1  # `<sep>` between them
-        case Extrapolate(max_length=limit):
-            subwords = min(TYPICAL_LENGTH, limit)
-        case LengthSlice(min_length=low, max_length=high):
-            subwords = max(low, TYPICAL_LENGTH if high is None else min(TYPICAL_LENGTH, high - 1))
-        case _:
-            subwords = TYPICAL_LENGTH
-    return subwords + 1
-
-
-def missing_files(data: DataConfig) -> list[Path]:
-    """Return the files of text that the corpus names and that are not there, plain or gzipped."""
-    corpus = data.corpus
-    if not isinstance(corpus, FilesCorpus):
-        return []
-    named = [
-        corpus.root / f"{prefix}.{language}"
-        for split in SPLITS
-        for prefix in corpus.prefixes(split)
-        for language in (corpus.source, corpus.target)
+        for runs in made.runs
     ]
-    return [path for path in named if not (path.is_file() or Path(f"{path}.gz").is_file())]
+    total = _si(made.total_flops, "FLOP")
+    disk = _si(made.disk_bytes, "B")
+    rows.append(("all", str(made.num_cells), "", "", total, _duration(made.gpu_hours), "", disk))
+    title = (f"time of one, {card.title}", "memory", "disk of one")
+    notes = [_speed_note(card, {runs.estimate.dtype for runs in made.runs})]
+    if num_gpus > 1:
+        notes.append(
+            f"on {num_gpus} GPUs at once: {_duration(made.gpu_hours / num_gpus)} for all, one run"
+            " on each, or each run on all of them where its accumulation is a multiple"
+        )
+    notes.append("without validation, translation and measures; the last row is all runs together")
+    if not all(runs.fits for runs in made.runs):
+        notes.append(
+            f"! more than the {_si(card.memory, 'B')} of the GPU: lower training.batch.max_tokens"
+            " and raise training.accumulation by as much"
+        )
+    header = ("runs", "number", "parameters", "updates", "FLOP of one", *title)
+    _print_table(Table(header, rows, notes))
+    _print_table(Table(("text", ""), [(one.what, one.state) for one in made.origins]))
+
+
+def _print_table(table: Table) -> None:
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        Console().print(table.rich())
+        for note in table.notes:
+            Console().print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+    else:
+        print(table.markdown())
+
+
+def _warn_missing(parts: Sequence[Origin]) -> None:
+    from shapeshift.cli.progress import console
+
+    missing = [part for part in parts if not part.here]
+    if not missing:
+        return
+    lost = sum(part.where is None for part in missing)
+    if lost:
+        text = (
+            f"warning: {lost} files of text are not there yet; set data.corpus.root to the folder"
+            " that holds them, or put them in place:"
+        )
+    else:
+        text = "the text is not here yet; training fetches it:"
+    console.print(text, style="yellow" if lost else None, highlight=False, soft_wrap=True)
+    for part in missing:
+        line = part.what if part.where is None else f"{part.what} {part.state}"
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _time(made: Estimate, card: Gpu | None, num_gpus: int) -> tuple[tuple[str, str], str]:
+    """Return the row of the time and the note that explains it."""
+    if card is None:
+        row = (f"time at {SPEED:g} TFLOP/s", _duration(made.hours(SPEED)))
+        return row, f"time: at {SPEED:g} TFLOP/s really reached, over all devices; no validation"
+    hours = made.hours(card.speed(made.dtype) * num_gpus)
+    row = (f"time on {num_gpus} x {card.title}", _duration(hours))
+    return row, _speed_note(card, {made.dtype}) + "; without validation"
+
+
+def _speed_note(card: Gpu, dtypes: Iterable[torch.dtype]) -> str:
+    parts = [
+        f"{card.speed(dtype) / card.peak(dtype):.0%} of its {card.peak(dtype):g} TFLOP/s in {name}"
+        for name, dtype in {("bf16" if x.itemsize == 2 else "fp32"): x for x in dtypes}.items()
+    ]
+    return f"time: {card.title} at {', '.join(parts)}, assumed"
 
 
 def _parts_table(made: Estimate) -> Table:
@@ -110,7 +179,7 @@ def _parts_table(made: Estimate) -> Table:
     )
 
 
-def _run_table(made: Estimate, config: Config) -> Table:
+def _run_table(made: Estimate, config: Config, time: tuple[tuple[str, str], str]) -> Table:
     from shapeshift.evaluation.tables import Table
 
     training, memory = config.training, made.memory
@@ -119,7 +188,7 @@ def _run_table(made: Estimate, config: Config) -> Table:
         ("tokens an update, a side", f"{made.max_tokens_per_update:,}"),
         ("updates", f"{made.num_updates:,}"),
         ("FLOP of all updates", _si(made.total_flops, "FLOP")),
-        (f"time at {SPEED:g} TFLOP/s", _duration(made.hours(SPEED))),
+        time[0],
         ("memory: weights", _si(memory.weights, "B")),
         ("memory: gradients", _si(memory.gradients, "B")),
         ("memory: Adam's moments", _si(memory.moments, "B")),
@@ -134,7 +203,7 @@ def _run_table(made: Estimate, config: Config) -> Table:
         " padding included (accumulation x batch.max_tokens)",
         f"assumed: {batch.num_pairs:,} x ({batch.source_length:,} + {batch.target_length:,}) tokens"
         f" a batch, a vocabulary of {config.data.subwords.vocab_size:,}",
-        f"time: at {SPEED:g} TFLOP/s really reached, over all devices; without validation",
+        time[1],
         "memory: without the framework's own and fragmentation",
     )
     return Table(("run", ""), rows, notes)

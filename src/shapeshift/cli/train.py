@@ -32,6 +32,16 @@ def train(
             help="Check every setting, print parameters, tokens, FLOPs and memory, and stop.",
         ),
     ] = False,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="With --dry-run: the time on this GPU, such as a100, h100, v100, rtx4090.",
+            show_default=False,
+        ),
+    ] = None,
+    num_gpus: Annotated[
+        int, typer.Option(min=1, help="With --gpu: so many of them share the run.")
+    ] = 1,
 ) -> None:
     """Train a model: prepare the data, train, average the last checkpoints, test.
 
@@ -45,7 +55,7 @@ def train(
     if dry_run:
         from shapeshift.cli.dry_run import show_estimate
 
-        show_estimate(settings)
+        show_estimate(settings, gpu, num_gpus)
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     done = _train(settings, directory, prepared)

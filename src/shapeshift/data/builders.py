@@ -15,7 +15,13 @@ from shapeshift.data.subwords import SEPARATOR, join_ids
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence pair: its raw text and its subword ids, without `<s>` and `</s>`."""
+    """A sentence pair: its text and its subword ids, without `<s>` and `</s>`.
+
+    Attributes:
+        source, target: as the corpus has them; a translation is scored against `target`.
+        source_ids, target_ids: of the text, or, where the target is tokenised and split and
+            `target` is its raw form, of the split one.
+    """
 
     source: str
     target: str

@@ -2,26 +2,88 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from shapeshift.schema import Strict
+from shapeshift.data.presets import expand_corpus
+from shapeshift.errors import ShapeshiftError
+from shapeshift.schema import Grown, Strict
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
+SACREBLEU = "sacrebleu:"
+"""What an entry begins with that is a test set of sacreBLEU's, such as `sacrebleu:wmt14/full`."""
 
-class FilesCorpus(Strict):
+
+def is_test_set(entry: str) -> bool:
+    """Return whether an entry of a corpus names a test set of sacreBLEU's."""
+    return entry.startswith(SACREBLEU)
+
+
+def label(entry: str) -> str:
+    """Return what results call an entry: `newstest2014` for `sacrebleu:wmt14/full`, as WMT did
+    until 2020; any other test set by sacreBLEU's name, and a prefix of files as it is."""
+    name = entry.removeprefix(SACREBLEU)
+    if is_test_set(entry) and (year := re.fullmatch(r"wmt(0[89]|1\d|20)(/full)?", name)):
+        return f"newstest20{year[1]}"
+    return name
+
+
+class Archive(Strict):
+    """A file to be downloaded; `.tar`, `.tar.gz`, `.tgz`, `.tar.bz2` and `.tar.xz` are unpacked.
+
+    Attributes:
+        url: over http or https.
+        file: its name in the corpus's `root`; by default the last part of the URL.
+        sha256: its SHA-256, hexadecimal. Where it is not given, that of the first download is
+            written beside the file, as `NAME.sha256`, and binding from then on.
+    """
+
+    url: str
+    file: str | None = None
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+
+    @field_validator("url")
+    @classmethod
+    def _over_http(cls, url: str) -> str:
+        if not re.match(r"https?://[^/]+/", url):
+            raise ValueError(f"expected an http or https URL, got {url!r}")
+        return url
+
+    @model_validator(mode="after")
+    def _plain_name(self) -> Archive:
+        if not re.fullmatch(r"[\w][\w.-]*", self.name):
+            raise ValueError(f"give `file`, a plain file name: {self.name!r} is none")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.file or self.url.rpartition("/")[2]
+
+
+class FilesCorpus(Grown):
     """Parallel text in files `<root>/<prefix>.<language>`, plain or with `.gz` after it.
+
+    An entry `sacrebleu:NAME` of `valid`, `test` or the references is a test set of sacreBLEU's,
+    such as `sacrebleu:wmt14/full`, in this direction of translation; sacreBLEU downloads it.
 
     Attributes:
         root: the folder that prefixes are relative to.
         source: extension of the source side, such as `en`.
         target: extension of the target side, such as `de`.
         train, valid, test: prefixes, read one after the other.
+        valid_references, test_references: what translations of `valid` and `test` are scored
+            against, one entry for each of theirs, line by line; by default the target side. For
+            text that is tokenised or split, whose raw form is the reference.
+        archives: downloaded into `root` when one of the files is not there.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"valid_references", "test_references", "archives"})
 
     corpus: Literal["files"] = "files"
     root: Path = Path(".")
@@ -30,6 +92,9 @@ class FilesCorpus(Strict):
     train: list[str] = Field(min_length=1)
     valid: list[str] = Field(min_length=1)
     test: list[str] = Field(min_length=1)
+    valid_references: list[str] = Field(default_factory=list)
+    test_references: list[str] = Field(default_factory=list)
+    archives: list[Archive] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _two_languages(self) -> FilesCorpus:
@@ -37,19 +102,89 @@ class FilesCorpus(Strict):
             raise ValueError(f"source and target are both {self.source!r}: they name the same file")
         return self
 
+    @model_validator(mode="after")
+    def _one_reference_each(self) -> FilesCorpus:
+        for split in ("valid", "test"):
+            entries, references = getattr(self, split), getattr(self, f"{split}_references")
+            if references and len(references) != len(entries):
+                raise ValueError(
+                    f"{split}_references has {len(references)} entries, {split} has {len(entries)}"
+                )
+        return self
+
     def prefixes(self, split: Split) -> list[str]:
-        """The prefixes of one split."""
+        """The entries of one split: prefixes and test sets."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    def references(self, split: Split) -> list[str]:
+        """The entries that translations of a split are scored against; none: its target side."""
+        return {"train": [], "valid": self.valid_references, "test": self.test_references}[split]
+
+    def label(self, split: Split, number: int) -> str:
+        """What results call the entry `number` of a split, from 0; see `label`."""
+        references = self.references(split)
+        named = references if references and is_test_set(references[number]) else None
+        return label((named or self.prefixes(split))[number])
+
+
+class HubCorpus(Strict):
+    """A dataset of the Hugging Face hub, or a local folder that the `datasets` library reads.
+
+    It is streamed once into text files under `root`, which are read from then on. Entries
+    `sacrebleu:NAME` of `valid` and `test` are test sets of sacreBLEU's.
+
+    Attributes:
+        root: the folder under which the text is kept.
+        repo: such as `wmt/wmt14`, or the path of a folder.
+        subset: the dataset's configuration, such as `de-en`; some have none.
+        revision: a commit, branch or tag of the repository; a commit never changes.
+        source, target: languages, such as `en` and `de`: keys of `column`.
+        column: the column that holds the text of both languages.
+        columns: two columns, source and target, instead of `column`.
+        train, valid, test: the dataset's splits, read one after the other.
+        share: of the training pairs, each kept or not by a draw of its own.
+        seed: of the draws.
+        max_pairs: training pairs at most: the first ones, after the draw.
+    """
+
+    corpus: Literal["hub"] = "hub"
+    root: Path = Path("corpora")
+    repo: str = Field(min_length=1)
+    subset: str | None = None
+    revision: str | None = None
+    source: str = Field(min_length=1)
+    target: str = Field(min_length=1)
+    column: str = "translation"
+    columns: tuple[str, str] | None = None
+    train: list[str] = Field(default=["train"], min_length=1)
+    valid: list[str] = Field(default=["validation"], min_length=1)
+    test: list[str] = Field(default=["test"], min_length=1)
+    share: float = Field(default=1.0, gt=0.0, le=1.0)
+    seed: int = Field(default=1, ge=0)
+    max_pairs: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _two_languages(self) -> HubCorpus:
+        if self.source == self.target:
+            raise ValueError(f"source and target are both {self.source!r}")
+        return self
+
+    def prefixes(self, split: Split) -> list[str]:
+        """The entries of one split."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
 
-class GrammarCorpus(Strict):
+class GrammarCorpus(Grown):
     """The built-in English-German grammar. No English sentence stands in two splits.
 
     Attributes:
         seed: the text is a function of the seed and of the word limits alone.
         num_train, num_valid, num_test: sentence pairs of each split.
         min_words, max_words: length of the English sentence, both ends included.
+        reverse: German is the source and English the target; the sentences are the same.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"reverse"})
 
     corpus: Literal["grammar"] = "grammar"
     seed: int = Field(default=1, ge=0)
@@ -58,6 +193,7 @@ class GrammarCorpus(Strict):
     num_test: int = Field(default=1_000, ge=1)
     min_words: int = Field(default=3, ge=1)
     max_words: int = Field(default=60, ge=1)
+    reverse: bool = False
 
     @model_validator(mode="after")
     def _word_limits(self) -> GrammarCorpus:
@@ -70,30 +206,45 @@ class GrammarCorpus(Strict):
         return {"train": self.num_train, "valid": self.num_valid, "test": self.num_test}[split]
 
 
-Corpus = Annotated[FilesCorpus | GrammarCorpus, Field(discriminator="corpus")]
+Corpus = Annotated[FilesCorpus | HubCorpus | GrammarCorpus, Field(discriminator="corpus")]
 
 
-class SubwordsConfig(Strict):
-    """The SentencePiece model, or models.
+class SubwordsConfig(Grown):
+    """The SentencePiece model, or models; or text that is already split.
 
     Attributes:
-        algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018).
+        algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018), trained on the text; or
+            `presplit`, for text whose pieces stand between spaces, `@@` at the end of those that
+            the next one goes on (as subword-nmt writes them): of the rest only `vocab_size`,
+            `joint` and `vocabulary` count then.
         vocab_size: pieces of each model, with the five special ones. The default suits the built-in
-            grammar; tens of thousands of real sentences fill 8,000, WMT 32,000 and more.
+            grammar; tens of thousands of real sentences fill 8,000, WMT 32,000 and more. With
+            `presplit` at most so many, the most frequent.
         joint: one model for both languages; otherwise one each.
         character_coverage: share of the characters that become pieces; the rest is `<unk>`.
         max_sentences: sentences (of both languages, if joint) that a model is trained on; a
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
             `...`) and makes every Unicode space a space; `identity` leaves the text alone.
+        vocabulary: for `presplit`, a file of pieces, one a line (what stands after it, such as a
+            count, is left out), instead of those of the training text.
     """
 
-    algorithm: Literal["bpe", "unigram"] = "bpe"
+    LATER: ClassVar[frozenset[str]] = frozenset({"vocabulary"})
+
+    algorithm: Literal["bpe", "unigram", "presplit"] = "bpe"
     vocab_size: int = Field(default=4_000, ge=8)
     joint: bool = True
     character_coverage: float = Field(default=1.0, gt=0.0, le=1.0)
     max_sentences: int = Field(default=4_000_000, ge=1_000)
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
+    vocabulary: Path | None = None
+
+    @model_validator(mode="after")
+    def _vocabulary_of_presplit(self) -> SubwordsConfig:
+        if self.vocabulary is not None and (self.algorithm != "presplit" or not self.joint):
+            raise ValueError("vocabulary goes with algorithm=presplit and joint=true alone")
+        return self
 
 
 class Vanilla(Strict):
@@ -142,9 +293,19 @@ Dataset = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(dis
 class DataConfig(Strict):
     """Everything that prepared data depends on."""
 
-    corpus: Corpus = GrammarCorpus()
+    corpus: Corpus = Field(
+        default=GrammarCorpus(), description="a section, or the name of one of the papers' corpora"
+    )
     subwords: SubwordsConfig = SubwordsConfig()
     dataset: Dataset = Vanilla()
+
+    @field_validator("corpus", mode="before")
+    @classmethod
+    def _expand_preset(cls, given: Any) -> Any:
+        try:
+            return expand_corpus(given) if isinstance(given, str) else given
+        except ShapeshiftError as error:
+            raise ValueError(str(error)) from error
 
 
 class BatchConfig(Strict):

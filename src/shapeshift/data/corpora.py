@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
-from shapeshift.data.config import SPLITS, FilesCorpus, GrammarCorpus, Split
-from shapeshift.data.files import find_file, read_parallel
+from shapeshift.data import hub
+from shapeshift.data.config import (
+    SACREBLEU,
+    SPLITS,
+    FilesCorpus,
+    GrammarCorpus,
+    HubCorpus,
+    Split,
+    is_test_set,
+)
+from shapeshift.data.download import Progress, download, is_archive, unpack
+from shapeshift.data.files import find_file, read_lines, read_parallel
+from shapeshift.data.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and of how much, where that is known."""
 
 # Tenths of all English sentences, by a hash of the sentence, that belong to valid and to test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
@@ -22,10 +31,95 @@ _PROGRESS_EVERY = 1_000
 
 def read_split(corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, str]]:
     """Yield the (source, target) pairs of one split, its files one after the other."""
-    for prefix in corpus.prefixes(split):
-        yield from read_parallel(
-            _side(corpus, prefix, corpus.source), _side(corpus, prefix, corpus.target)
-        )
+    for entry in corpus.prefixes(split):
+        yield from read_entry(corpus, entry)
+
+
+def read_entry(corpus: FilesCorpus, entry: str) -> Iterator[tuple[str, str]]:
+    """Yield the (source, target) pairs of one entry of a split."""
+    yield from read_parallel(*entry_files(corpus, entry))
+
+
+def read_references(corpus: FilesCorpus, split: Split) -> Iterator[str] | None:
+    """Return the texts that translations of a split are scored against, or None where that is its
+    target side.
+
+    Raises:
+        ShapeshiftError: while they are read, as `read_lines`.
+    """
+    entries = corpus.references(split)
+    if not entries:
+        return None
+    return chain.from_iterable(read_lines(entry_files(corpus, entry)[1]) for entry in entries)
+
+
+def entry_files(corpus: FilesCorpus, entry: str) -> tuple[Path, Path]:
+    """Return the source and the target file of an entry; those of a prefix may not exist, or may
+    have `.gz` after their names.
+
+    Raises:
+        ShapeshiftError: a test set that there is none of, or that has not been downloaded.
+    """
+    if is_test_set(entry):
+        return local_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
+    root = corpus.root
+    return root / f"{entry}.{corpus.source}", root / f"{entry}.{corpus.target}"
+
+
+def fetch(
+    corpus: FilesCorpus | HubCorpus | GrammarCorpus, on_progress: Progress | None = None
+) -> FilesCorpus | GrammarCorpus:
+    """Bring the text of a corpus to this machine, unless it is here, and return the corpus of it.
+
+    Args:
+        corpus: files with archives or test sets by name, a dataset of the hub, or what needs
+            nothing.
+        on_progress: told of what is downloaded.
+
+    Raises:
+        ShapeshiftError: something cannot be fetched; see `download`, `hub` and `testsets`.
+    """
+    if isinstance(corpus, GrammarCorpus):
+        return corpus
+    if isinstance(corpus, HubCorpus):
+        corpus = hub.export(corpus, on_progress)
+    for entry in filter(is_test_set, entries(corpus)):
+        fetch_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
+    if corpus.archives and missing_files(corpus):
+        for archive in corpus.archives:
+            path = download(archive.url, corpus.root / archive.name, archive.sha256, on_progress)
+            if is_archive(path):
+                unpack(path, corpus.root, on_progress)
+    return corpus
+
+
+def at_hand(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
+    """Return the corpus of text files that are here, without a network.
+
+    Raises:
+        ShapeshiftError: the text of a dataset of the hub has not been fetched.
+    """
+    return hub.exported(corpus) if isinstance(corpus, HubCorpus) else corpus
+
+
+def entries(corpus: FilesCorpus) -> list[str]:
+    """Return the entries of all splits and of the references, each once."""
+    found = [entry for split in SPLITS for entry in corpus.prefixes(split)]
+    found += [entry for split in SPLITS for entry in corpus.references(split)]
+    return list(dict.fromkeys(found))
+
+
+def missing_files(corpus: FilesCorpus) -> list[Path]:
+    """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
+    own = [entry for split in SPLITS for entry in corpus.prefixes(split)]
+    needed = [
+        path for entry in own if not is_test_set(entry) for path in entry_files(corpus, entry)
+    ]
+    for entry in (entry for split in SPLITS for entry in corpus.references(split)):
+        if not is_test_set(entry):
+            needed.append(entry_files(corpus, entry)[1])
+    there = (path.is_file() or Path(f"{path}.gz").is_file() for path in needed)
+    return [path for path, found in zip(needed, there, strict=True) if not found]
 
 
 def write_grammar(
@@ -82,19 +176,25 @@ def write_grammar(
                 f"the grammar has too few different sentences of {config.min_words} to "
                 f"{config.max_words} words for three splits; raise data.corpus.max_words"
             )
+    source, target = ("de", "en") if config.reverse else ("en", "de")
     return FilesCorpus(
-        root=directory, source="en", target="de", train=["train"], valid=["valid"], test=["test"]
+        root=directory,
+        source=source,
+        target=target,
+        train=["train"],
+        valid=["valid"],
+        test=["test"],
     )
 
 
-def corpus_fingerprint(corpus: FilesCorpus | GrammarCorpus) -> str:
+def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     """SHA-256 (hexadecimal) of what the text of a corpus depends on.
 
-    For files: the bytes of every file and their order, wherever they stand. For the grammar: its
-    settings and its source code.
+    For files, which datasets of the hub become: the bytes of every file and their order, wherever
+    they stand. For the grammar: its settings and its source code.
 
     Raises:
-        ShapeshiftError: a file is missing or cannot be read.
+        ShapeshiftError: a file is missing or cannot be read, or has not been fetched.
     """
     digest = hashlib.sha256()
     if isinstance(corpus, GrammarCorpus):
@@ -102,16 +202,16 @@ def corpus_fingerprint(corpus: FilesCorpus | GrammarCorpus) -> str:
         for path in sorted(Path(__file__).parent.glob("grammar*.py")):
             digest.update(_file_digest(path))
         return digest.hexdigest()
+    corpus = at_hand(corpus)
     for split in SPLITS:
         digest.update(split.encode())
-        for prefix in corpus.prefixes(split):
-            for side in (corpus.source, corpus.target):
-                digest.update(_file_digest(find_file(_side(corpus, prefix, side))))
+        for entry in corpus.prefixes(split):
+            for path in entry_files(corpus, entry):
+                digest.update(_file_digest(find_file(path)))
+        for entry in corpus.references(split):
+            digest.update(b"reference")
+            digest.update(_file_digest(find_file(entry_files(corpus, entry)[1])))
     return digest.hexdigest()
-
-
-def _side(corpus: FilesCorpus, prefix: str, language: str) -> Path:
-    return corpus.root / f"{prefix}.{language}"
 
 
 def _create(path: Path) -> TextIO:

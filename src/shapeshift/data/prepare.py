@@ -6,7 +6,8 @@
     valid.source.txt …         raw text of valid and test after building, source and target
     corpus/                    the generated text, for the built-in grammar
 
-The folder appears complete or not at all.
+The references are raw text where the corpus has some; else, where text is already split, they are
+its pieces joined. The folder appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -27,9 +29,18 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from shapeshift.data.builders import Counts, Pair, build
-from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, Split
-from shapeshift.data.corpora import Progress, corpus_fingerprint, read_split, write_grammar
+from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, GrammarCorpus, Split
+from shapeshift.data.corpora import (
+    at_hand,
+    corpus_fingerprint,
+    fetch,
+    read_references,
+    read_split,
+    write_grammar,
+)
+from shapeshift.data.download import Progress
 from shapeshift.data.files import read_lines
+from shapeshift.data.presplit import join_pieces
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
 from shapeshift.errors import ShapeshiftError
@@ -125,7 +136,8 @@ class Prepared:
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
-        """Return the raw source texts and references of a split, in the order of its store.
+        """Return the source texts, as the corpus has them, and the references of a split, in the
+        order of its store.
 
         The parts of joined texts stand with ` <sep> ` between them.
         """
@@ -136,7 +148,8 @@ class Prepared:
 def prepare(
     config: DataConfig, directory: str | Path, on_progress: Progress | None = None
 ) -> Prepared:
-    """Prepare data, unless `directory` already holds this very data.
+    """Prepare data, unless `directory` already holds this very data; fetch its text before, if it
+    comes from elsewhere.
 
     Args:
         config: corpus, subwords, dataset.
@@ -144,11 +157,12 @@ def prepare(
         on_progress: called with a stage, how much of it is done, and of how much, if known.
 
     Raises:
-        ShapeshiftError: input that cannot be read, settings that do not fit the text, or a
-            directory that holds other data.
+        ShapeshiftError: input that cannot be fetched or read, settings that do not fit the text,
+            or a directory that holds other data.
     """
     directory = Path(directory)
     report = on_progress or _silent
+    fetch(config.corpus, report)
     report("fingerprint", 0, None)
     fingerprint = _fingerprint(config)
     if _holds(directory, config, fingerprint):
@@ -173,17 +187,19 @@ def prepare(
 
 def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
     """Build everything in an empty folder."""
-    corpus = config.corpus
-    if not isinstance(corpus, FilesCorpus):
+    if isinstance(config.corpus, GrammarCorpus):
         (directory / "corpus").mkdir()
-        corpus = write_grammar(corpus, directory / "corpus", report)
+        corpus = write_grammar(config.corpus, directory / "corpus", report)
+    else:
+        corpus = at_hand(config.corpus)
     subwords, num_train = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         counts = Counts()
         total = num_train if split == "train" else None
         pairs = _watched(read_split(corpus, split), f"encode {split}", total, report)
-        built = build(_encode(pairs, subwords), config.dataset, split, counts)
+        encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split), split)
+        built = build(encoded, config.dataset, split, counts)
         _write_split(directory, split, built, subwords)
         if not counts.built:
             raise ShapeshiftError(_nothing_left(split, counts))
@@ -239,7 +255,31 @@ def _encode(pairs: Iterator[tuple[str, str]], subwords: Subwords) -> Iterator[Pa
         sources = [source for source, _ in chunk]
         targets = [target for _, target in chunk]
         source_ids, target_ids = subwords.encode_source(sources), subwords.encode_target(targets)
+        if subwords.presplit:
+            targets = [join_pieces(target) for target in targets]
         yield from map(Pair, sources, targets, source_ids, target_ids)
+
+
+def _with_references(
+    pairs: Iterator[Pair], references: Iterator[str] | None, split: Split
+) -> Iterator[Pair]:
+    """Yield the pairs with the text that a translation is scored against as their target."""
+    if references is None:
+        yield from pairs
+        return
+    for number, pair in enumerate(pairs, start=1):
+        reference = next(references, None)
+        if reference is None:
+            raise ShapeshiftError(
+                f"{split} has more lines than its references, which end before line {number:,};"
+                f" compare data.corpus.{split} and {split}_references"
+            )
+        yield replace(pair, target=reference)
+    if next(references, None) is not None:
+        raise ShapeshiftError(
+            f"{split} has fewer lines than its references; compare data.corpus.{split} and"
+            f" {split}_references"
+        )
 
 
 def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords) -> None:
@@ -292,9 +332,18 @@ def _nothing_left(split: Split, counts: Counts) -> str:
 
 
 def _fingerprint(config: DataConfig) -> str:
-    settings = config.model_dump(mode="json", exclude={"corpus": {"root"}})
+    settings = config.model_dump(mode="json", exclude={"corpus": {"root", "archives"}})
     document = {"format": _FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
+    if config.subwords.vocabulary is not None:
+        document["vocabulary"] = hashlib.sha256(_bytes(config.subwords.vocabulary)).hexdigest()
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
 def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:

@@ -1,4 +1,5 @@
-"""Subwords by SentencePiece, with the same five special ids in every model.
+"""Subwords by SentencePiece, or of text that is already split, with the same five special ids in
+every model.
 
 Special pieces are control symbols: no text encodes to them, so a literal `<sep>` or `</s>` in a
 user's text is split into ordinary pieces. They enter at the level of ids: `encode_source_parts`
@@ -13,11 +14,12 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import sentencepiece
 
 from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.presplit import Pieces, count_pieces, read_pieces
 from shapeshift.errors import ShapeshiftError
 
 PAD, UNK, BOS, EOS, SEP = range(5)
@@ -56,6 +58,7 @@ class Subwords:
 
     Attributes:
         joint: whether both languages have the same model.
+        presplit: whether text is taken as it is, for it is already split; see `data.presplit`.
         source_size, target_size: vocabulary sizes, special pieces included.
         fingerprint: SHA-256 (hexadecimal) of the models.
     """
@@ -67,10 +70,11 @@ class Subwords:
             ShapeshiftError: not a model, or one without these five special ids.
         """
         self.joint = target is None
-        self._source = _processor(source)
-        self._target = self._source if target is None else _processor(target)
-        self.source_size: int = self._source.get_piece_size()
-        self.target_size: int = self._target.get_piece_size()
+        self._source = _model(source)
+        self._target = self._source if target is None else _model(target)
+        self.presplit = isinstance(self._source, Pieces)
+        self.source_size = self._source.size
+        self.target_size = self._target.size
         digests = [hashlib.sha256(model).digest() for model in (source, target) if model]
         self.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -126,11 +130,25 @@ class Subwords:
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`."""
-        return _encode(self._source, texts)
+        return self._source.encode(texts)
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`."""
-        return _encode(self._target, texts)
+        return self._target.encode(texts)
+
+    def check_source(self, text: str) -> None:
+        """Raise `ShapeshiftError` for raw text, where the models are for text that is split: more
+        than a tenth of its words are no pieces. Text for SentencePiece is never refused."""
+        if not isinstance(self._source, Pieces):
+            return
+        text = " ".join(split_parts(text))
+        strange = self._source.strange(text)
+        if len(strange) * 10 > len(text.split()):
+            raise ShapeshiftError(
+                f"{strange[0]!r} is no piece of the vocabulary, as much of this line: this model"
+                " translates text that is tokenised and split (`@@`) as its training text was;"
+                " prepare it with the same tokeniser and BPE codes"
+            )
 
     def encode_source_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
         """Return the ids of each joined text, given as its parts: theirs with SEP between them."""
@@ -156,40 +174,72 @@ class Subwords:
 _SIDES = ("source", "target")
 
 
-def _processor(model: bytes) -> Any:
-    processor = sentencepiece.SentencePieceProcessor()
-    try:
-        processor.LoadFromSerializedProto(model)
-    except RuntimeError as error:
-        raise ShapeshiftError("damaged subword model; prepare the data again") from error
-    size = processor.get_piece_size()
-    first = tuple(processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES))))
-    if first != SPECIAL_PIECES:
-        raise ShapeshiftError(
-            f"the subword model begins with {' '.join(first)}; expected {' '.join(SPECIAL_PIECES)},"
-            " as in every model that Shapeshift trains"
-        )
-    return processor
+class _Model(Protocol):
+    """The model of a language."""
+
+    @property
+    def size(self) -> int: ...
+
+    def encode(self, texts: Sequence[str], /) -> list[list[int]]: ...
+
+    def decode(self, ids: Sequence[int], /) -> str: ...
 
 
-def _encode(processor: Any, texts: Sequence[str]) -> list[list[int]]:
-    ids: list[list[int]] = processor.encode(list(texts))
-    return ids
+class _SentencePiece:
+    """A SentencePiece model."""
+
+    def __init__(self, model: bytes):
+        self._processor: Any = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise ShapeshiftError("damaged subword model; prepare the data again") from error
+        self.size: int = self._processor.get_piece_size()
+        first = [self._processor.id_to_piece(i) for i in range(min(self.size, len(SPECIAL_PIECES)))]
+        if tuple(first) != SPECIAL_PIECES:
+            raise ShapeshiftError(
+                f"the subword model begins with {' '.join(first)}; expected"
+                f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
+            )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = self._processor.encode(list(texts))
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._processor.decode(list(ids))
+        return text
 
 
-def _decode(processor: Any, ids: Iterable[int]) -> str:
-    # SentencePiece drops control symbols when it decodes, and with them any trace of SEP.
+def _model(data: bytes) -> _Model:
+    return Pieces.parse(data, SPECIAL_PIECES, UNK) or _SentencePiece(data)
+
+
+def _decode(model: _Model, ids: Iterable[int]) -> str:
+    # Models drop control symbols when they decode, and with them any trace of SEP.
     parts: list[list[int]] = [[]]
     for i in ids:
         if i == SEP:
             parts.append([])
         else:
             parts[-1].append(int(i))
-    return SEPARATOR.join(processor.decode(part) for part in parts)
+    return SEPARATOR.join(model.decode(part) for part in parts)
+
+
+def _count(sentences: Iterator[str], config: SubwordsConfig) -> bytes:
+    """Return the serialised vocabulary of text that is already split."""
+    most = config.vocab_size - len(SPECIAL_PIECES)
+    if config.vocabulary is None:
+        pieces = count_pieces(sentences, SPECIAL_PIECES, most)
+    else:
+        pieces = read_pieces(config.vocabulary, SPECIAL_PIECES, most)
+    return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
 
 
 def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
     """Train one model on what `sentences` yields and return it serialised."""
+    if config.algorithm == "presplit":
+        return _count(sentences(), config)
     model = io.BytesIO()
     caught: list[BaseException] = []
     try:

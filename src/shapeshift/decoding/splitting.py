@@ -14,6 +14,8 @@ WORD, CLAUSE, SENTENCE, PART = range(4)
 
 _CLOSING = r"[\"'”’»)\]]*$"
 _SENTENCE_END = re.compile(r"[.!?…。！？]" + _CLOSING)
+_WORDS = re.compile(r"(?<!@@)\s+")
+"""Between words; the pieces of one, in text that is already split, stay together."""
 _CLAUSE_END = re.compile(r"[,;:–—、，；：]" + _CLOSING)
 
 Count = Callable[[Sequence[str]], list[int]]
@@ -67,7 +69,7 @@ def split_text(text: str, limit: int, count: Count, *, joined: bool = False) -> 
 def _units(text: str, limit: int, count: Count, joined: bool) -> list[_Unit]:
     units: list[_Unit] = []
     for part in split_parts(text) if joined else [text]:
-        words = part.split() or [""]
+        words = _WORDS.split(part.strip())
         for word, size in zip(words, count(words), strict=True):
             if size > limit:
                 units += _cut_word(word, limit, count)

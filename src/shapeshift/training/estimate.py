@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from shapeshift.data.config import DataConfig, Extrapolate, Interpolate, LengthSlice
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.cost import (
@@ -19,6 +20,8 @@ from shapeshift.model.cost import (
 from shapeshift.positions import Scheme
 from shapeshift.training.config import TrainingConfig
 
+TYPICAL_LENGTH = 30
+"""Subwords of a sentence where nothing is known of the data: the mean of WMT's news text, or so."""
 BACKWARD = 2
 """FLOPs of the backward pass for each one of the forward pass: a product's two gradients."""
 MOMENTS = 2
@@ -86,6 +89,21 @@ class Estimate:
     def hours(self, tflops_per_s: float) -> float:
         """Return the hours of training at a speed that is really reached, in 10^12 FLOP/s."""
         return self.total_flops / (tflops_per_s * 1e12) / 3600
+
+
+def assumed_length(data: DataConfig) -> int:
+    """Return the tokens of a sentence, `</s>` included, that an estimate may assume of the data:
+    `TYPICAL_LENGTH`, within the limits of the dataset."""
+    match data.dataset:
+        case Interpolate(num_joined=count):
+            subwords = count * TYPICAL_LENGTH + count - 1  # `<sep>` between them
+        case Extrapolate(max_length=limit):
+            subwords = min(TYPICAL_LENGTH, limit)
+        case LengthSlice(min_length=low, max_length=high):
+            subwords = max(low, TYPICAL_LENGTH if high is None else min(TYPICAL_LENGTH, high - 1))
+        case _:
+            subwords = TYPICAL_LENGTH
+    return subwords + 1
 
 
 def estimate(

@@ -5,11 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.cli.dry_run import assumed_length, missing_files, show_estimate
+from shapeshift.cli.dry_run import show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
 from shapeshift.data.config import DataConfig
+from shapeshift.errors import ShapeshiftError
+from shapeshift.papers import reproduce as papers
+from shapeshift.papers.catalogue import find_items
+from shapeshift.training.estimate import assumed_length
 
 CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+SMALL = ["model.size=tiny"]
 
 
 def files_corpus(root):
@@ -32,8 +39,8 @@ def test_the_papers_model_in_a_pipe(capsys, monkeypatch, tmp_path):
     assert rows["tokens an update, a side"] == ["112,000"]
     assert rows["updates"] == ["200,000"]
     assert "451 x (31 + 31) tokens a batch" in out
-    assert "16 files of text are not there yet" in err
-    assert "newstest2014.de" in err
+    assert "training fetches it" in err
+    assert "corpora/wmt16_en_de/wmt16_en_de.tar.gz from https://drive" in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,11 +53,76 @@ def test_a_table_on_a_terminal(capsys, monkeypatch):
     assert err == ""  # the grammar needs no files
 
 
-def test_files_that_are_missing_are_listed_and_gzipped_ones_are_not(tmp_path):
-    data = DataConfig.model_validate({"corpus": files_corpus(tmp_path)})
+def test_files_that_are_missing_are_listed_and_gzipped_ones_are_not(tmp_path, capsys):
     for name in ("train.en", "train.de.gz", "valid.en", "test.en", "test.de"):
         (tmp_path / name).touch()
-    assert missing_files(data) == [tmp_path / "valid.de"]
+    show_estimate(parse_config({"data": {"corpus": files_corpus(tmp_path)}}, SMALL))
+    _, err = capsys.readouterr()
+    assert "warning: 1 files of text are not there yet" in err
+    assert err.splitlines()[1:] == [f"  {tmp_path / 'valid.de'}"]
+
+
+def test_time_on_a_named_gpu_is_shared_by_several(capsys):
+    config = parse_config({}, [*SMALL, "training.accumulation=8", "training.max_updates=100000000"])
+
+    def hours(gpu, count):
+        show_estimate(config, gpu, count)
+        rows = cells(capsys.readouterr().out)
+        (time,) = next(value for key, value in rows.items() if key.startswith(f"time on {count} x"))
+        number, unit = time.split()
+        return float(number.replace(",", "")) / {"h": 1, "min": 60, "s": 3600}[unit]
+
+    assert hours("a100", 1) == pytest.approx(8 * hours("a100", 8), rel=0.1)
+    assert hours("v100", 1) > 5 * hours("a100", 1)  # which has no bf16
+
+
+def test_a_gpu_without_bf16_computes_in_fp32(capsys):
+    config = parse_config({}, SMALL)
+    show_estimate(config, "p100")
+    out = capsys.readouterr().out
+    assert "memory: total (cuda, fp32)" in out
+    assert "P100 SXM2 at 50% of its 10.6 TFLOP/s in fp32, assumed" in out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count", "message"),
+    [
+        ("a10", 1, r"unknown GPU 'a10'; did you mean 'a100'\?"),
+        ("a100", 3, r"accumulation=8 batches of an update cannot be shared among 3 GPUs"),
+    ],
+)
+def test_a_gpu_that_cannot_be_is_refused(gpu, count, message):
+    with pytest.raises(ShapeshiftError, match=message):
+        show_estimate(parse_config({}, [*SMALL, "training.accumulation=8"]), gpu, count)
+
+
+def test_all_runs_of_a_paper(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    name, paper, items = find_items("shape:table2")
+    plan = papers.plan(name, paper, items, "paper", [*SMALL, "training.max_updates=1000"])
+    show_plan(plan, "h100", 8)
+    out, _ = capsys.readouterr()
+    rows = cells(out)
+    assert rows["shape-table2 vanilla/ape"][0] == "5"  # seeds
+    assert rows["shape-table2 extrapolate/shape-40"][0] == "1"
+    number = rows["all"][0]
+    of_grid = [row for key, row in rows.items() if key.startswith("shape-table2")]
+    assert int(number) == sum(int(row[0]) for row in of_grid)
+    assert out.count("wmt16_en_de.tar.gz") == 1
+    assert rows["test set wmt14/full en-de"] == ["from sacreBLEU's servers"]
+    assert "on 8 GPUs at once" in out
+    assert list(tmp_path.iterdir()) == []
+    show_plan(plan, "h100", 1)
+    assert cells(capsys.readouterr().out)["all"] == rows["all"]
+
+
+def test_runs_that_do_not_fit_are_marked(capsys):
+    name, paper, items = find_items("shape:table2")
+    wide = ["training.batch.max_tokens=1000000", "model.dim=1024", "model.num_heads=16"]
+    show_plan(papers.plan(name, paper, items, "paper", [*SMALL, *wide], [1]), "k40")
+    out, _ = capsys.readouterr()
+    assert cells(out)["shape-table2 vanilla/ape"][5].endswith(" !")
+    assert "! more than the 12 GB of the GPU" in out
 
 
 @pytest.mark.parametrize(

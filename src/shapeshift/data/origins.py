@@ -1,0 +1,80 @@
+"""Where the text of a corpus is, or where it will come from; nothing is fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shapeshift.data.config import SACREBLEU, FilesCorpus, GrammarCorpus, HubCorpus, is_test_set
+from shapeshift.data.corpora import entries, missing_files
+from shapeshift.data.hub import RECORD, folder_of
+from shapeshift.data.testsets import local_test_set
+from shapeshift.errors import ShapeshiftError
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A part of a corpus.
+
+    Attributes:
+        what: a file, an archive, a dataset, a test set.
+        where: where it is fetched from; None for what nobody fetches.
+        here: whether it is on this machine.
+    """
+
+    what: str
+    where: str | None
+    here: bool
+
+    @property
+    def state(self) -> str:
+        """For people: `here`, `from …`, or `missing`."""
+        if self.here:
+            return "here"
+        return "missing" if self.where is None else f"from {self.where}"
+
+
+def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
+    """Return the parts of a corpus.
+
+    Raises:
+        ShapeshiftError: a test set that sacreBLEU does not have.
+    """
+    if isinstance(corpus, GrammarCorpus):
+        return [Origin("the built-in grammar", None, here=True)]
+    if isinstance(corpus, HubCorpus):
+        named = [entry for split in ("valid", "test") for entry in corpus.prefixes(split)]
+        return [_dataset(corpus), *_test_sets(corpus, named)]
+    missing = missing_files(corpus)
+    if not missing:
+        found = [Origin(f"text in {corpus.root}", None, here=True)]
+    elif corpus.archives:
+        found = [
+            Origin(str(path), archive.url, path.is_file())
+            for archive in corpus.archives
+            for path in [corpus.root / archive.name]
+        ]
+    else:
+        found = [Origin(str(path), None, here=False) for path in missing]
+    return found + _test_sets(corpus, entries(corpus))
+
+
+def _dataset(corpus: HubCorpus) -> Origin:
+    what = " ".join(filter(None, (corpus.repo, corpus.subset)))
+    here = (folder_of(corpus) / RECORD).is_file()
+    return Origin(f"dataset {what}", f"huggingface.co/datasets/{corpus.repo}", here)
+
+
+def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin]:
+    found = []
+    for entry in dict.fromkeys(filter(is_test_set, named)):
+        name = entry.removeprefix(SACREBLEU)
+        try:
+            local_test_set(name, corpus.source, corpus.target)
+            here = True
+        except ShapeshiftError as error:
+            if error.path is None:  # there is none of this name
+                raise
+            here = False
+        what = f"test set {name} {corpus.source}-{corpus.target}"
+        found.append(Origin(what, "sacreBLEU's servers", here))
+    return found

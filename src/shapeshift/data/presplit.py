@@ -1,0 +1,127 @@
+"""Text that is already split: its pieces stand between spaces, and those that the next one goes on
+end in `@@`, as subword-nmt writes them (Sennrich et al. 2016), `extra@@ pol@@ ation`.
+
+A vocabulary is kept as text: the five special pieces, then one piece a line. What begins with them
+is told from a SentencePiece model by that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from shapeshift.data.files import read_lines
+from shapeshift.errors import ShapeshiftError
+
+CONTINUES = "@@"
+"""The end of a piece that the next one goes on."""
+
+UNKNOWN = "⁇"
+"""What an unknown piece becomes when it is decoded, as in SentencePiece."""
+
+
+def join_pieces(text: str) -> str:
+    """Return split text with its pieces joined: `@@ ` is taken out, at the end `@@` alone."""
+    return text.replace(CONTINUES + " ", "").removesuffix(CONTINUES)
+
+
+class Pieces:
+    """A vocabulary of pieces, which takes text as it is.
+
+    Special pieces in the text are unknown ones: no text encodes to them.
+
+    Args:
+        special: the special pieces, which have the first ids.
+        pieces: the others, in the order of their ids.
+        unknown: the id of what is not in the vocabulary.
+    """
+
+    def __init__(self, special: Sequence[str], pieces: Iterable[str], unknown: int):
+        self._special = tuple(special)
+        self._pieces = (*self._special, *pieces)
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if i >= len(special)}
+        self._unknown = unknown
+
+    @classmethod
+    def parse(cls, data: bytes, special: Sequence[str], unknown: int) -> Pieces | None:
+        """Return the vocabulary that `serialise` wrote, or None for anything else."""
+        head = "".join(piece + "\n" for piece in special).encode()
+        if not data.startswith(head):
+            return None
+        return cls(special, data[len(head) :].decode().splitlines(), unknown)
+
+    def serialise(self) -> bytes:
+        """Return the vocabulary as text."""
+        return "".join(piece + "\n" for piece in self._pieces).encode()
+
+    @property
+    def size(self) -> int:
+        """Pieces, special ones included."""
+        return len(self._pieces)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        return [[self._ids.get(piece, self._unknown) for piece in text.split()] for text in texts]
+
+    def strange(self, text: str) -> list[str]:
+        """Return the pieces of a text that are not in the vocabulary, but for single characters,
+        which even text that is split for this vocabulary may have."""
+        pieces = (piece for piece in text.split() if piece not in self._ids)
+        return [piece for piece in pieces if len(piece.removesuffix(CONTINUES)) > 1]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, its pieces joined; special ids but the unknown leave no trace."""
+        found = (UNKNOWN if i == self._unknown else self._pieces[i] for i in self._worded(ids))
+        return join_pieces(" ".join(found))
+
+    def _worded(self, ids: Sequence[int]) -> Iterator[int]:
+        return (i for i in ids if i == self._unknown or i >= len(self._special))
+
+
+def count_pieces(texts: Iterable[str], special: Sequence[str], most: int) -> list[str]:
+    """Return the pieces of texts, the most frequent first, equally frequent ones by their letters.
+
+    Args:
+        texts: split.
+        special: pieces that are not counted.
+        most: pieces to be returned.
+
+    Raises:
+        ShapeshiftError: there is none.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text.split())
+    for piece in special:
+        counts.pop(piece, None)
+    if not counts:
+        raise ShapeshiftError("the training text is empty: there are no pieces to be counted")
+    return sorted(counts, key=lambda piece: (-counts[piece], piece))[:most]
+
+
+def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
+    """Return the pieces of a file, the first word of each line, in their order.
+
+    fairseq's dictionaries (`piece count`) and subword-nmt's vocabularies are such files.
+
+    Raises:
+        ShapeshiftError: no such file, no piece in it, one that stands there twice, or too many.
+    """
+    pieces: dict[str, int] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        piece = (line.split() or [""])[0]
+        if not piece or piece in special:
+            continue
+        if piece in pieces:
+            raise ShapeshiftError(
+                f"{piece!r} stands on line {pieces[piece]} already", path=path, line=number
+            )
+        pieces[piece] = number
+    if not 0 < len(pieces) <= most:
+        raise ShapeshiftError(
+            f"has {len(pieces):,} pieces, expected 1 to {most:,}; set data.subwords.vocab_size to"
+            f" {len(pieces) + len(special):,} or more",
+            path=path,
+        )
+    return list(pieces)

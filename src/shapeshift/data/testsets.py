@@ -1,0 +1,83 @@
+"""Test sets by the names that sacreBLEU has for them, such as `wmt14/full`.
+
+sacreBLEU downloads and checks them, and keeps them in `~/.sacrebleu` or in the folder that the
+environment variable SACREBLEU names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from shapeshift.errors import ShapeshiftError, nearest
+
+
+def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
+    """Return the files of source and reference, downloaded if need be.
+
+    Where there are several references, this is the one that sacreBLEU takes first.
+
+    Args:
+        name: sacreBLEU's.
+        source, target: languages, in the direction of translation.
+
+    Raises:
+        ShapeshiftError: no such test set or direction, or it cannot be downloaded.
+    """
+    dataset, pair = _find(name, source, target)
+    found = _files(dataset, pair)
+    try:
+        if not all(file.is_file() for file in found):
+            dataset.get_files(pair)
+    except (Exception, SystemExit) as error:  # sacreBLEU exits where a download is damaged
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise ShapeshiftError(
+            f"sacreBLEU cannot fetch the test set {name} {pair} ({words}); run `sacrebleu -t {name}"
+            f" -l {pair} --echo src` where the network is, and copy its folder"
+            f" ({found[0].parent}) here"
+        ) from error
+    return local_test_set(name, source, target)
+
+
+def local_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
+    """Return the files of source and reference, without a network.
+
+    Raises:
+        ShapeshiftError: no such test set or direction, or it has not been downloaded.
+    """
+    dataset, pair = _find(name, source, target)
+    found = _files(dataset, pair)
+    for file in found:
+        if not file.is_file():
+            raise ShapeshiftError(
+                f"the test set {name} {pair} has not been downloaded: no such file", path=file
+            )
+    return found
+
+
+def _files(dataset: Any, pair: str) -> tuple[Path, Path]:
+    """Return where source and reference are, or will be.
+
+    What sacreBLEU has for this in public downloads the test set, so this is by its other names.
+    """
+    path: Callable[[str, str], str] = dataset._get_txt_file_path
+    preferred: list[str] = getattr(dataset, "_get_langpair_allowed_refs", lambda pair: [])(pair)
+    references = [Path(path(pair, field)) for field in (*preferred, "ref", "ref:0")]
+    there = (reference for reference in references if reference.is_file())
+    return Path(path(pair, "src")), next(there, references[0])
+
+
+def _find(name: str, source: str, target: str) -> tuple[Any, str]:
+    from sacrebleu.dataset import DATASETS
+
+    if name not in DATASETS:
+        raise ShapeshiftError(
+            f"sacreBLEU has no test set {name!r}{nearest(name, DATASETS)} (`sacrebleu --list`)"
+        )
+    dataset, pair = DATASETS[name], f"{source}-{target}"
+    if pair not in dataset.langpairs:
+        raise ShapeshiftError(
+            f"sacreBLEU's test set {name} has no {pair}; it has {', '.join(dataset.langpairs)}"
+        )
+    return dataset, pair

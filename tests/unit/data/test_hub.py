@@ -1,0 +1,184 @@
+"""Corpora of the hub: what is asked of the `datasets` library, how its errors are told, and, where
+it is installed, a dataset in a local folder."""
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from shapeshift.data import hub
+from shapeshift.data.config import DataConfig, HubCorpus, SubwordsConfig
+from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
+from shapeshift.data.prepare import prepare
+from shapeshift.errors import ShapeshiftError
+
+COMMIT = "a" * 40
+SPLITS = {"train": 200, "validation": 5, "test": 6}
+
+
+def row(split, number):
+    return {"translation": {"en": f"{split} {number}", "de": f"{split} Nr. {number}"}}
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A stand-in for `datasets`, which records what it is asked for."""
+    module = ModuleType("datasets")
+    module.asked, module.rows = [], row
+
+    def load_dataset(repo, subset, *, split, revision, streaming):
+        module.asked.append((repo, subset, split, revision, streaming))
+        if split not in SPLITS:
+            raise ValueError(f"Bad split: {split}. Available splits: {[*SPLITS]}")
+        return (module.rows(split, number) for number in range(SPLITS[split]))
+
+    module.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    return module
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return HubCorpus(
+        root=tmp_path / "c", repo="a/b", subset="de-en", revision=COMMIT, source="en", target="de"
+    )
+
+
+def changed(corpus, **settings):
+    return HubCorpus.model_validate(corpus.model_dump() | settings)
+
+
+def test_a_dataset_becomes_text_and_is_asked_for_once(library, corpus):
+    files = fetch(corpus)
+    assert library.asked == [("a/b", "de-en", split, COMMIT, True) for split in SPLITS]
+    assert next(read_split(files, "test")) == ("test 0", "test Nr. 0")
+    assert len(list(read_split(files, "train"))) == 200
+    assert fetch(corpus) == files
+    assert len(library.asked) == 3
+    record = json.loads((files.root / hub.RECORD).read_text())
+    assert record["commit"] == COMMIT
+    assert record["settings"]["repo"] == "a/b"
+
+
+def test_the_fingerprint_is_of_the_text(library, corpus, tmp_path):
+    with pytest.raises(ShapeshiftError, match="has not been fetched; run `shapeshift prepare`"):
+        corpus_fingerprint(corpus)
+    first = corpus_fingerprint(fetch(corpus))
+    assert corpus_fingerprint(corpus) == first
+    moved = changed(corpus, root=tmp_path / "d")
+    fetch(moved)
+    assert corpus_fingerprint(moved) == first
+    library.rows = lambda split, number: row(split, number + 1)
+    other = changed(corpus, revision="b" * 40)
+    fetch(other)
+    assert corpus_fingerprint(other) != first
+
+
+def test_a_share_is_drawn_by_the_seed(library, corpus):
+    def draw(**settings):
+        return list(read_split(fetch(changed(corpus, **settings)), "train"))
+
+    tenth = draw(share=0.1)
+    assert 8 <= len(tenth) <= 35
+    assert tenth == sorted(tenth, key=lambda pair: int(pair[0].split()[1]))
+    assert draw(share=0.1, column="translation") == tenth
+    assert draw(share=0.1, seed=2) != tenth
+    assert draw(share=0.1, max_pairs=3) == tenth[:3]
+    assert len(list(read_split(fetch(changed(corpus, share=0.1)), "test"))) == 6
+
+
+def test_two_columns_and_what_is_missing_in_them(library, corpus):
+    library.rows = lambda split, number: {"a": f"x\n{number}", "b": None, "c": 1}
+    files = fetch(changed(corpus, columns=["a", "b"]))
+    assert list(read_split(files, "test"))[:2] == [("x 0", ""), ("x 1", "")]
+
+
+def test_prepared_from_the_hub(library, corpus, tmp_path):
+    config = DataConfig(corpus=corpus, subwords=SubwordsConfig(vocab_size=40))
+    data = prepare(config, tmp_path / "out")
+    assert [len(data.train), len(data.valid), len(data.test)] == [200, 5, 6]
+    assert data.text("valid")[1][0] == "validation Nr. 0"
+    assert prepare(config, tmp_path / "out").report == data.report
+
+
+def test_several_splits_are_read_one_after_the_other(library, corpus):
+    files = fetch(changed(corpus, train=["test", "validation"]))
+    assert [source for source, _ in read_split(files, "train")][5:7] == ["test 5", "validation 0"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train": ["trian"]}, r"the dataset a/b: Bad split: trian\. Available splits"),
+        ({"column": "text"}, r"no column 'text' of both languages \(there are translation\)"),
+        ({"target": "fr"}, r"a/b, train: no 'fr' \(there are en, de\)"),
+        ({"columns": ["translation", "y"]}, r"a/b, train: no 'y' \(there are translation\)"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_left(settings, message, library, corpus):
+    with pytest.raises(ShapeshiftError, match=message):
+        fetch(changed(corpus, **settings))
+    assert [path for path in corpus.root.iterdir() if path.is_dir()] == []
+
+
+class DatasetNotFoundError(FileNotFoundError):
+    """As in `datasets.exceptions`."""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (DatasetNotFoundError("Dataset 'a/b' doesn't exist"), "is not on the hub, or is not publi"),
+        (ConnectionError("Couldn't reach 'a/b'\non the Hub"), "reach 'a/b' on the Hub.*network"),
+        (ValueError("BuilderConfig 'x' not found."), "BuilderConfig 'x' not found.*corpus.subset"),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_errors_of_the_library_are_one_line(error, message, late, library, corpus):
+    def fail(*args, **kwargs):
+        if late:
+            return iter(lambda: (_ for _ in ()).throw(error), None)
+        raise error
+
+    library.load_dataset = fail
+    with pytest.raises(ShapeshiftError, match=message) as caught:
+        fetch(corpus)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_extra_is_named(monkeypatch, corpus):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[hub\]'"):
+        fetch(corpus)
+
+
+def test_a_branch_is_read_at_one_commit(library, corpus, monkeypatch):
+    class HfApi:
+        def dataset_info(self, repo, *, revision):
+            assert (repo, revision) == ("a/b", "main")
+            return SimpleNamespace(sha=COMMIT)
+
+    module = ModuleType("huggingface_hub")
+    module.HfApi = HfApi
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    fetch(changed(corpus, revision="main"))
+    assert {asked[3] for asked in library.asked} == {COMMIT}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_local_folder_through_the_library_itself(suffix, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for split, size in SPLITS.items():
+        rows = [row(split, number) for number in range(size)]
+        data = datasets.Dataset.from_list(rows)
+        path = str(folder / f"{split}.{suffix}")
+        data.to_json(path) if suffix == "jsonl" else data.to_parquet(path)
+    corpus = HubCorpus(root=tmp_path / "c", repo=str(folder), source="de", target="en")
+    assert list(read_split(fetch(corpus), "test"))[5] == ("test Nr. 5", "test 5")
+    with pytest.raises(ShapeshiftError, match=r"Bad split: dev\. Available splits"):
+        fetch(changed(corpus, valid=["dev"]))
+    with pytest.raises(ShapeshiftError, match=r"'x' not found.*look at data\.corpus\.subset"):
+        fetch(changed(corpus, subset="x"))

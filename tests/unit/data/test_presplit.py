@@ -1,0 +1,155 @@
+"""Text that is already split: vocabularies, round trips, raw references, and raw text refused."""
+
+import pytest
+
+from shapeshift.data.config import DataConfig, Extrapolate, FilesCorpus, SubwordsConfig
+from shapeshift.data.prepare import prepare
+from shapeshift.data.presplit import count_pieces, join_pieces, read_pieces
+from shapeshift.data.subwords import EOS, PAD, SEP, SPECIAL_PIECES, UNK, Subwords, split_parts
+from shapeshift.decoding.splitting import split_text
+from shapeshift.errors import ShapeshiftError
+
+PAIRS = [
+    ("the extra@@ pol@@ ation , yes", "die Extra@@ pol@@ ation , ja"),
+    ("the the , </s> <sep>", "die , &apos; ja"),
+]
+CONFIG = SubwordsConfig(algorithm="presplit", vocab_size=50)
+
+
+@pytest.fixture
+def subwords(tmp_path):
+    return Subwords.train(lambda: PAIRS, CONFIG, tmp_path / "subwords")
+
+
+def test_text_comes_back_joined(subwords):
+    ids = subwords.encode_target(["die Extra@@ pol@@ ation ja"])[0]
+    assert len(ids) == 5
+    assert UNK not in ids
+    assert subwords.decode_target(ids) == "die Extrapolation ja"
+    assert subwords.decode_target([*ids[:2], EOS, PAD]) == "die Extra"
+
+
+def test_the_most_frequent_pieces_have_the_first_ids(subwords):
+    assert subwords.encode_source([", the"]) == [[5, 6]]  # 4 and 3 times
+    assert subwords.joint
+    assert subwords.presplit
+    assert subwords.source_size == len(SPECIAL_PIECES) + 10
+
+
+def test_special_pieces_in_the_text_are_unknown(subwords):
+    assert subwords.encode_source(["</s> <sep> nowhere the"]) == [[UNK, UNK, UNK, 6]]
+    assert subwords.decode_source([UNK, 6]) == "⁇ the"
+
+
+def test_joined_texts_keep_their_parts(subwords):
+    ids = subwords.encode_source_parts([["the", "yes"]])[0]
+    assert ids.count(SEP) == 1
+    assert subwords.decode_source(ids) == "the <sep> yes"
+
+
+def test_what_is_loaded_is_what_was_trained(subwords, tmp_path):
+    loaded = Subwords.load(tmp_path / "subwords")
+    assert loaded.fingerprint == subwords.fingerprint
+    assert loaded.presplit
+    assert loaded.encode_target([PAIRS[0][1]]) == subwords.encode_target([PAIRS[0][1]])
+
+
+def test_a_vocabulary_for_each_language(tmp_path):
+    config = CONFIG.model_copy(update={"joint": False})
+    subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
+    assert subwords.encode_source(["die"]) == subwords.encode_target(["the"]) == [[UNK]]
+
+
+def test_rare_pieces_go_first_where_there_is_no_room():
+    assert count_pieces(["b a b c", "<unk>"], SPECIAL_PIECES, 2) == ["b", "a"]
+    with pytest.raises(ShapeshiftError, match="training text is empty"):
+        count_pieces([" "], SPECIAL_PIECES, 2)
+
+
+def test_a_vocabulary_may_be_given(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_text("<unk> 1\nyes 9\nthe 3\n")
+    config = CONFIG.model_copy(update={"vocabulary": path})
+    subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
+    assert subwords.encode_source(["yes the ,"]) == [[5, 6, UNK]]
+    path.write_text("yes 9\nthe 3\nyes 1\n")
+    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' stands on line 1 already"):
+        read_pieces(path, SPECIAL_PIECES, 9)
+    path.write_text("a\nb\n")
+    with pytest.raises(ShapeshiftError, match="vocab_size to 7 or more"):
+        read_pieces(path, SPECIAL_PIECES, 1)
+
+
+def test_a_vocabulary_goes_with_one_joint_presplit_model():
+    for wrong in ({"algorithm": "bpe"}, {"algorithm": "presplit", "joint": False}):
+        with pytest.raises(ValueError, match="vocabulary goes with"):
+            SubwordsConfig(vocabulary="x", **wrong)
+
+
+def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):
+    subwords.check_source("the extra@@ pol@@ ation , ☃ yes")
+    subwords.check_source("the <sep> yes")
+    subwords.check_source("")
+    with pytest.raises(ShapeshiftError, match="'extrapolation,' is no piece of the vocabulary"):
+        subwords.check_source("the extrapolation, yes")
+
+
+@pytest.mark.parametrize(
+    ("split", "joined"), [("a@@ b c", "ab c"), ("a@@", "a"), ("", ""), ("a @@ b", "a b")]
+)
+def test_joining_pieces(split, joined):
+    assert join_pieces(split) == joined
+
+
+def test_a_long_line_is_not_cut_within_a_word():
+    pieces = split_text("a b c@@ d@@ e f", 4, lambda texts: [len(x.split()) for x in texts])
+    assert [piece.text for piece in pieces] == ["a b", "c@@ d@@ e f"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    root = tmp_path / "text"
+    root.mkdir()
+    for split in ("train", "valid", "test"):
+        (root / f"{split}.en").write_text("".join(f"{source}\n" for source, _ in PAIRS))
+        (root / f"{split}.de").write_text("".join(f"{target}\n" for _, target in PAIRS))
+    (root / "raw.de").write_text("Die Extrapolation, ja\nDie,' ja\n")
+    names = {split: [split] for split in ("train", "valid", "test")}
+    return FilesCorpus(root=root, source="en", target="de", test_references=["raw"], **names)
+
+
+def test_prepared_data_have_split_sources_and_raw_references(corpus, tmp_path):
+    data = prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")
+    sources, references = data.text("test")
+    assert sources == [source for source, _ in PAIRS]
+    assert references == ["Die Extrapolation, ja", "Die,' ja"]
+    assert data.text("valid")[1] == ["die Extrapolation , ja", "die , &apos; ja"]
+    ids = [target.tolist() for _, target in data.test]
+    assert ids == data.subwords.encode_target([target for _, target in PAIRS])
+
+
+def test_joined_pairs_have_joined_references(corpus, tmp_path):
+    document = DataConfig(corpus=corpus, subwords=CONFIG).model_dump()
+    document["dataset"] = {"name": "interpolate", "num_joined": 2}
+    data = prepare(DataConfig.model_validate(document), tmp_path / "out")
+    assert split_parts(data.text("test")[1][0]) == ["Die Extrapolation, ja", "Die,' ja"]
+
+
+def test_limits_count_pieces(corpus, tmp_path):
+    config = DataConfig(corpus=corpus, subwords=CONFIG, dataset=Extrapolate(max_length=5))
+    assert len(prepare(config, tmp_path / "out").train) == 1
+
+
+@pytest.mark.parametrize(("lines", "which"), [("one\n", "more"), ("1\n2\n3\n", "fewer")])
+def test_references_pair_with_the_test_set(lines, which, corpus, tmp_path):
+    (corpus.root / "raw.de").write_text(lines)
+    with pytest.raises(ShapeshiftError, match=f"test has {which} lines than its references"):
+        prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")
+
+
+def test_other_references_are_other_data(corpus, tmp_path):
+    config = DataConfig(corpus=corpus, subwords=CONFIG)
+    prepare(config, tmp_path / "out")
+    (corpus.root / "raw.de").write_text("a\nb\n")
+    with pytest.raises(ShapeshiftError, match="the corpus text changed"):
+        prepare(config, tmp_path / "out")
