@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from shapeshift.config import Config
+from shapeshift.data.presets import CORPORA
 from shapeshift.model import SIZES
 from shapeshift.positions import INDICES, KINDS, PRESETS
 from shapeshift.positions.registry import Entry
@@ -71,6 +72,8 @@ def _section(name: str, annotation: Any) -> Iterator[str]:
             yield from _section(f"{name}.{key}", models[0])
         elif models:
             yield _alternatives(f"{name}.{key}", models, model.model_fields[key])
+            if key == "corpus":
+                yield _corpora()
 
 
 def _alternatives(name: str, models: list[type[BaseModel]], field: FieldInfo) -> str:
@@ -85,6 +88,10 @@ def _alternatives(name: str, models: list[type[BaseModel]], field: FieldInfo) ->
         parts.append(f"**`{tag}: {value}`**: {_summary(model)}\n")
         if keys := [key for key in model.model_fields if key != tag]:
             parts.append(_fields(model, keys))
+        for key in keys:
+            for item in _items(model.model_fields[key].annotation):
+                parts.append(f"An item of `{key}`: {_summary(item)}\n")
+                parts.append(_fields(item, list(item.model_fields)))
     return "\n".join(parts)
 
 
@@ -166,6 +173,23 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, UnionType):
         return [model for option in get_args(annotation) for model in _models(option)]
     return []
+
+
+def _items(annotation: Any) -> list[type[BaseModel]]:
+    """Return the configuration model that a list consists of, if it does."""
+    return _models(get_args(annotation)[0]) if get_origin(annotation) is list else []
+
+
+def _corpora() -> str:
+    """Return the papers' corpora, which `data.corpus` may name instead of a section."""
+    rows = []
+    for name, section in CORPORA.items():
+        text = section.get("repo") or ", ".join(section["train"])
+        rows.append((f"`{name}`", section["corpus"], f"`{text}`", ", ".join(section["test"])))
+    return (
+        "`data.corpus: NAME` stands for a corpus of the papers ([paper-scale.md](paper-scale.md)"
+        "):\n\n" + _table(("name", "corpus", "training text", "test"), rows)
+    )
 
 
 def _type(field: FieldInfo) -> str:

@@ -104,6 +104,7 @@ class TrainingDisplay:
         loss = values["valid_loss"]
         perplexity = math.exp(min(loss, 99))
         line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {perplexity:.2f}"
-        if "valid_bleu" in values:
-            line += f" · BLEU {values['valid_bleu']:.2f}"
+        for name in ("bleu", "chrf", "chrf++", "comet"):
+            if f"valid_{name}" in values:
+                line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
         console.print(line, highlight=False)

@@ -1,5 +1,5 @@
-"""`shapeshift score`: BLEU and chrF of translations, over the corpus and by source length, and the
-probability that a model gives to them."""
+"""`shapeshift score`: BLEU, chrF and COMET of translations, over the corpus, BLEU by source length,
+and the probability that a model gives to them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from shapeshift.decoding.pairs import PairScore
+    from shapeshift.evaluation.comet import Comet
     from shapeshift.evaluation.scores import Scores
 
 STDIN = "-"
@@ -32,7 +33,10 @@ def score(
         ),
     ],
     metric: Annotated[
-        list[str], typer.Option(help="bleu, chrf or chrf++; may be given several times.")
+        list[str],
+        typer.Option(
+            help="bleu, chrf, chrf++ or comet (which needs --source); may be given several times."
+        ),
     ] = ["bleu", "chrf"],  # noqa: B006 (Typer copies it)
     source: Annotated[
         Path | None,
@@ -67,29 +71,32 @@ def score(
     ] = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="With --run: a setting of it."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="With --run: a setting of it. Without: one of evaluation, such as"
+            " evaluation.comet_model=PATH.",
+        ),
     ] = None,
 ) -> None:
-    """Score translations with BLEU and chrF, and by the probability that a model gives to them.
+    """Score translations with BLEU, chrF and COMET, and by the probability that a model gives them.
 
-    sacreBLEU computes BLEU and chrF, and each comes with its signature. Scores are printed as
-    tables on a terminal, as one plain line each into a file or a pipe.
+    sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
+    are printed as tables on a terminal, as one plain line each into a file or a pipe.
     """
     bounds = _parse_edges(edges)
-    _check_options(run, source, log_probs, batch_invariant or bool(overrides))
-    from shapeshift.data.files import read_lines, read_stream
+    _check_options(run, source, log_probs, batch_invariant)
+    from shapeshift.data.files import read_lines
     from shapeshift.evaluation.scores import evaluate
 
-    title = "<stdin>" if hypotheses == STDIN else hypotheses
-    from_stdin = hypotheses == STDIN
-    translations = list(
-        read_stream(sys.stdin.buffer, title) if from_stdin else read_lines(hypotheses)
-    )
+    title, translations = _read(hypotheses)
     sources = None if source is None else list(read_lines(source))
     scores = evaluate(
         translations,
         list(read_lines(references)),
         metrics=metric,
+        sources=sources,
+        comet=_comet(run, overrides or []) if "comet" in metric else None,
         lengths=None if sources is None else [len(line.split()) for line in sources],
         edges=bounds,
     )
@@ -101,21 +108,36 @@ def score(
             likelihood.save(log_probs)
     if json is not None:
         scores.save(json)
-    if sys.stdout.isatty():
-        _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
-    else:
-        _print_lines(scores)
-    if likelihood is not None:
-        print(likelihood)
+    _show("score" if hypotheses == STDIN else Path(hypotheses).name, scores, likelihood)
 
 
 def _check_options(
     run: Path | None, source: Path | None, log_probs: Path | None, others: bool
 ) -> None:
     if run is None and (log_probs is not None or others):
-        raise typer.BadParameter("needs --run", param_hint="--log-probs, --batch-invariant, --set")
+        raise typer.BadParameter("needs --run", param_hint="--log-probs, --batch-invariant")
     if run is not None and source is None:
         raise typer.BadParameter("needs --source, the text that was translated", param_hint="--run")
+
+
+def _read(name: str) -> tuple[str, list[str]]:
+    """Return what the hypotheses are called, and their lines."""
+    from shapeshift.data.files import read_lines, read_stream
+
+    if name == STDIN:
+        return "<stdin>", list(read_stream(sys.stdin.buffer, "<stdin>"))
+    return name, list(read_lines(name))
+
+
+def _comet(run: Path | None, settings: list[str]) -> Comet:
+    """Return the model of COMET that the settings name, or the run's, or else the default."""
+    from shapeshift.config import parse_config
+
+    if run is None:
+        return parse_config({}, settings).evaluation.comet
+    from shapeshift.experiments.run import Run
+
+    return Run(run, settings).config.evaluation.comet
 
 
 class _Likelihood:
@@ -155,6 +177,15 @@ def _parse_edges(text: str) -> list[int]:
             f"expected whole numbers with commas between them, like 10,20,30; got {text!r}",
             param_hint="--edges",
         ) from None
+
+
+def _show(name: str, scores: Scores, likelihood: _Likelihood | None) -> None:
+    if sys.stdout.isatty():
+        _print_tables(name, scores)
+    else:
+        _print_lines(scores)
+    if likelihood is not None:
+        print(likelihood)
 
 
 def _print_tables(name: str, scores: Scores) -> None:

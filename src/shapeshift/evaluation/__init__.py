@@ -1,4 +1,4 @@
-"""Scores of translations: BLEU and chrF with their signatures, by source length, as a document.
+"""Scores of translations: BLEU, chrF and COMET with signatures, by source length, as a document.
 
 `metrics` computes scores, `lengths` computes BLEU for each bucket of source lengths, `scores`
 holds both in a JSON document, `tables` lays documents of several systems side by side. Nothing

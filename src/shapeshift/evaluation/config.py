@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from shapeshift.schema import Strict
+from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
+from shapeshift.schema import Grown
+from shapeshift.training.config import MetricName
 
-MetricName = Literal["bleu", "chrf", "chrf++"]
+__all__ = ["EvaluationConfig", "MetricName"]
 
 
-class EvaluationConfig(Strict):
+class EvaluationConfig(Grown):
     """What is measured on the test set when training is done.
 
     Attributes:
         metrics: names from `evaluation.metrics.METRICS`.
         edges: bounds between the length buckets, in source subwords, ascending.
+        detokenize: `moses` makes text of tokenised output before it is scored, printed or kept, by
+            the rules of the target language (the extra `moses`); for text that was tokenised.
+        comet_model: of the metric `comet` (the extra `comet`): a name on the Hugging Face hub, or
+            the path of a checkpoint.
+        comet_batch_size: sentences that it scores at a time.
+        comet_device: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"comet_model", "comet_batch_size", "comet_device", "detokenize"}
+    )
 
     metrics: tuple[MetricName, ...] = Field(("bleu", "chrf"), min_length=1)
     edges: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
+    detokenize: Literal["none", "moses"] = "none"
+    comet_model: str = Field(DEFAULT_MODEL, min_length=1)
+    comet_batch_size: int = Field(16, ge=1)
+    comet_device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
 
     @field_validator("edges")
     @classmethod
@@ -29,3 +45,8 @@ class EvaluationConfig(Strict):
         if edges[0] < 1 or any(low >= high for low, high in pairwise(edges)):
             raise ValueError(f"edges must ascend from 1 or more, got {list(edges)}")
         return edges
+
+    @property
+    def comet(self) -> Comet:
+        """The model of the metric `comet` and how it is run."""
+        return Comet(self.comet_model, self.comet_batch_size, self.comet_device)

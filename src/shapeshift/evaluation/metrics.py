@@ -1,4 +1,6 @@
-"""Corpus-level BLEU and chrF of detokenised text, computed by sacreBLEU, each with its signature.
+"""Corpus-level BLEU, chrF and COMET of detokenised text, each with its signature.
+
+sacreBLEU computes BLEU and chrF, `evaluation.comet` COMET.
 
 A number without the tokenisation and smoothing that made it compares with nothing (Post 2018, "A
 Call for Clarity in Reporting BLEU Scores"), so no function here returns a bare number.
@@ -6,24 +8,25 @@ Call for Clarity in Reporting BLEU Scores"), so no function here returns a bare 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.base import Score as SacrebleuScore
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
 from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.evaluation.comet import Comet
 from shapeshift.schema import Strict
 
-METRICS: dict[str, Callable[[], Metric]] = {
+SACREBLEU: dict[str, Callable[[], SacrebleuMetric]] = {
     "bleu": BLEU,
     "chrf": CHRF,
     "chrf++": partial(CHRF, word_order=2),
 }
-"""The metrics by name. All have sacreBLEU's default settings; the signature spells them out."""
+"""sacreBLEU's metrics, with its default settings; the signature spells them out."""
 
 DEFAULT_METRICS = ("bleu", "chrf")
 
@@ -32,12 +35,13 @@ class Score(Strict):
     """The value of one metric over a corpus.
 
     Attributes:
-        name: the metric's own name: `BLEU`, `chrF2` (the 2 is its beta), `chrF2++`.
-        value: from 0 to 100; higher is better.
-        signature: sacreBLEU's signature: references, case, tokenisation, smoothing, version.
+        name: the metric's own name: `BLEU`, `chrF2` (the 2 is its beta), `chrF2++`, `COMET`.
+        value: from 0 to 100, COMET's sometimes beyond either; higher is better.
+        signature: what else the value depends on. sacreBLEU's: references, case, tokenisation,
+            smoothing, version; COMET's: see `evaluation.comet`.
         details: what the value is made of. BLEU: `brevity_penalty`, `precisions` in percent (one
             for each n-gram order), `hypothesis_length`, `reference_length` in tokens and their
-            `length_ratio`. chrF: `char_order`, `word_order`, `beta`.
+            `length_ratio`. chrF: `char_order`, `word_order`, `beta`. COMET: nothing.
     """
 
     name: str
@@ -46,10 +50,25 @@ class Score(Strict):
     details: dict[str, int | float | tuple[float, ...]]
 
 
+class Metric(Protocol):
+    """Scores translations; texts are parallel and not empty."""
+
+    def __call__(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str] | None,
+    ) -> Score:
+        """Score them over the whole corpus; `sources` is `None` where nobody has them."""
+
+
 def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[str],
     metrics: Sequence[str] = DEFAULT_METRICS,
+    *,
+    sources: Sequence[str] | None = None,
+    comet: Comet | None = None,
 ) -> list[Score]:
     """Score translations against one reference each, over the whole corpus.
 
@@ -57,16 +76,25 @@ def score_corpus(
         hypotheses: detokenised translations.
         references: detokenised references; `references[i]` belongs to `hypotheses[i]`.
         metrics: names from `METRICS`.
+        sources: what was translated, line by line; COMET needs it.
+        comet: the model of the metric `comet`; by default that of `Comet()`.
 
     Returns:
         One score for each metric, in the order of `metrics`.
 
     Raises:
-        ShapeshiftError: unequal counts, nothing to score, or an unknown metric.
+        ShapeshiftError: unequal counts, nothing to score, an unknown metric, a metric without what
+            it needs.
     """
-    makers = [_lookup(name) for name in metrics]
+    known = METRICS if comet is None else METRICS | {"comet": partial(_comet, comet)}
+    chosen = [_lookup(name, known) for name in metrics]
     check_parallel(len(hypotheses), len(references))
-    return [_score(make(), hypotheses, references) for make in makers]
+    if sources is not None and len(sources) != len(hypotheses):
+        raise ShapeshiftError(
+            f"{len(sources)} sources but {len(hypotheses)} hypotheses: expected one source for"
+            " each hypothesis; give the file that was translated"
+        )
+    return [metric(hypotheses, references, sources) for metric in chosen]
 
 
 def check_parallel(num_hypotheses: int, num_references: int) -> None:
@@ -80,16 +108,21 @@ def check_parallel(num_hypotheses: int, num_references: int) -> None:
         raise ShapeshiftError("nothing to score: expected at least one segment, got none")
 
 
-def _lookup(name: str) -> Callable[[], Metric]:
-    if name not in METRICS:
+def _lookup(name: str, known: Mapping[str, Metric]) -> Metric:
+    if name not in known:
         raise ShapeshiftError(
-            f"unknown metric {name!r}: expected one of {', '.join(METRICS)}"
-            + nearest(name, METRICS)
+            f"unknown metric {name!r}: expected one of {', '.join(known)}" + nearest(name, known)
         )
-    return METRICS[name]
+    return known[name]
 
 
-def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _sacrebleu(
+    make: Callable[[], SacrebleuMetric],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    sources: Sequence[str] | None,
+) -> Score:
+    metric = make()
     result = metric.corpus_score(hypotheses, [references])
     return Score(
         name=result.name,
@@ -98,6 +131,20 @@ def _score(metric: Metric, hypotheses: Sequence[str], references: Sequence[str])
         signature=str(metric.get_signature()),
         details=_details(result),
     )
+
+
+def _comet(
+    comet: Comet,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    sources: Sequence[str] | None,
+) -> Score:
+    if sources is None:
+        raise ShapeshiftError(
+            "COMET needs the sources, too: give the file that was translated (--source FILE)"
+        )
+    value, signature = comet.score(sources, hypotheses, references)
+    return Score(name="COMET", value=value, signature=signature, details={})
 
 
 def _details(result: SacrebleuScore) -> dict[str, Any]:
@@ -118,3 +165,10 @@ def _details(result: SacrebleuScore) -> dict[str, Any]:
             }
         case _:
             return {}
+
+
+METRICS: dict[str, Metric] = {
+    **{name: partial(_sacrebleu, make) for name, make in SACREBLEU.items()},
+    "comet": partial(_comet, Comet()),
+}
+"""The metrics by name."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
 from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus
 from shapeshift.schema import Strict
@@ -82,6 +83,8 @@ def evaluate(
     references: Sequence[str],
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
+    sources: Sequence[str] | None = None,
+    comet: Comet | None = None,
     lengths: Sequence[int] | None = None,
     edges: Sequence[int] = (),
 ) -> Scores:
@@ -91,13 +94,14 @@ def evaluate(
         hypotheses: detokenised translations.
         references: detokenised references, one for each hypothesis.
         metrics: names from `metrics.METRICS`.
+        sources, comet: see `metrics.score_corpus`.
         lengths: source length of each segment; with them comes BLEU by length.
         edges: the bounds between the length buckets, see `bleu_by_length`.
 
     Raises:
         ShapeshiftError: as `score_corpus` and `bleu_by_length`.
     """
-    scores = score_corpus(hypotheses, references, metrics)
+    scores = score_corpus(hypotheses, references, metrics, sources=sources, comet=comet)
     buckets = None if lengths is None else bleu_by_length(hypotheses, references, lengths, edges)
     return Scores(
         version=__version__,

@@ -22,10 +22,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from shapeshift.config import Config
-from shapeshift.data.config import FilesCorpus
+from shapeshift.data.config import GrammarCorpus
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.files import write_whole
-from shapeshift.experiments.identity import NEUTRAL, digest, essence
+from shapeshift.experiments.identity import HOW_TO_EVALUATE, NEUTRAL, digest, essence
 from shapeshift.experiments.measures import TRAIN, Measurement
 from shapeshift.experiments.run import Run
 from shapeshift.schema import Strict
@@ -110,7 +110,7 @@ class CellFolder:
         old = Run(self.run).config
         free = {name: getattr(config.training, name) for name in _neutral("training")}
         corpus = old.data.corpus
-        if isinstance(corpus, FilesCorpus) and isinstance(config.data.corpus, FilesCorpus):
+        if not isinstance(config.data.corpus, GrammarCorpus):
             corpus = corpus.model_copy(update={"root": config.data.corpus.root})
         return old.model_copy(
             update={
@@ -171,7 +171,8 @@ class CellFolder:
     def _record_path(self, step: str, config: Config) -> Path:
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
-            name += "." + digest(config.evaluation.model_dump(mode="json"))[:8]
+            settings = config.evaluation.model_dump(mode="json", exclude=HOW_TO_EVALUATE)
+            name += "." + digest(settings)[:8]
         return self.path / "steps" / f"{name}.json"
 
 

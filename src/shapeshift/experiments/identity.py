@@ -38,8 +38,11 @@ Devices, how several share a run, and the batches of decoding change results by 
 `root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
 `evaluation` changes what is computed from translations: its hash is in the names of the steps that
 measure, so that other length buckets score again and do not train again. Validation stays in: the
-log depends on it.
+log depends on it, and with it the model of COMET, where that is measured.
 """
+
+HOW_TO_EVALUATE = {"comet_batch_size", "comet_device"}
+"""Settings of `evaluation` that change speed alone: not even in that hash."""
 
 _KEY_LENGTH = 16
 
@@ -61,6 +64,8 @@ def essence(config: Config) -> dict[str, Any]:
             node = node.get(section, {})
         node.pop(last, None)
     document["position"] = _position(config.position.scheme)
+    if "comet" in config.training.validated_metrics:  # it may choose the final model
+        document["validation"] = {"comet_model": config.evaluation.comet_model}
     return document
 
 

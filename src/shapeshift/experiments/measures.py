@@ -18,8 +18,8 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
 
-from shapeshift.data.config import FilesCorpus, Interpolate
-from shapeshift.data.corpora import read_split
+from shapeshift.data.config import GrammarCorpus, Interpolate
+from shapeshift.data.corpora import at_hand, read_entry
 from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
 from shapeshift.errors import ShapeshiftError, nearest
@@ -69,11 +69,22 @@ MEASURES: dict[str, str] = {
     "loss-by-offset": "shapeshift.experiments.analyses:LOSS_BY_OFFSET",
     "similarity": "shapeshift.experiments.analyses:SIMILARITY",
     "swapped-order": "shapeshift.experiments.analyses:SWAPPED_ORDER",
+    "speed": "shapeshift.experiments.speed:SPEED",
+    "decoding-speed": "shapeshift.experiments.properties:DECODING_SPEED",
+    "step-memory": "shapeshift.experiments.properties:STEP_MEMORY",
+    "export": "shapeshift.experiments.properties:EXPORT",
+    "fairseq": "shapeshift.experiments.toolkits.measure:FAIRSEQ",
+    "opennmt-py": "shapeshift.experiments.toolkits.measure:OPENNMT",
+    "marian": "shapeshift.experiments.toolkits.measure:MARIAN",
 }
 """Name → `module:object`."""
 
 TRAIN = "train"
 """The name of the step before all measures."""
+
+
+OPTIONAL = {"fairseq", "opennmt-py", "marian"}
+"""Measures that need a program which may not be there: a cell is finished without them."""
 
 
 def check_measures(names: Sequence[str]) -> None:
@@ -105,14 +116,24 @@ def find_measure(name: str) -> Measure:
     return measure
 
 
+def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the measures that can be taken here, and for each other one a line: what it lacks and
+    how to get that."""
+    lines: dict[str, str] = {}
+    for name in names:
+        if name in OPTIONAL and (reason := find_measure(name).missing()):  # type: ignore[attr-defined]
+            lines[name] = reason
+    return [name for name in names if name not in lines], list(lines.values())
+
+
 def measure_training(run: Run) -> list[Measurement]:
     """Return what the log of a trained run holds: losses, median speed, time, parameters."""
     log = read_log(run.directory / "log.jsonl")
     found = [
         Measurement(metric=name, value=line[name], dataset="valid", step=int(line["update"]))
         for line in log
-        for name in ("valid_loss", "valid_bleu")
-        if name in line
+        for name in line
+        if name.startswith("valid_")
     ]
     losses = [line["valid_loss"] for line in log if "valid_loss" in line]
     if losses:
@@ -141,7 +162,7 @@ class Score:
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Translate and score; see `Measure`."""
         scores = translate_and_score(run, self.split, prepared_root=data.directory.parent)
-        _, references = data.text(self.split)
+        sources, references = data.text(self.split)
         results = run.directory / "results"
         # Beside the translations, so that significance tests need nothing but the run.
         replace_file(
@@ -150,10 +171,10 @@ class Score:
             ["".join(line + "\n" for line in references).encode()],
         )
         hypotheses = list(read_lines(results / hypotheses_file(self.split)))
-        sets = _files(data, self.split, len(references))
+        sets = files_of(data, self.split, len(references))
         found = _measurements(scores, self.split)
         for name, part in sets.items():
-            found += _score_set(hypotheses[part], references[part], name, run)
+            found += _score_set(sources[part], hypotheses[part], references[part], name, run)
         if not sets:
             sets = {self.split: slice(None)}
         for metric in {m.metric: None for m in found}:
@@ -207,8 +228,16 @@ def _measurements(scores: Scores, split: str) -> list[Measurement]:
 
 
 def _score_set(
-    hypotheses: Sequence[str], references: Sequence[str], name: str, run: Run
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    name: str,
+    run: Run,
 ) -> list[Measurement]:
+    settings = run.config.evaluation
+    scores = score_corpus(
+        hypotheses, references, settings.metrics, sources=sources, comet=settings.comet
+    )
     return [
         Measurement(
             metric=score.name,
@@ -218,30 +247,28 @@ def _score_set(
             hypotheses=sha256_lines(hypotheses),
             references=sha256_lines(references),
         )
-        for score in score_corpus(hypotheses, references, run.config.evaluation.metrics)
+        for score in scores
     ]
 
 
-def _files(data: Prepared, split: Literal["valid", "test"], num_pairs: int) -> dict[str, slice]:
+def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) -> dict[str, slice]:
     """Return `split/file` → its pairs, where a split has several files.
 
     Joined pairs run on over the ends of files; one belongs to the file that it begins in.
     """
     corpus = data.report.config.corpus
-    if not isinstance(corpus, FilesCorpus) or len(corpus.prefixes(split)) < 2:
+    if isinstance(corpus, GrammarCorpus) or len(corpus.prefixes(split)) < 2:
         return {}
+    corpus = at_hand(corpus)
     dataset = data.report.config.dataset
     joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
-    prefixes = corpus.prefixes(split)
-    counts = [
-        sum(1 for _ in read_split(corpus.model_copy(update={split: [prefix]}), split))
-        for prefix in prefixes
-    ]
+    counts = [sum(1 for _ in read_entry(corpus, entry)) for entry in corpus.prefixes(split)]
+    names = [f"{split}/{corpus.label(split, number)}" for number in range(len(counts))]
     begins = range(0, num_pairs * joined, joined)
     ends = [bisect_left(begins, end) for end in accumulate(counts)]
     return {
-        f"{split}/{prefix}": slice(begin, end)
-        for prefix, begin, end in zip(prefixes, [0, *ends[:-1]], ends, strict=True)
+        name: slice(begin, end)
+        for name, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True)
         if begin < end
     }
 

@@ -4,7 +4,8 @@
     data.json                    what the data were: counts, lengths, fingerprint, versions
     subwords/                    the subword models
     checkpoints/update-…/        weights, optimiser state, cursor
-    average.safetensors          the mean of the last checkpoints: the final model
+    average.safetensors          the final model: the mean of the last checkpoints, or a copy of the
+                                 best one; see `training.final`
     log.jsonl, tensorboard/      loss, learning rate, speed, validation
     results/                     translations and scores
 
@@ -23,11 +24,13 @@ from typing import Any, Literal
 import torch
 
 from shapeshift.config import Config, load_config
-from shapeshift.data.config import DataConfig, Interpolate
+from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
 from shapeshift.data.prepare import REPORT, Prepared, Report, prepare
 from shapeshift.data.subwords import Subwords
+from shapeshift.decoding.planning import Encoder
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.detokenize import Detokenizing, moses
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.model import Transformer, build
@@ -49,6 +52,7 @@ FREE_TO_CHANGE = {
     "training.log_every",
     "training.keep_checkpoints",
     "training.average_checkpoints",
+    "training.final",
     "training.device",
     "training.parallel",
     "training.rank_timeout_s",
@@ -61,6 +65,8 @@ FREE_TO_CHANGE = {
 """Settings that a run may be continued with although they differ."""
 
 AVERAGE = "average.safetensors"
+COMET_MODEL = "evaluation.comet_model"
+"""Not free to change where it judges checkpoints: scores of two models do not compare."""
 
 DataProgress = Callable[[str, int, int | None], None]
 
@@ -118,7 +124,8 @@ class Run:
         return Subwords.load(self.directory / "subwords")
 
     def weights(self, which: str = "average") -> Path:
-        """Return the file of weights named `average`, `last`, `best` or by its update.
+        """Return the file of weights named `average` (the final model, whatever `training.final`
+        makes it of), `last`, `best` or by its update.
 
         Raises:
             ShapeshiftError: if there is no such checkpoint.
@@ -171,12 +178,20 @@ class Run:
         dtype = choose_precision(training.precision, device)
         return Translator(
             model or self.model(which, device),
-            subwords or self.subwords(),
+            scored_form(subwords or self.subwords(), self.config),
             self.config.decoding,
             device,
             joined=isinstance(self.config.data.dataset, Interpolate),
             autocast=None if dtype == torch.float32 else dtype,
         )
+
+
+def scored_form(subwords: Subwords, config: Config) -> Encoder:
+    """Return the subwords that give text in the form in which it is scored."""
+    corpus = config.data.corpus
+    if config.evaluation.detokenize == "none" or isinstance(corpus, GrammarCorpus):
+        return subwords
+    return Detokenizing(subwords, moses(corpus.target))
 
 
 def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Path:
@@ -197,7 +212,7 @@ def train(
     stop: StopSignals | None = None,
     parallel: Parallel | None = None,
 ) -> Run:
-    """Prepare data if need be, train, or continue to train, and average the last checkpoints.
+    """Prepare data if need be, train, or continue to train, and make the final model.
 
     Args:
         config: all settings.
@@ -224,14 +239,14 @@ def train(
     torch.manual_seed(derive(config.training.seed, "weights"))
     subwords = data.subwords
     model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
-    validators = {"valid_bleu": lambda: _valid_bleu(run, model, data)}
+    metrics = config.training.validated_metrics
     trainer = Trainer(
         model,
         config.training,
         data.train,
         data.valid,
         run.checkpoints,
-        validators if config.training.validate_bleu else None,
+        (lambda: _measure_validation(run, model, data, metrics)) if metrics else None,
         parallel,
     )
     resumed = trainer.resume()
@@ -248,14 +263,24 @@ def train(
             if log is not None:
                 log.close()
     if parallel.is_main:
-        last = run.checkpoints.updates()[-config.training.average_checkpoints :]
-        paths = [run.checkpoints.path(update) / MODEL for update in last]
-        average(paths, run.directory / AVERAGE)
+        average(_parts_of_final(run), run.directory / AVERAGE)
     return run
 
 
+def _parts_of_final(run: Run) -> list[Path]:
+    """Return the weights whose mean is the final model."""
+    training = run.config.training
+    if training.final == "best":
+        return [run.weights("best")]
+    last = run.checkpoints.updates()[-training.average_checkpoints :]
+    return [run.checkpoints.path(update) / MODEL for update in last]
+
+
 def _begin(run: Run, trainer: Trainer, left: int) -> Log:
-    """Return the log, once it is certain that the updates which are left have room on the disk."""
+    """Return the log, once it is certain that the updates which are left have room on the disk, and
+    that what is to measure the model is there."""
+    if "comet" in (*run.config.training.validated_metrics, *run.config.evaluation.metrics):
+        run.config.evaluation.comet.prepare()
     saves = -(-left // run.config.training.checkpoint_every)
     run.checkpoints.require_space(trainer.spread.empty()[0], num_saves=saves)
     (run.directory / AVERAGE).unlink(missing_ok=True)  # of a shorter run that is now continued
@@ -291,6 +316,8 @@ def translate_and_score(
         hypotheses,
         references,
         metrics=config.evaluation.metrics,
+        sources=sources,
+        comet=config.evaluation.comet,
         lengths=[int(n) for n in data.store(split).source_lengths],
         edges=config.evaluation.edges,
     )
@@ -303,11 +330,17 @@ def translate_and_score(
     return scores
 
 
-def _valid_bleu(run: Run, model: Transformer, data: Prepared) -> float:
+def _measure_validation(
+    run: Run, model: Transformer, data: Prepared, metrics: Sequence[str]
+) -> dict[str, float]:
+    """Translate the validation set and score it: `valid_bleu` and so on."""
     sources, references = data.text("valid")
     translator = run.translator(model=model, subwords=data.subwords)
     hypotheses = list(translator.translate(sources))
-    return score_corpus(hypotheses, references, ("bleu",))[0].value
+    scores = score_corpus(
+        hypotheses, references, metrics, sources=sources, comet=run.config.evaluation.comet
+    )
+    return {f"valid_{name}": score.value for name, score in zip(metrics, scores, strict=True)}
 
 
 def _keep_data_of(data: Prepared, directory: Path) -> None:
@@ -335,6 +368,7 @@ def _check_same(old: Config, new: Config, directory: Path) -> None:
         name
         for name in _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
         if not any(name == key or name.startswith(key + ".") for key in free)
+        or (name == COMET_MODEL and "comet" in old.training.validated_metrics)
     ]
     if changed:
         raise ShapeshiftError(

@@ -42,6 +42,9 @@ _ASIDE = "damaged-"
 MOMENTS = 2
 """Tensors of a parameter's shape that Adam, AdamW and RAdam keep."""
 
+_KEPT = ("exp_avg", "exp_avg_sq", "step")
+"""What they keep of a parameter."""
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -329,8 +332,9 @@ class Checkpoints:
 def _flatten(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, bool | int | float]]:
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, bool | int | float] = {}
-    for index, values in optimizer.state_dict()["state"].items():
-        for key, value in values.items():
+    state = optimizer.state_dict()["state"]
+    for index, parameter in enumerate(_parameters(optimizer) if any(state.values()) else ()):
+        for key, value in (state.get(index) or _first_state(parameter)).items():
             name = f"{index}.{key}"
             if isinstance(value, Tensor):
                 tensors[name] = value.cpu().contiguous()
@@ -342,8 +346,9 @@ def _flatten(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, bool | 
 def _unflatten(
     optimizer: Optimizer, tensors: Mapping[str, Tensor], numbers: Mapping[str, float], path: Path
 ) -> dict[int, dict[str, Tensor | float]]:
-    """Return the state by the number of the parameter, as `Optimizer.load_state_dict` wants it."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    """Return the state by the number of the parameter, as `Optimizer.load_state_dict` wants it:
+    that of all parameters, or of none where no step was taken."""
+    parameters = _parameters(optimizer)
     state: dict[int, dict[str, Tensor | float]] = {}
     values: dict[str, Tensor | float] = {**tensors, **numbers}
     for name, value in sorted(values.items()):
@@ -355,4 +360,24 @@ def _unflatten(
                 f"holds another optimiser's state: {name!r} fits no parameter", path=path
             )
         state.setdefault(int(index), {})[key] = value
+    lacking = [
+        f"{index}.{key}"
+        for index in (range(len(parameters)) if state else ())
+        for key in _KEPT
+        if key not in state.get(index, {})
+    ]
+    if lacking:
+        raise DamagedError(
+            f"lacks {len(lacking)} of the optimiser's tensors, {lacking[0]!r} for one", path
+        )
     return state
+
+
+def _parameters(optimizer: Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _first_state(parameter: nn.Parameter) -> dict[str, Tensor]:
+    """Return what the optimiser begins with, for a parameter that has had no gradient yet."""
+    zeros = torch.zeros_like(parameter)
+    return {"exp_avg": zeros, "exp_avg_sq": zeros, "step": torch.zeros(())}

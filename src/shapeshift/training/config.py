@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from shapeshift.data.config import BatchConfig
-from shapeshift.schema import Strict
+from shapeshift.schema import Grown, Strict
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+MetricName = Literal["bleu", "chrf", "chrf++", "comet"]
+"""Those of `evaluation.metrics.METRICS`."""
 
 
 class OptimizerConfig(Strict):
@@ -52,8 +55,10 @@ class Cosine(Strict):
 Schedule = Annotated[Noam | InverseSquareRoot | Cosine, Field(discriminator="name")]
 
 
-class TrainingConfig(Strict):
+class TrainingConfig(Grown):
     """One training run."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"validate_metrics", "final", "best_by"})
 
     seed: int = Field(1, ge=0, description="of weights, dropout, shuffling and offsets")
     max_updates: int = Field(200_000, ge=1, description="updates of the whole run")
@@ -81,17 +86,35 @@ class TrainingConfig(Strict):
     )
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
     validate_every: int | None = Field(None, ge=1, description="None: at each checkpoint")
-    validate_bleu: bool = Field(False, description="translate the validation set, too")
+    validate_bleu: bool = Field(False, description="the same as `bleu` in `validate_metrics`")
+    validate_metrics: tuple[MetricName, ...] = Field(
+        (), description="metrics of the translated validation set, at each validation"
+    )
     checkpoint_every: int = Field(5000, ge=1, description="updates between checkpoints")
     keep_checkpoints: int = Field(10, ge=1, description="the newest n")
-    average_checkpoints: int = Field(10, ge=1, description="n whose average is the final model")
+    average_checkpoints: int = Field(10, ge=1, description="the n that `final` averages")
+    final: Literal["average", "best"] = Field(
+        "average", description="the final model: the mean of the last checkpoints, or the best one"
+    )
+    best_by: Literal["loss"] | MetricName = Field(
+        "loss", description="what the best checkpoint is best by, on the validation set"
+    )
 
     @model_validator(mode="after")
     def _check_fsdp(self) -> TrainingConfig:
         # In both cases one process would compute without the others, who hold parts of the model.
-        for name in ("split_on_oom", "validate_bleu"):
-            if self.parallel == "fsdp" and getattr(self, name):
-                raise ValueError(f"{name} does not go with parallel=fsdp; use ddp or {name}=false")
+        neutral = {
+            "split_on_oom": False,
+            "validate_bleu": False,
+            "validate_metrics": (),
+            "best_by": "loss",
+        }
+        for name, value in neutral.items():
+            if self.parallel == "fsdp" and getattr(self, name) != value:
+                shown = "[]" if value == () else str(value).lower()
+                raise ValueError(
+                    f"{name} does not go with parallel=fsdp; use ddp or {name}={shown}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -102,3 +125,12 @@ class TrainingConfig(Strict):
                 f" as many, not {self.keep_checkpoints}"
             )
         return self
+
+    @property
+    def validated_metrics(self) -> tuple[MetricName, ...]:
+        """The metrics of each validation, each once."""
+        wanted: list[MetricName] = ["bleu"] if self.validate_bleu else []
+        wanted += self.validate_metrics
+        if self.best_by != "loss":
+            wanted.append(self.best_by)
+        return tuple(dict.fromkeys(wanted))

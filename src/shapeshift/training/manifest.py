@@ -51,7 +51,8 @@ class Progress:
         update: updates done.
         epoch: the epoch that the next batch is from, counted from 0.
         batch: batches of that epoch already used.
-        best_update, best_loss: the checkpoint with the lowest validation loss so far.
+        best_update, best_loss: the best checkpoint so far, and its validation loss.
+        best_score: its score, where it is the best by a metric; see `training.best_by`.
         elapsed_s: time spent training, over all restarts.
     """
 
@@ -60,6 +61,7 @@ class Progress:
     batch: Count = 0
     best_update: Count | None = None
     best_loss: float | None = None
+    best_score: float | None = None
     elapsed_s: float = 0.0
 
 
@@ -90,6 +92,8 @@ class Manifest(Strict):
     def encode(self) -> bytes:
         """Return the only bytes that stand for this manifest."""
         document: dict[str, Any] = self.model_dump(exclude={"sha256"})
+        if self.progress.best_score is None:  # as before there was one
+            del document["progress"]["best_score"]
         content = json.dumps(document, sort_keys=True).encode()
         document["sha256"] = hashlib.sha256(content).hexdigest()
         return json.dumps(document, indent=2).encode() + b"\n"

@@ -75,6 +75,22 @@ def naming_the_batch(
         raise TooLargeError(piece, store, update, device) from error
 
 
+@contextmanager
+def naming_the_step(update: int, device: torch.device) -> Iterator[None]:
+    """Raise `ShapeshiftError` where memory runs out in the optimiser's step, whose first one makes
+    its moments: smaller batches would not help there."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ShapeshiftError(
+            f"out of memory on {device} in the optimiser's step of update {update}: weights,"
+            " gradients and two moments of each do not fit; lower model.dim, model.ff_dim or the"
+            " number of layers, or share them among several GPUs with training.parallel=fsdp"
+        ) from error
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether PyTorch, on a GPU or a CPU, or Python has no more memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (

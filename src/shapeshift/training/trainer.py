@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Protocol
 
@@ -23,7 +23,13 @@ from shapeshift.training.log import Log
 from shapeshift.training.manifest import Progress
 from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.pieces import Piece, TooLargeError, naming_the_batch, split
+from shapeshift.training.pieces import (
+    Piece,
+    TooLargeError,
+    naming_the_batch,
+    naming_the_step,
+    split,
+)
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 from shapeshift.training.spread import Spread, Whole
 from shapeshift.training.stopping import StoppedError, StopSignals
@@ -58,7 +64,8 @@ class Trainer:
         config: how to train.
         train, valid: token stores.
         checkpoints: where to save; if one is there, `resume` continues from the newest.
-        validators: further measures of the model at each validation, name → function.
+        validate: returns further measures of the model at each validation, name → value; among
+            them what `training.best_by` names, as `valid_comet` say.
         parallel: this process and the others.
 
     Raises:
@@ -73,7 +80,7 @@ class Trainer:
         train: TokenStore,
         valid: TokenStore,
         checkpoints: Checkpoints,
-        validators: dict[str, Callable[[], float]] | None = None,
+        validate: Callable[[], Mapping[str, float]] | None = None,
         parallel: Parallel | None = None,
     ):
         for store in (train, valid):
@@ -88,7 +95,7 @@ class Trainer:
         self.config = config
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
-        self.validators = validators or {}
+        self.validate = validate
         self.spread = _spread(model, config, self.device, self.parallel)
         self.optimizer = self.spread.optimizer
         self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
@@ -158,10 +165,9 @@ class Trainer:
                 continue
             window.pause()
             if validating:
-                loss = self._validate(log, observer)
-                best = self.progress.best_loss
-                if regular and (best is None or loss < best):
-                    self.progress.best_update, self.progress.best_loss = done, loss
+                values = self._validate(log, observer)
+                if regular:
+                    self._compare_with_best(values)
             if saving:
                 self.progress.elapsed_s = time.perf_counter() - began
                 self._save(log)
@@ -214,9 +220,10 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         if self.guard.deferred or not bad:
-            if self.config.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-            self.optimizer.step()
+            with naming_the_step(update, self.device):
+                if self.config.clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+                self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.update = update
 
@@ -310,7 +317,7 @@ class Trainer:
         observer.updated(update, values["loss"], values["tokens_per_s"])
 
     @torch.no_grad()
-    def _validate(self, log: Log | None, observer: Observer) -> float:
+    def _validate(self, log: Log | None, observer: Observer) -> dict[str, float]:
         self.model.eval()
         self.model.seed(0)  # as in a model that was loaded
         update, loss = self.progress.update, self._valid_loss()
@@ -322,10 +329,25 @@ class Trainer:
         values = {"valid_loss": loss}
         with self.parallel.main_first():
             if log is not None:
-                values.update((name, measure()) for name, measure in self.validators.items())
+                values.update(self.validate() if self.validate is not None else {})
                 log.write(update, **values)
                 observer.validated(update, values)
-        return loss
+        return values
+
+    def _compare_with_best(self, values: Mapping[str, float]) -> None:
+        """Note the checkpoint that is about to be saved if it is the best one so far. Processes
+        other than the main one, which alone knows all values and saves, do not compare."""
+        if not self.parallel.is_main:
+            return
+        progress, by = self.progress, self.config.best_by
+        score = None if by == "loss" else values[f"valid_{by}"]
+        if score is None:
+            better = progress.best_loss is None or values["valid_loss"] < progress.best_loss
+        else:
+            better = progress.best_score is None or score > progress.best_score
+        if better:
+            progress.best_update = progress.update
+            progress.best_loss, progress.best_score = values["valid_loss"], score
 
     def _valid_loss(self) -> float:
         nll, num_tokens = 0.0, 0

@@ -75,9 +75,7 @@ class Recorder:
 def lab(stores, tmp_path):
     """Makes trainers that differ from one another in what a test says, and runs them."""
 
-    def make(
-        name="run", *, position="shape", dropout=0.1, data=stores, validators=None, **settings
-    ):
+    def make(name="run", *, position="shape", dropout=0.1, data=stores, validate=None, **settings):
         given = {
             "max_updates": 20,
             "batch": {"max_sentences": 8},
@@ -100,7 +98,7 @@ def lab(stores, tmp_path):
             every=config.checkpoint_every,
         )
         (tmp_path / name).mkdir(exist_ok=True)
-        return Trainer(model, config, data.train, data.valid, checkpoints, validators)
+        return Trainer(model, config, data.train, data.valid, checkpoints, validate)
 
     def fit(trainer, stop_at=None, *, observer=None, **options):
         recorder = observer or Recorder(stop_at)

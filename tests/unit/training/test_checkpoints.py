@@ -1,5 +1,6 @@
 """Checkpoints: complete or absent, checked when read, and the right ones kept."""
 
+import hashlib
 import json
 
 import pytest
@@ -8,8 +9,17 @@ from torch import nn
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.manifest import MODEL, OPTIMIZER, STATE, DamagedError, Progress
-from shapeshift.training.weights import load_weights
+from shapeshift.training.disk import Disk, write_file
+from shapeshift.training.manifest import (
+    MODEL,
+    OPTIMIZER,
+    STATE,
+    DamagedError,
+    File,
+    Progress,
+    read_manifest,
+)
+from shapeshift.training.weights import decode, encode, load_weights
 
 FILES = (MODEL, OPTIMIZER, STATE)
 
@@ -253,6 +263,58 @@ def test_another_optimisers_state_is_refused(saved):
         saved.restore(7, model, swapped)
 
 
+def without(checkpoints, update, *lost):
+    """Write the checkpoint again without some of its optimiser's tensors, hashes and all."""
+    path = checkpoints.path(update)
+    manifest = read_manifest(path)
+    moments = decode((path / OPTIMIZER).read_bytes(), path / OPTIMIZER)
+    left = {name: tensor for name, tensor in moments.items() if name not in lost}
+    written = write_file(Disk(), path / OPTIMIZER, encode(left).chunks())
+    files = manifest.files | {OPTIMIZER: File(bytes=written.num_bytes, sha256=written.sha256)}
+    (path / STATE).write_bytes(manifest.model_copy(update={"files": files}).encode())
+
+
+@pytest.mark.parametrize("lost", [("1.exp_avg", "1.exp_avg_sq", "1.step"), ("0.exp_avg_sq",)])
+def test_a_checkpoint_without_some_moments_is_damaged(saved, lost):
+    saved.save(*make(5), Progress(update=8))
+    without(saved, 8, *lost)
+    model, optimizer = make(1)
+    before = snapshot(model, optimizer)
+    with pytest.raises(DamagedError, match=f"lacks {len(lost)} of .* '{lost[0]}' for one"):
+        saved.restore(8, model, optimizer)
+    assert same(snapshot(model, optimizer), before)
+    resumed = saved.resume(model, optimizer)
+    assert resumed.progress.update == 7
+    assert "lacks" in str(resumed.skipped[0])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam])
+def test_a_parameter_without_a_gradient_so_far_goes_on_like_one_that_was_never_saved(
+    tmp_path, kind
+):
+    def step(model, optimizer, modules):
+        optimizer.zero_grad()
+        for module in modules:
+            module(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    def begin():
+        torch.manual_seed(0)
+        model = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+        return model, kind(model.parameters(), lr=0.1)
+
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    model, optimizer = begin()
+    step(model, optimizer, model[:1])
+    checkpoints.save(model, optimizer, Progress(update=1))
+    again = begin()
+    checkpoints.restore(1, *again)
+    step(model, optimizer, model)
+    step(*again, again[0])
+    for own, other in zip(model.parameters(), again[0].parameters(), strict=True):
+        assert torch.equal(own, other)
+
+
 class Usage:
     def __init__(self, free):
         self.free = free
@@ -282,3 +344,15 @@ def test_space_is_asked_for_before_the_first_save(tmp_path, monkeypatch):
         assert "\n" not in message
         assert f"{expected} more checkpoints" in message
         assert "training.keep_checkpoints (now 2)" in message
+
+
+def test_the_manifest_of_a_version_that_knew_no_best_score_is_intact(tmp_path):
+    progress = {
+        "update": 8, "epoch": 0, "batch": 8, "best_update": 4, "best_loss": 1.5, "elapsed_s": 2.5,
+    }  # fmt: skip
+    file = {"bytes": 1, "sha256": "0" * 64}
+    document = {"progress": progress, "optimizer": {}, "files": {MODEL: file, OPTIMIZER: file}}
+    content = json.dumps(document, sort_keys=True).encode()
+    document["sha256"] = hashlib.sha256(content).hexdigest()
+    (tmp_path / STATE).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    assert read_manifest(tmp_path).progress == Progress(**progress)

@@ -52,10 +52,28 @@ def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch, name, loc
         choose_device(name, local_rank)
 
 
-@pytest.mark.parametrize("name", ["split_on_oom", "validate_bleu"])
-def test_what_fsdp_cannot_do_is_refused(name):
-    with pytest.raises(ValidationError, match=f"{name} does not go with parallel=fsdp"):
-        TrainingConfig(parallel="fsdp", **{name: True})
+@pytest.mark.parametrize(
+    ("name", "value", "neutral"),
+    [
+        ("split_on_oom", True, "false"),
+        ("validate_bleu", True, "false"),
+        ("validate_metrics", ["chrf"], r"\[\]"),
+        ("best_by", "bleu", "loss"),
+    ],
+)
+def test_what_fsdp_cannot_do_is_refused(name, value, neutral):
+    message = f"{name} does not go with parallel=fsdp; use ddp or {name}={neutral}"
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig(parallel="fsdp", **{name: value})
+
+
+def test_each_metric_of_validation_is_taken_once():
+    config = TrainingConfig(
+        validate_bleu=True, validate_metrics=["chrf", "bleu", "comet"], best_by="comet"
+    )
+    assert config.validated_metrics == ("bleu", "chrf", "comet")
+    assert TrainingConfig(best_by="bleu").validated_metrics == ("bleu",)
+    assert TrainingConfig().validated_metrics == ()
 
 
 def test_processes_take_the_batches_in_turn():

@@ -104,6 +104,29 @@ def test_the_memory_of_a_cpu_counts_too(lab):
         lab.fit(trainer)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_memory_that_ends_where_moments_are_made_is_named(lab, error):
+    def hook(*_):
+        raise error
+
+    trainer = lab.make(split_on_oom=True)
+    trainer.optimizer.register_step_pre_hook(hook)
+    with pytest.raises(ShapeshiftError) as caught:
+        lab.fit(trainer)
+    message = str(caught.value)
+    assert message.startswith("out of memory on cpu in the optimiser's step of update 1: ")
+    for remedy in ("model.dim", "layers", "training.parallel=fsdp"):
+        assert remedy in message
+    assert "\n" not in message
+    assert trainer.checkpoints.updates() == []
+
+
 def test_other_errors_stay_as_they_are(lab):
     trainer = lab.make(split_on_oom=True)
 

@@ -283,13 +283,44 @@ def test_validators_measure_the_model_in_evaluation_mode(lab):
 
     def measure():
         modes.append(trainer.model.training)
-        return 12.5
+        return {"valid_bleu": 12.5}
 
-    trainer = lab.make(max_updates=8, validators={"valid_bleu": measure})
+    trainer = lab.make(max_updates=8, validate=measure)
     recorder = lab.fit(trainer)
     assert modes == [False, False]
     assert [values["valid_bleu"] for _, values in recorder.validations] == [12.5, 12.5]
     assert [line["valid_bleu"] for line in lines(trainer) if "valid_bleu" in line] == [12.5, 12.5]
+
+
+def make_with_scores(lab, scores, **settings):
+    """Make a trainer whose validation finds `scores`: update → COMET."""
+
+    def validate():
+        return {"valid_comet": scores[trainer.progress.update]}
+
+    trainer = lab.make(validate=validate, best_by="comet", **settings)
+    return trainer
+
+
+def test_the_best_checkpoint_may_be_best_by_a_metric(lab):
+    scores = {4: -10.0, 8: 52.5, 12: 52.5, 16: 41.0, 20: 52.0}
+    trainer = make_with_scores(lab, scores)
+    recorder = lab.fit(trainer)
+    losses = {update: values["valid_loss"] for update, values in recorder.validations}
+    progress = trainer.progress
+    assert (progress.best_update, progress.best_score) == (8, 52.5)  # the first of equals
+    assert progress.best_loss == losses[8] > min(losses.values())
+    assert trainer.checkpoints.updates() == [8, 16, 20]
+
+
+def test_a_resumed_run_remembers_the_best_score(lab):
+    scores = {4: 30.0, 8: 20.0, 12: 29.0, 16: 10.0, 20: 30.5}
+    lab.fit(make_with_scores(lab, scores, name="stopped"), stop_at=9)
+    again = make_with_scores(lab, scores, name="stopped")
+    again.resume()
+    assert (again.progress.best_update, again.progress.best_score) == (4, 30.0)
+    lab.fit(again)
+    assert (again.progress.best_update, again.progress.best_score) == (20, 30.5)
 
 
 def batches_of_update(trainer, update):

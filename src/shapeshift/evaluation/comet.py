@@ -1,0 +1,149 @@
+"""COMET: translations scored by a network that has learnt people's judgements (Rei et al. 2020).
+
+The network comes from the package `unbabel-comet` (the extra `comet`), which is imported when a
+score is wanted. It is loaded once in a process and stays in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shapeshift.errors import ShapeshiftError
+
+DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
+"""The NHK study's (LREC-COLING 2024, section 3.1)."""
+
+SCALE = 100
+"""What papers multiply COMET by."""
+
+
+@dataclass(frozen=True)
+class Comet:
+    """A COMET model and how it is run.
+
+    Attributes:
+        model: its name on the Hugging Face hub, or the path of a checkpoint or of its folder.
+        batch_size: sentences scored at a time.
+        device: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
+    """
+
+    model: str = DEFAULT_MODEL
+    batch_size: int = 16
+    device: str = "auto"
+
+    def score(
+        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    ) -> tuple[float, str]:
+        """Score translations over the whole corpus.
+
+        Returns:
+            A hundred times the mean score of a segment, which may lie below 0 or above 100; and
+            the signature: model, SHA-256 of its checkpoint, version of the package, scale.
+
+        Raises:
+            ShapeshiftError: the package or the model is not there, or the model cannot be used.
+        """
+        network, signature = _load(self.model)
+        samples = [
+            {"src": source, "mt": hypothesis, "ref": reference}
+            for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
+        ]
+        found = network.predict(
+            samples, batch_size=self.batch_size, progress_bar=False, **_hardware(self.device)
+        )
+        return SCALE * float(found.system_score), signature
+
+    def prepare(self) -> None:
+        """Load the model, downloading it if need be, so that a run that will want it later does
+        not fail then.
+
+        Raises:
+            ShapeshiftError: as `score`.
+        """
+        _load(self.model)
+
+
+def _hardware(device: str) -> dict[str, Any]:
+    """Return the arguments of `predict` that choose a device."""
+    kind, _, number = device.partition(":")
+    if kind == "auto":
+        import torch
+
+        return {"gpus": int(torch.cuda.is_available())}
+    if kind == "cpu":
+        return {"gpus": 0}
+    return {"gpus": 1, "devices": [int(number)] if number else None}
+
+
+@lru_cache(maxsize=1)
+def _load(name: str) -> tuple[Any, str]:
+    """Return the network and its signature."""
+    comet = _package()
+    path = _find(comet, name)
+    try:
+        network = comet.load_from_checkpoint(str(path))
+    except Exception as error:  # the package raises `Exception` itself
+        raise ShapeshiftError(
+            f"the COMET model {name!r} cannot be loaded ({_reason(error)}); name another with"
+            " evaluation.comet_model",
+            path=path,
+        ) from error
+    parts = {
+        "model": Path(name).name if Path(name).exists() else name,
+        "sha256": _sha256(path)[:16],
+        "version": comet.__version__,
+        "scale": SCALE,
+    }
+    return network, "|".join(f"{key}:{value}" for key, value in parts.items())
+
+
+def _package() -> ModuleType:
+    try:
+        import comet
+    except ImportError as error:
+        raise ShapeshiftError(
+            f"COMET needs unbabel-comet, which cannot be imported ({_reason(error)}); pip install"
+            " 'shapeshift[comet]', or leave comet out of the metrics"
+        ) from error
+    for logger in ("pytorch_lightning", "lightning.pytorch"):  # they tell of each use of a device
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    module: ModuleType = comet
+    return module
+
+
+def _find(comet: ModuleType, name: str) -> Path:
+    """Return the checkpoint's file, downloaded if `name` is not a path."""
+    local = Path(name).expanduser()
+    path = local / "checkpoints" / "model.ckpt" if local.is_dir() else local
+    if path.is_file():
+        return path
+    if local.is_dir() or path.suffix == ".ckpt" or local.is_absolute():
+        raise ShapeshiftError("no such COMET checkpoint", path=path)
+    try:
+        return Path(comet.download_model(name))
+    except Exception as error:  # of the network, of the hub, of the package
+        raise ShapeshiftError(
+            f"the COMET model {name!r} cannot be downloaded ({_reason(error)}); connect to the"
+            " internet, or set evaluation.comet_model to the path of its model.ckpt"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a checkpoint; the hub's cache names its files by it."""
+    name = path.resolve().name
+    if re.fullmatch(r"[0-9a-f]{64}", name):
+        return name
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

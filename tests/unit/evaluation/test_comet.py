@@ -1,0 +1,186 @@
+"""COMET, with a stand-in for the package `unbabel-comet` that has its functions' signatures
+(2.2.7)."""
+
+import hashlib
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation import comet as module
+from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import evaluate
+
+SOURCES, HYPOTHESES, REFERENCES = ["ein Hund", "Rosen"], ["a dog", "rose"], ["a dog", "roses"]
+
+
+class Package(ModuleType):
+    """Scores a segment by whether it is its reference: 1 or -0.5."""
+
+    __version__ = "2.2.7"
+
+    def __init__(self, folder):
+        super().__init__("comet")
+        self.folder = folder
+        self.downloads, self.loads, self.predictions = [], [], []
+
+    def download_model(self, model, saving_directory=None, local_files_only=False):
+        self.downloads.append(model)
+        if "unknown" in model:
+            raise KeyError(f"Model '{model}' not supported by COMET.")
+        return str(self.folder / "checkpoints" / "model.ckpt")
+
+    def load_from_checkpoint(
+        self, checkpoint_path, reload_hparams=False, strict=False, local_files_only=False
+    ):
+        if not (Path(checkpoint_path).parents[1] / "hparams.yaml").is_file():
+            raise Exception("hparams.yaml file is missing")
+        self.loads.append(checkpoint_path)
+        return SimpleNamespace(predict=self.predict)
+
+    def predict(
+        self, samples, batch_size=16, gpus=1, devices=None, mc_dropout=0, progress_bar=True,
+        accelerator="auto", num_workers=None, length_batching=True,
+    ):  # fmt: skip
+        self.predictions.append(
+            SimpleNamespace(
+                samples=samples, batch_size=batch_size, gpus=gpus, devices=devices,
+                progress_bar=progress_bar,
+            )
+        )  # fmt: skip
+        scores = [1.0 if x["mt"] == x["ref"] else -0.5 for x in samples]
+        return SimpleNamespace(scores=scores, system_score=sum(scores) / len(scores))
+
+
+def make_checkpoint(folder):
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "hparams.yaml").write_text("class_identifier: regression_metric\n")
+    path = folder / "checkpoints" / "model.ckpt"
+    path.write_bytes(b"weights")
+    return path
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    make_checkpoint(tmp_path / "hub")
+    found = Package(tmp_path / "hub")
+    monkeypatch.setitem(sys.modules, "comet", found)
+    module._load.cache_clear()
+    yield found
+    module._load.cache_clear()
+
+
+def score(comet=None, sources=SOURCES):
+    [found] = score_corpus(HYPOTHESES, REFERENCES, ["comet"], sources=sources, comet=comet)
+    return found
+
+
+def test_the_network_gets_all_three_texts_and_its_score_is_multiplied_by_a_hundred(package):
+    found = score()
+    assert (found.name, found.value) == ("COMET", pytest.approx(25.0))
+    [prediction] = package.predictions
+    assert prediction.samples == [
+        {"src": "ein Hund", "mt": "a dog", "ref": "a dog"},
+        {"src": "Rosen", "mt": "rose", "ref": "roses"},
+    ]
+    assert prediction.progress_bar is False
+    assert package.downloads == [DEFAULT_MODEL]
+
+
+def test_the_signature_names_model_checkpoint_version_and_scale(package):
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    assert score().signature == (
+        f"model:Unbabel/wmt20-comet-da|sha256:{sha256[:16]}|version:2.2.7|scale:100"
+    )
+
+
+def test_the_network_is_loaded_once(package):
+    score()
+    score()
+    assert len(package.loads) == len(package.downloads) == 1
+    score(Comet("Unbabel/wmt22-comet-da"))
+    assert package.downloads == [DEFAULT_MODEL, "Unbabel/wmt22-comet-da"]
+
+
+@pytest.mark.parametrize("given", ["", "checkpoints/model.ckpt"])
+def test_a_checkpoint_may_be_local(package, tmp_path, given):
+    make_checkpoint(tmp_path / "mine")
+    signature = score(Comet(str(tmp_path / "mine" / given))).signature
+    assert package.downloads == []
+    assert package.loads == [str(tmp_path / "mine" / "checkpoints" / "model.ckpt")]
+    assert str(tmp_path) not in signature  # the same checkpoint elsewhere compares
+
+
+def test_a_checkpoint_in_the_cache_of_the_hub_is_not_hashed_again(package, tmp_path):
+    blob = tmp_path / ("ab" * 32)
+    path = make_checkpoint(tmp_path / "snapshot")
+    path.rename(blob)
+    path.symlink_to(blob)
+    assert "sha256:abababababababab|" in score(Comet(str(path))).signature
+
+
+@pytest.mark.parametrize(
+    ("device", "has_gpu", "gpus", "devices"),
+    [
+        ("auto", False, 0, None),
+        ("auto", True, 1, None),
+        ("cpu", True, 0, None),
+        ("cuda", True, 1, None),
+        ("cuda:3", True, 1, [3]),
+    ],
+)
+def test_batch_size_and_device_come_from_the_settings(
+    package, monkeypatch, device, has_gpu, gpus, devices
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    settings = [f"evaluation.comet_device={device}", "evaluation.comet_batch_size=5"]
+    score(parse_config({}, settings).evaluation.comet)
+    [prediction] = package.predictions
+    assert (prediction.gpus, prediction.devices, prediction.batch_size) == (gpus, devices, 5)
+
+
+def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
+    module._load.cache_clear()
+    monkeypatch.setitem(sys.modules, "comet", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[comet\]'"):
+        score()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("Unbabel/unknown", r"'Unbabel/unknown' cannot be downloaded \(.*not supported by COMET"),
+        ("/nowhere/model.ckpt", "/nowhere/model.ckpt: no such COMET checkpoint"),
+        ("{folder}/lone", r"cannot be loaded \(hparams.yaml file is missing\)"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_one_line(package, tmp_path, model, message):
+    make_checkpoint(tmp_path / "lone")
+    (tmp_path / "lone" / "hparams.yaml").unlink()
+    with pytest.raises(ShapeshiftError, match=message) as caught:
+        Comet(model.format(folder=tmp_path)).prepare()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [(None, "COMET needs the sources"), (["one"], "1 sources but 2 hypotheses")],
+)
+def test_sources_are_needed_line_by_line(package, sources, message):
+    with pytest.raises(ShapeshiftError, match=message):
+        score(sources=sources)
+    assert package.predictions == []
+
+
+def test_bleu_by_length_stands_beside_comet_as_before(package):
+    given = {"lengths": [2, 1], "edges": [2]}
+    both = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu", "comet"], sources=SOURCES, **given)
+    alone = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu"], **given)
+    assert [x.name for x in both.scores] == ["BLEU", "COMET"]
+    assert both.by_length == alone.by_length
+    assert both.scores[0] == alone.scores[0]
