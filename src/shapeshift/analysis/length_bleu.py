@@ -126,24 +126,26 @@ def plot(data: LengthBleu) -> Figure:
 
     Bars through the points are one standard deviation over runs. Save it with `style.save`.
     """
+    if data.baseline is None:
+        return plot_panel(data)
     with styled():
-        num_panels = 1 if data.baseline is None else 2
-        width = TEXT_WIDTH_IN if num_panels == 2 else 0.62 * TEXT_WIDTH_IN
-        figure = Figure(figsize=(width, _HEIGHT_IN), layout="constrained")
-        absolute, *gain = figure.subplots(1, num_panels, squeeze=False)[0]
-        draw(absolute, data, data.curves)
-        absolute.set_ylabel("BLEU" + _averaged(data))
-        if gain:
-            gain[0].axhline(0, color="#555555", linewidth=0.8)
-            draw(gain[0], data, data.gains())
-            gain[0].set_ylabel(f"BLEU gain over {data.baseline}")
+        figure = Figure(figsize=(TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        absolute, gain = figure.subplots(1, 2)
+        _draw_absolute(absolute, data)
+        _draw_gains(gain, data)
         figure.supxlabel(axis_title(data), fontsize=8)
-        figure.legend(
-            *absolute.get_legend_handles_labels(),
-            loc="outside upper center",
-            ncols=_legend_columns(data, width),
-            frameon=False,
-        )
+        _add_legend(figure, absolute, data)
+    return figure
+
+
+def plot_panel(data: LengthBleu, *, gains: bool = False) -> Figure:
+    """Draw one panel alone: absolute BLEU, or the gain over the baseline."""
+    with styled():
+        figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        axes = figure.subplots()
+        (_draw_gains if gains else _draw_absolute)(axes, data)
+        figure.supxlabel(axis_title(data), fontsize=8)
+        _add_legend(figure, axes, data)
     return figure
 
 
@@ -195,6 +197,26 @@ def draw(axes: Axes, data: LengthBleu, curves: Sequence[Curve]) -> None:
         # Side by side inside a bucket, or systems that score alike would hide each other.
         nudge = _NUDGE * (number - (len(order) - 1) / 2)
         _draw_curve(axes, [place + nudge for place in places], curve, look(number), data.buckets)
+
+
+def _draw_absolute(axes: Axes, data: LengthBleu) -> None:
+    draw(axes, data, data.curves)
+    axes.set_ylabel("BLEU" + _averaged(data))
+
+
+def _draw_gains(axes: Axes, data: LengthBleu) -> None:
+    axes.axhline(0, color="#555555", linewidth=0.8)
+    draw(axes, data, data.gains())
+    axes.set_ylabel(f"BLEU gain over {data.baseline}")
+
+
+def _add_legend(figure: Figure, axes: Axes, data: LengthBleu) -> None:
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=_legend_columns(data, figure.get_figwidth()),
+        frameon=False,
+    )
 
 
 def _is_unseen(bucket: LengthBucket, trained: tuple[int, int | None]) -> bool:

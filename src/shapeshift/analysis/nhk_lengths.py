@@ -131,7 +131,9 @@ def plot(data: SliceBleu) -> Figure:
         titles = (length_bleu.axis_title(panel.bleu) for panel in data.panels)
         figure.supxlabel(max(titles, key=len), fontsize=8)  # of a panel that has shades
         handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+        figure.legend(
+            handles, labels, loc="outside upper center", ncols=min(3, len(labels)), frameon=False
+        )
     return figure
 
 

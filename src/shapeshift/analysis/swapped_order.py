@@ -88,6 +88,8 @@ class SwappedOrder:
 def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
     """Draw joined pairs from a training store, without replacement, in the order of the store.
 
+    A last pair that is joined of nothing is left out: it is what joining had left over.
+
     Args:
         store: of an Interpolate dataset.
         num_pairs: how many; all, if there are not so many.
@@ -97,7 +99,8 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
         ShapeshiftError: a pair is not made of several.
     """
     draw = np.random.default_rng(seed)
-    numbers = draw.choice(len(store), size=min(num_pairs, len(store)), replace=False)
+    size = len(store) - _leaves_one(store)
+    numbers = draw.choice(size, size=min(num_pairs, size), replace=False)
     pairs = []
     for number in sorted(numbers.tolist()):
         source, target = (side.tolist() for side in store[number])
@@ -110,6 +113,11 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
             )
         pairs.append((source, target))
     return pairs
+
+
+def _leaves_one(store: TokenStore) -> bool:
+    last = len(store) - 1
+    return last > 0 and not any(SEP in side for side in store[last])
 
 
 def parts(ids: Sequence[int]) -> list[list[int]]:

@@ -13,6 +13,9 @@ from shapeshift.training.precision import choose_device
 _NUM_SENTENCES = 10
 """Of the figures in the SHAPE paper's appendix C."""
 
+_SAMPLED, _MIN_SAMPLE = 45, 500
+"""The SHAPE paper's Table 1 samples one in 45 of its training sequences: 10,000 of 450,000."""
+
 
 class LossByOffset:
     """Validation loss with all positions shifted (bucket `offset K`), plain, and with the source in
@@ -55,24 +58,36 @@ class Similarity:
 
 class SwappedOrder:
     """BLEU of the first sentence of joined training pairs in its place and at the end (Kiyono et
-    al. 2021, Table 1); nothing for a run whose pairs are not joined."""
+    al. 2021, Table 1), and the percentage of outputs with another number of sentences than their
+    source; nothing for a run whose pairs are not joined."""
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it; see `analysis.swapped_order`."""
+        """Measure it on one in 45 training pairs, 500 at least and 10,000 at most; see
+        `analysis.swapped_order`."""
         if not isinstance(run.config.data.dataset, Interpolate):
             return []
-        pairs = swapped_order.sample(data.train)
+        wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
+        pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
         [system] = swapped_order.compute({"": run.translator()}, pairs).systems
-        orders = {"original": system.original.bleu, "swapped": system.swapped.bleu}
-        return [
+        orders = {"original order": system.original, "swapped order": system.swapped}
+        scores = [
             Measurement(
                 metric="BLEU",
-                value=score.value,
+                value=order.bleu.value,
                 dataset="train",
-                bucket=f"{order} order",
-                signature=score.signature,
+                bucket=name,
+                signature=order.bleu.signature,
             )
-            for order, score in orders.items()
+            for name, order in orders.items()
+        ]
+        return scores + [
+            Measurement(
+                metric="misparted_percent",
+                value=100 * order.num_misparted / len(pairs),
+                dataset="train",
+                bucket=name,
+            )
+            for name, order in orders.items()
         ]
 
 

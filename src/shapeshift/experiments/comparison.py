@@ -16,6 +16,7 @@ from shapeshift.evaluation.tables import Table
 from shapeshift.experiments.run import DataProgress, Run, train, translate_and_score
 from shapeshift.training.checkpoints import Resumed
 from shapeshift.training.manifest import MODEL
+from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Observer
 
 
@@ -48,6 +49,7 @@ def compare(
     on_progress: DataProgress,
     on_resume: Callable[[Resumed], None],
     prepared_root: Path,
+    stop: StopSignals | None = None,
 ) -> Comparison:
     """Train and test every system with every seed, one after the other, and put them side by side.
 
@@ -62,6 +64,10 @@ def compare(
         on_progress: told of preparing and translating.
         on_resume: told of each run that goes on from a checkpoint.
         prepared_root: see `experiments.run.train`.
+        stop: see `experiments.run.train`; the same for all runs.
+
+    Raises:
+        StoppedError: after a signal; the run at work has saved a checkpoint.
     """
     plan = {
         (system, seed): parse_config(document, (*overrides, f"training.seed={seed}"))
@@ -78,6 +84,7 @@ def compare(
             prepared_root=prepared_root,
             on_prepare=on_progress,
             on_resume=on_resume,
+            stop=stop,
         )
         scores[system].append(_tested(run, name, prepared_root, on_progress))
     first = next(iter(plan.values()))

@@ -22,23 +22,30 @@ A condition names axes (and `scale`, `seed`) with one value or a list of values,
 all of them do. `exclude` takes out the cells for which one condition holds, `only` those for which
 none does. Overrides come in this order: the scale's, the axes' in theirs, the rules' in theirs, the
 seed.
+
+The settings of an axis may be the name of a catalogue instead of a mapping: `presets` is a setting
+`position=NAME` for each preset, `kinds` one `position.parts.0.kind=NAME` for each kind. What is
+registered is in the grid, then, and a new position needs no change of its file. With `impossible:
+leave out` the cells whose position has no meaning, such as a kind at a place that it does not act
+at, are left out, as the library decides, instead of being an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from shapeshift.config import Config, parse_config, read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.experiments.identity import cell_key
+from shapeshift.positions import KINDS, PRESETS
 from shapeshift.schema import Strict
 
 
@@ -53,9 +60,28 @@ def _several(given: Any) -> Any:
     return given if isinstance(given, list | tuple) else (given,)
 
 
+def _listed(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    if given not in _CATALOGUES:
+        known = ", ".join(_CATALOGUES)
+        raise ValueError(
+            f"no catalogue {given!r}{nearest(given, _CATALOGUES)} (known: {known}; else give a"
+            " mapping: setting -> overrides)"
+        )
+    names, override = _CATALOGUES[given]
+    return {name: [override.format(name)] for name in names}
+
+
+_CATALOGUES: dict[str, tuple[Iterable[str], str]] = {
+    "presets": (PRESETS, "position={}"),
+    "kinds": (KINDS, "position.parts.0.kind={}"),
+}
+
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
 Overrides = tuple[str, ...]
+Settings = Annotated[dict[Name, Overrides], BeforeValidator(_listed), Field(min_length=1)]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 Base = str | dict[str, Any]
 
@@ -88,22 +114,23 @@ class GridConfig(Strict):
 
     Attributes:
         title: what the grid reproduces or asks, for people.
-        axes: axis → setting → overrides.
+        axes: axis → setting → overrides, or axis → the name of a catalogue.
         scales: name → recipe.
         seeds: of training.
         base: the configuration that all cells share.
-        rules, exclude, only: see the module.
+        rules, exclude, only, impossible: see the module.
         steps: what is measured once a cell is trained; see `experiments.measures`.
     """
 
     title: str = ""
-    axes: dict[Name, Annotated[dict[Name, Overrides], Field(min_length=1)]] = Field(min_length=1)
+    axes: dict[Name, Settings] = Field(min_length=1)
     scales: dict[Name, Recipe] = Field(min_length=1)
     seeds: Seeds = (1,)
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     exclude: tuple[Condition, ...] = ()
     only: tuple[Condition, ...] = ()
+    impossible: Literal["refuse", "leave out"] = "refuse"
     steps: tuple[str, ...] = ("score-test",)
 
     @model_validator(mode="after")
@@ -173,6 +200,7 @@ class Grid:
             self.config = GridConfig.model_validate(document)
         except ValidationError as error:
             raise ShapeshiftError("; ".join(_messages(error)), path=self.path) from error
+        self._listed = {name for name, given in document["axes"].items() if isinstance(given, str)}
 
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
         """Return the cells of a scale: the last axis runs fastest but for the seed.
@@ -184,8 +212,8 @@ class Grid:
             overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), or no
-                cell left.
+            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), a
+                setting of the file that is impossible with all others, or no cell left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -195,28 +223,40 @@ class Grid:
             )
         recipe = self.config.scales[scale]
         document = self._base(recipe)
-        cells = []
+        cells: list[Cell] = []
+        refused: dict[tuple[str, str], ShapeshiftError] = {}
         for axes, seed in self._combinations(recipe):
             place = {**axes, "scale": scale, "seed": str(seed)}
             if not self._wanted(place):
                 continue
-            settings = [*recipe.overrides]
-            for axis, value in axes.items():
-                settings += self.config.axes[axis][value]
-            for rule in self.config.rules:
-                settings += rule.overrides if _holds(rule.when, place) else ()
-            settings += [f"training.seed={seed}", *overrides]
+            settings = [*self._settings(recipe, place), *overrides]
             try:
                 config = parse_config(document, settings)
             except ShapeshiftError as error:
                 where = " ".join(f"{axis}={value}" for axis, value in place.items())
-                raise ShapeshiftError(f"in the cell {where}: {error}", path=self.path) from error
+                named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
+                if self.config.impossible == "refuse" or _has_meaning(document, settings):
+                    raise named from error
+                refused |= dict.fromkeys(axes.items(), named)
+                continue
             cells.append(Cell(self.name, scale, axes, seed, config))
+        for (axis, value), reason in refused.items():
+            written = axis not in self._listed  # by hand: more likely a slip than without meaning
+            if written and not any(cell.axes[axis] == value for cell in cells):
+                raise reason
         if not cells:
             raise ShapeshiftError(
                 f"no cell is left at scale {scale!r}; look at `exclude` and `only`", path=self.path
             )
         return tuple(cells)
+
+    def _settings(self, recipe: Recipe, place: Mapping[str, str]) -> Iterator[str]:
+        yield from recipe.overrides
+        for axis, settings in self.config.axes.items():
+            yield from settings[place[axis]]
+        for rule in self.config.rules:
+            yield from rule.overrides if _holds(rule.when, place) else ()
+        yield f"training.seed={place['seed']}"
 
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
@@ -237,6 +277,16 @@ class Grid:
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
     return all(place[axis] in values for axis, values in condition.items())
+
+
+def _has_meaning(document: Any, settings: Sequence[str]) -> bool:
+    """Return whether the position alone, without the other settings, is one that exists."""
+    position = {"position": document["position"]} if "position" in document else {}
+    try:
+        parse_config(position, [each for each in settings if each.startswith("position")])
+    except ShapeshiftError:
+        return False
+    return True
 
 
 def _messages(error: ValidationError) -> Iterator[str]:

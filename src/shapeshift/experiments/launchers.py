@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import shapeshift
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
@@ -97,8 +99,31 @@ class Subprocesses:
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
     @classmethod
-    def on_gpus(cls, devices: Sequence[int | str]) -> Subprocesses:
-        """Return a launcher that gives each process one of the CUDA devices, by number or UUID."""
+    def of_threads(cls, num_threads: int, num_cores: int | None = None) -> Subprocesses:
+        """Return a launcher that gives each process `num_threads` threads, or as many as there are
+        cores, and runs as many processes as that leaves room for.
+
+        The number of threads decides how sums round: unlike `on_cpu`, this way results do not
+        depend on the number of cells at a time.
+
+        Args:
+            num_threads: of each process, at most.
+            num_cores: all that this process may use, by default.
+        """
+        cores = len(os.sched_getaffinity(0)) if num_cores is None else num_cores
+        threads = min(num_threads, cores)
+        return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
+
+    @classmethod
+    def on_gpus(cls, devices: Sequence[int | str] | None = None) -> Subprocesses:
+        """Return a launcher that gives each process one of the CUDA devices.
+
+        Args:
+            devices: by number or UUID; all that this process sees, by default.
+        """
+        if devices is None:
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+            devices = range(torch.cuda.device_count()) if seen is None else seen.split(",")
         return cls([{"CUDA_VISIBLE_DEVICES": str(device)} for device in devices])
 
     def start(self, order: Order, slot: int) -> Job:
@@ -160,7 +185,8 @@ class Slurm:
         cluster: `slurm`; submitit's `local` and `debug` run without a cluster.
 
     Raises:
-        ShapeshiftError: submitit is not installed.
+        ShapeshiftError: submitit is not installed, there is no such cluster, or a parameter is
+            wrong.
     """
 
     def __init__(
@@ -177,8 +203,12 @@ class Slurm:
                 "SLURM needs submitit, which is not installed; pip install 'shapeshift[slurm]'"
             ) from error
         self.num_slots = num_jobs
-        self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
-        self._executor.update_parameters(**parameters)
+        try:
+            self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
+            self._executor.update_parameters(**parameters)
+        except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
+            reason = " ".join(str(error).split())
+            raise ShapeshiftError(f"SLURM refuses the jobs: {reason}") from error
 
     def start(self, order: Order, slot: int) -> Job:
         """Submit the job of a cell."""

@@ -205,6 +205,8 @@ class _Runner:
         for running in self._running.values():
             running.job.interrupt()
         for running in self._running.values():
+            self._tell(running.cell, running.watch.read(State.STOPPING))
+        for running in self._running.values():
             running.job.stop()
 
     def _start(self, cell: Cell, watch: Watch, slot: int) -> None:

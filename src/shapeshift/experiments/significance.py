@@ -21,7 +21,7 @@ from sacrebleu.significance import PairedTest, Result
 
 from shapeshift.data.files import read_lines
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.metrics import METRICS, check_parallel, score_corpus
+from shapeshift.evaluation.metrics import SACREBLEU, check_parallel, score_corpus
 from shapeshift.evaluation.tables import Table
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
@@ -71,7 +71,7 @@ class Comparison:
 
     Attributes:
         system, baseline: their names.
-        metric: from `evaluation.metrics.METRICS`.
+        metric: from `evaluation.metrics.SACREBLEU`.
         score, baseline_score: means over the seeds.
         p_values: seed → of its paired bootstrap test.
         num_samples: of the bootstrap.
@@ -112,14 +112,14 @@ def compare(
 ) -> list[Comparison]:
     """Test every system against the baseline, seed by seed.
 
-    Differs from sacreBLEU where two systems translate everything alike: its p-value is then the
-    smallest there is; here it is 1.
+    Differs from sacreBLEU where two systems have the same score, as where they translate everything
+    alike: its p-value is then the smallest there is; here it is 1.
 
     Args:
         systems: name → seed → translations; the seeds are the same for all.
         references: one for each translation.
         baseline: one of the systems.
-        metric: from `evaluation.metrics.METRICS`.
+        metric: from `evaluation.metrics.SACREBLEU`.
         num_samples: of the bootstrap.
 
     Raises:
@@ -171,7 +171,7 @@ def compare_cells(
         axis: whose settings are the systems.
         baseline: a setting of `axis`.
         split: that was translated.
-        metric: from `evaluation.metrics.METRICS`.
+        metric: from `evaluation.metrics.SACREBLEU`.
         wanted: which sentences count, of all cells alike; by default all of them.
 
     Returns:
@@ -257,16 +257,17 @@ def _p_value(
         return 1.0
     test = PairedTest(
         [("baseline", list(baseline)), ("system", list(system))],
-        {"metric": METRICS[metric]()},
+        {"metric": SACREBLEU[metric]()},
         [list(references)],
         test_type="bs",
         n_samples=num_samples,
     )
     _, results = test()
-    [(_, found)] = [each for name, each in results.items() if name != "System"]
+    [(first, found)] = [each for name, each in results.items() if name != "System"]
+    assert isinstance(first, Result)
     assert isinstance(found, Result)
     assert found.p_value is not None
-    return found.p_value
+    return 1.0 if found.score == first.score else found.p_value
 
 
 def _list(outputs: Outputs) -> str:

@@ -3,7 +3,8 @@ another machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -14,11 +15,13 @@ from shapeshift.experiments.measures import TRAIN
 
 
 class State(StrEnum):
-    """What is happening to a cell. `ELSEWHERE`: another runner is at work on it."""
+    """What is happening to a cell. `ELSEWHERE`: another runner is at work on it. `STOPPING`: it was
+    asked to end, and will go on another time."""
 
     WAITING = "waiting"
     RUNNING = "running"
     ELSEWHERE = "elsewhere"
+    STOPPING = "stopping"
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -100,3 +103,53 @@ class Watch:
         if updates <= 0 or elapsed_s <= 0:
             return None
         return (self._cell.config.training.max_updates - update) * elapsed_s / updates
+
+
+class Tally:
+    """How far the cells of several grids are together; a `GridObserver`.
+
+    Args:
+        cells: of all grids; those that share a run count each by itself.
+        finished: grid and key of those that are finished already.
+        clock: tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        cells: Iterable[Cell],
+        finished: Collection[tuple[str, str]] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        cells = list(cells)
+        self._wanted = {(cell.grid, cell.key) for cell in cells}
+        self._finished = self._wanted & set(finished)
+        over = {key for _, key in self._finished}
+        self._updates = {cell.key: cell.config.training.max_updates for cell in cells}
+        self._at = {key: self._updates[key] for key in over}  # update of each cell last heard of
+        self._done, self._clock, self._began = 0, clock, clock()
+
+    @property
+    def num_cells(self) -> int:
+        """All."""
+        return len(self._wanted)
+
+    @property
+    def num_finished(self) -> int:
+        """Those whose training and measures are done."""
+        return len(self._finished)
+
+    def changed(self, cell: Cell, status: CellStatus) -> None:
+        """Take note of a cell's state."""
+        before = self._at.setdefault(cell.key, status.update)  # not done since we look: done before
+        self._at[cell.key] = max(before, status.update)
+        self._done += self._at[cell.key] - before
+        if status.state is State.FINISHED:
+            self._finished.add((cell.grid, cell.key))
+
+    def left_s(self) -> float | None:
+        """Return about how long the rest will take, in seconds: as long for an update as so far,
+        measures and all; `None` as long as there is nothing to go by."""
+        if not self._done:
+            return None
+        left = sum(updates - self._at.get(key, 0) for key, updates in self._updates.items())
+        return max(0, left) * (self._clock() - self._began) / self._done

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.config import Config, load_config
-from shapeshift.data.corpora import corpus_fingerprint
+from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
@@ -34,6 +34,9 @@ from shapeshift.training.trainer import Observer
 
 BUSY = 75
 """Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
+
+_SAME_SIGNAL_S = 1.0
+"""A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
 
 
 class Silent:
@@ -80,7 +83,7 @@ def work(
         folder.output.write_bytes(b"")
         config = folder.reconcile(config)
         missing = folder.missing(steps, config)
-        text = corpus_fingerprint(config.data.corpus) if missing else ""
+        text = corpus_fingerprint(fetch(config.data.corpus)) if missing else ""
         checkpoint: str | None = None
         for step in missing:
             began = time.monotonic()
@@ -132,7 +135,7 @@ def attempt(
     """
     folder, root = CellFolder(Path(path)), Path(prepared_root)
     alone = threading.current_thread() is threading.main_thread()
-    stop = StopSignals() if alone else None
+    stop = StopSignals(_SAME_SIGNAL_S) if alone else None
     try:
         config = load_config(settings)
         work(folder, config, steps, root, command=command, observer=observer, stop=stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,10 @@ from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell, Grid
+from shapeshift.experiments.locks import locked
+from shapeshift.experiments.measures import usable
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.run import DataProgress
 from shapeshift.experiments.runner import Launcher, Report, run_cells
@@ -23,6 +26,9 @@ from shapeshift.papers.write import write_item
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
+
+LOCK = ".lock"
+"""Held while items are written: of two commands the second finds what the first has computed."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,45 @@ class Plan:
 
     def trained(self) -> list[str]:
         """Return the grids that have to be run, each once."""
-        needed = [grid for item in self.items.values() if item.trained for grid in item.grids]
-        return list(dict.fromkeys(needed))
+        return _grids(self.items)
+
+    def usable(self, grid: str) -> tuple[list[str], list[str]]:
+        """Return the measures of a grid that can be taken here, and a line for each other one; see
+        `experiments.measures.usable`."""
+        return usable(self.grids[grid].config.steps)
+
+    def finished(self, directory: Path) -> set[tuple[str, str]]:
+        """Return the cells of these grids that are finished, by grid and key.
+
+        Args:
+            directory: of all results.
+        """
+        return {
+            (name, cell.key)
+            for name in self.trained()
+            for cell in self.cells[name]
+            if not CellFolder(directory / CELLS / cell.key).missing(
+                self.usable(name)[0], cell.config
+            )
+        }
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the runs of an item are.
+
+    Attributes:
+        paper, item, title: which.
+        num_cells: that it needs; none where prepared data suffice, `None` if its grids do not have
+            the scale.
+        num_finished: of them.
+    """
+
+    paper: str
+    item: str
+    title: str
+    num_cells: int | None
+    num_finished: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +142,38 @@ def plan(
     return Plan(name, paper, items, scale, grids, cells, overrides, command)
 
 
+def standing(
+    name: str,
+    paper: Paper,
+    items: Mapping[str, Item],
+    scale: str,
+    directory: Path,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+) -> list[Standing]:
+    """Return how far the runs of each item are; the arguments are those of `plan`.
+
+    Args:
+        name, paper, items, scale, overrides, seeds: see `plan`.
+        directory: of all results.
+    """
+    scales = {grid: find_grid(grid).config.scales for item in items.values() for grid in item.grids}
+    there = {
+        key: item
+        for key, item in items.items()
+        if all(scale in scales[grid] for grid in item.grids)
+    }
+    resolved = plan(name, paper, there, scale, overrides, seeds)
+    done = resolved.finished(directory)
+    found = []
+    for key, item in items.items():
+        grids = _grids({key: item})
+        wanted = {(g, cell.key) for g in grids for cell in resolved.cells.get(g, ())}
+        count = len(wanted) if key in there else None
+        found.append(Standing(name, key, item.title, count, len(wanted & done)))
+    return found
+
+
 def find_grid(name: str) -> Grid:
     """Return one of the grids that come with the package."""
     return Grid(Path(str(files("shapeshift"))) / "configs" / "grids" / f"{name}.yaml")
@@ -125,7 +200,7 @@ def run(
     """
     return run_cells(
         plan.cells[grid],
-        plan.grids[grid].config.steps,
+        plan.usable(grid)[0],
         directory / CELLS,
         launcher,
         prepared_root=prepared_root,
@@ -140,24 +215,43 @@ def write(
     *,
     prepared_root: Path,
     on_prepare: DataProgress | None = None,
+    on_failure: Callable[[str, ShapeshiftError], None] | None = None,
 ) -> list[Made]:
     """Write the items from what is finished, and all measurements in one table.
 
-    Items are written to `DIRECTORY/SCALE/PAPER/ITEM`, measurements to
+    Items are written to `DIRECTORY/SCALE/PAPER/ITEM`. The measurements of all that is recorded for
+    any item of the paper at this scale and with these overrides, whatever its seed, are written to
     `DIRECTORY/SCALE/PAPER/results.csv`, and as Parquet where pyarrow is installed.
+
+    Args:
+        plan: the items and their cells.
+        directory: of all results.
+        prepared_root: see `experiments.run.train`.
+        on_prepare: told of preparing data, if that is needed.
+        on_failure: told of an item that cannot be made, instead of an error; the others are made.
+
+    Raises:
+        ShapeshiftError: see `on_failure`.
     """
     folder = directory / plan.scale / plan.name
     made = []
-    for name, item in plan.items.items():
-        study = Study(
-            {grid: plan.cells[grid] for grid in item.grids},
-            {grid: plan.grids[grid].config.steps for grid in item.grids},
-            directory / CELLS,
-            prepared_root,
-            on_prepare,
-        )
-        made.append(_write_item(plan, name, item, study, folder / name))
-    _write_results(plan, directory / CELLS, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(directory / LOCK, wait=True):
+        for name, item in plan.items.items():
+            study = Study(
+                {grid: plan.cells[grid] for grid in item.grids},
+                {grid: plan.grids[grid].config.steps for grid in item.grids},
+                directory / CELLS,
+                prepared_root,
+                on_prepare,
+            )
+            try:
+                made.append(_write_item(plan, name, item, study, folder / name))
+            except ShapeshiftError as error:
+                if on_failure is None:
+                    raise
+                on_failure(name, error)
+        _write_results(plan, directory / CELLS, folder)
     return made
 
 
@@ -187,14 +281,11 @@ def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -
 
 def _write_results(plan: Plan, root: Path, folder: Path) -> None:
     """Write what was measured for any item of the paper."""
-    names = dict.fromkeys(
-        grid for item in plan.paper.items.values() if item.trained for grid in item.grids
-    )
     rows: list[Row] = []
-    for name in names:
+    for name in _grids(plan.paper.items):
         grid = find_grid(name)
         if plan.scale in grid.config.scales:
-            cells = plan.cells.get(name) or grid.cells(plan.scale, plan.overrides)
+            cells = grid.cells(plan.scale, plan.overrides)
             rows += Results.collect(cells, grid.config.steps, root).rows
     if not rows:
         return
@@ -202,3 +293,9 @@ def _write_results(plan: Plan, root: Path, folder: Path) -> None:
     results.write_csv(folder / "results.csv")
     with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
         results.write_parquet(folder / "results.parquet")
+
+
+def _grids(items: Mapping[str, Item]) -> list[str]:
+    """Return the grids whose cells the items need trained, each once."""
+    needed = [grid for item in items.values() if item.trained for grid in item.grids]
+    return list(dict.fromkeys(needed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.identity import digest
-from shapeshift.experiments.measures import TRAIN
+from shapeshift.experiments.measures import OPTIONAL, TRAIN
 from shapeshift.experiments.pivot import AGGREGATES
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.run import DataProgress, Run, prepared_directory
@@ -99,9 +100,11 @@ class Study:
         return list({cell.axes[axis]: None for cell in self._cells[grid]})
 
     def is_finished(self, cell: Cell) -> bool:
-        """Return whether training and all measures are done."""
+        """Return whether training and all measures are done, but for the optional ones; see
+        `experiments.measures.OPTIONAL`."""
         folder = CellFolder(self._root / cell.key)
-        return not folder.missing(self._steps[cell.grid], cell.config)
+        missing = folder.missing(self._steps[cell.grid], cell.config)
+        return not set(missing) - OPTIONAL
 
     def finished(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
         """Return those of `cells` that are finished."""
@@ -224,7 +227,7 @@ class Study:
             sources.append([cell.name, record.checkpoint, cell.config.model_dump(mode="json")])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
-        if path.exists():
+        with suppress(ShapeshiftError):  # it is not there, damaged, or of another version
             return load_data(kind, path)
         data = compute()
         save_data(data, path)

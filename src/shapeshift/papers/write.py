@@ -27,6 +27,9 @@ _LATEX = {
     "…": r"\dots{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": r"\textbar{}",
 } | {sign: rf"\{sign}" for sign in "&%$#_{}"}
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 

@@ -106,7 +106,23 @@ def test_a_sample_is_drawn_without_repeats_and_depends_on_the_seed(make_store):
 @pytest.mark.parametrize("pair", [([5], [6]), ([5, SEP, 6], [7]), ([5, SEP, 6], [7, SEP, SEP])])
 def test_a_pair_that_is_not_joined_is_refused(pair, make_store):
     with pytest.raises(ShapeshiftError, match=r"pair 1 .* expected joined sentences"):
-        sample(make_store([([5, SEP, 6], [7, SEP, 8]), pair]))
+        sample(make_store([([5, SEP, 6], [7, SEP, 8]), pair, ([5, SEP, 6], [7, SEP, 8])]))
+
+
+def test_a_last_pair_that_joining_left_alone_is_left_out(make_store):
+    joined = [([5 + n, SEP, 6], [7, SEP, 5 + n]) for n in range(3)]
+    assert sample(make_store([*joined, ([9], [9])])) == joined
+
+
+@pytest.mark.parametrize("last", [([5, SEP, 6], [7]), ([5], [7, SEP, 8])])
+def test_a_last_pair_that_is_joined_on_one_side_is_refused(last, make_store):
+    with pytest.raises(ShapeshiftError, match=r"pair 1 .* expected joined sentences"):
+        sample(make_store([([5, SEP, 6], [7, SEP, 8]), last]))
+
+
+def test_a_store_of_one_pair_that_is_not_joined_is_refused(make_store):
+    with pytest.raises(ShapeshiftError, match=r"pair 0 .* expected joined sentences"):
+        sample(make_store([([5], [6])]))
 
 
 def test_nothing_to_translate_is_refused():

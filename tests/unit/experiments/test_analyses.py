@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from shapeshift.analysis import swapped_order
 from shapeshift.analysis.loss_by_offset import OFFSETS
 from shapeshift.data.prepare import Prepared
 from shapeshift.experiments.analyses import LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER
@@ -54,5 +55,30 @@ def test_a_relative_model_has_the_same_states_at_every_offset_and_an_absolute_on
 def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
     assert SWAPPED_ORDER.measure(*relative) == []
     found = SWAPPED_ORDER.measure(*joined)
-    assert [m.bucket for m in found] == ["original order", "swapped order"]
-    assert all(m.signature for m in found)
+    orders = ["original order", "swapped order"]
+    assert [m.bucket for m in found if m.metric == "BLEU" and m.signature] == orders
+    parted = [m for m in found if m.metric == "misparted_percent"]
+    assert [m.bucket for m in parted] == orders
+    assert all(0 <= m.value <= 100 for m in parted)
+
+
+@pytest.mark.parametrize(
+    ("num_pairs", "sampled"), [(120, 120), (22_500, 500), (90_000, 2_000), (4_500_000, 10_000)]
+)
+def test_swapped_order_samples_as_much_of_the_data_as_the_paper(
+    num_pairs, sampled, joined, monkeypatch
+):
+    asked = []
+
+    def sample(store, size):
+        asked.append(min(size, len(store)))
+        raise StopIteration
+
+    class Store:
+        def __len__(self):
+            return num_pairs
+
+    monkeypatch.setattr(swapped_order, "sample", sample)
+    with pytest.raises(StopIteration):
+        SWAPPED_ORDER.measure(joined[0], SimpleNamespace(train=Store()))
+    assert asked == [sampled]

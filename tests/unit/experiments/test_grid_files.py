@@ -60,6 +60,76 @@ def test_grids_share_the_cells_that_are_the_same(scale):
     )
 
 
+def one(name, scale, **axes):
+    """The first seed's cell with these settings."""
+    return next(
+        cell for cell in cells(name, scale) if all(cell.axes[axis] == axes[axis] for axis in axes)
+    )
+
+
+def keys(name, scale):
+    return {cell.key for cell in cells(name, scale)}
+
+
+def test_shaws_big_model_is_that_of_section_4_1():
+    for languages, dropout in (("en-de", 0.3), ("en-fr", 0.1)):
+        config = one("shaw-table1", "paper", model="big", languages=languages, position="relative")
+        model, training = config.config.model, config.config.training
+        assert (model.dim, model.num_heads, model.ff_dim, model.dropout) == (
+            1024,
+            16,
+            4096,
+            dropout,
+        )
+        assert (training.max_updates, training.average_checkpoints) == (300_000, 20)
+        [part] = config.config.position.parts
+        assert (part["max_distance"], part["per_head"]) == (8, False)
+    base = one("shaw-table1", "paper", model="base", position="relative")
+    assert base.key == cell_key(load_config(CONFIGS / "shaw-paper.yaml"))
+    assert base.config.model.ff_dim == 1024
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_shaws_tables_share_the_relative_base_model(scale):
+    shared = keys("shaw-table1", scale) & keys("shaw-table2", scale) & keys("shaw-table3", scale)
+    base = one("shaw-table1", scale, model="base", languages="en-de", position="relative")
+    assert base.key in shared
+    assert len(shared) == (1 if scale == "paper" else 3)  # the seeds
+    assert keys("shaw-speed", scale) <= keys("shaw-table1", scale)
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small"])
+def test_nhks_tables_share_what_is_trained_on_the_same_text(scale):
+    """The paper has a tenth of the text for Tables 5 and 6."""
+    assert len(keys("nhk-table2", scale) & keys("nhk-table5", scale)) == 6  # none and qk
+    first = {cell.key for cell in cells("nhk-table6", scale) if cell.axes["layers"] == "1"}
+    assert first <= keys("nhk-table3", scale)
+    assert keys("nhk-table1", scale) <= keys("nhk-table3", scale)
+    assert not keys("nhk-table2", "paper") & keys("nhk-table5", "paper")
+
+
+def test_nhks_four_directions():
+    found = {}
+    for cell in cells("nhk-table3", "paper"):
+        corpus = cell.config.data.corpus
+        found[cell.axes["languages"]] = (corpus.source, corpus.target)
+        assert {part.get("layers") for part in cell.config.position.parts} == {1}
+    assert found == {each: tuple(each.split("-")) for each in ("fr-de", "de-fr", "ja-en", "en-ja")}
+    back = one("nhk-table3", "tiny", languages="de-en").config.data.corpus
+    assert back.reverse
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(scale):
+    for cell in cells("nhk-figure3", scale):
+        dataset, edges = cell.config.data.dataset, (0, *cell.config.evaluation.edges, None)
+        if cell.axes["lengths"] == "all":
+            assert dataset.name == "vanilla"
+        else:
+            begin = edges.index(dataset.min_length)
+            assert edges[begin + 1] == dataset.max_length
+
+
 def test_shaws_clipping_distances_and_ablation():
     distances = [
         cell.config.position.parts[0]["max_distance"] for cell in cells("shaw-table2", "paper")

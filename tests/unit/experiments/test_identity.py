@@ -3,7 +3,7 @@
 import pytest
 
 from shapeshift.config import Config, parse_config
-from shapeshift.experiments.identity import NEUTRAL, cell_key, essence
+from shapeshift.experiments.identity import NEUTRAL, cell_key, digest, essence
 from shapeshift.experiments.run import FREE_TO_CHANGE
 
 DOCUMENT = {
@@ -99,3 +99,25 @@ def test_whatever_may_differ_between_runs_of_a_name_may_differ_in_their_folder()
     spelled_otherwise = {"position.name", "model.size"}
     for name in set(NEUTRAL) - spelled_otherwise:
         assert any(name == free or name.startswith(f"{free}.") for free in FREE_TO_CHANGE), name
+
+
+def test_the_model_of_comet_counts_where_it_judges_checkpoints():
+    assert key("evaluation.comet_model=other") == key()
+    judged = key("training.best_by=comet")
+    assert judged != key()
+    assert key("training.best_by=comet", "evaluation.comet_model=other") != judged
+    assert key("training.best_by=comet", "evaluation.comet_device=cpu") == judged
+
+
+def test_settings_that_came_later_do_not_rename_cells_or_what_was_measured():
+    """Both hashes are those of the versions that did not have them."""
+    assert key() == cell_key(parse_config(DOCUMENT, LATER_DEFAULTS))
+    assert digest(Config().evaluation.model_dump(mode="json"))[:8] == "b6a541b6"
+
+
+LATER_DEFAULTS = [
+    "training.validate_metrics=[]",
+    "training.final=average",
+    "training.best_by=loss",
+    "evaluation.comet_model=Unbabel/wmt20-comet-da",
+]

@@ -205,6 +205,16 @@ def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(
     assert report.statuses[failed.key].message.endswith("Exceeded job memory limit")
 
 
+@pytest.mark.parametrize("error", [NameError("no parameter 'x'"), RuntimeError("no srun\nhere")])
+def test_what_the_cluster_refuses_is_one_line(submitit, monkeypatch, error):
+    def refuse(self, **parameters):
+        raise error
+
+    monkeypatch.setattr(FakeExecutor, "update_parameters", refuse)
+    with pytest.raises(ShapeshiftError, match=r"SLURM refuses the jobs: no [^\n]*$"):
+        Slurm(Path("jobs"), 1, {"x": 1})
+
+
 def test_without_submitit_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[slurm\]'"):

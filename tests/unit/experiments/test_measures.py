@@ -87,7 +87,7 @@ def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_confi
         "data.dataset.num_joined=4",
     )
     report = data.report.model_copy(update={"config": joined.data})
-    parts = measures._files(SimpleNamespace(report=report), "test", 9)
+    parts = measures.files_of(SimpleNamespace(report=report), "test", 9)
     assert parts == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from shapeshift.config import Config, load_config
 from shapeshift.data.prepare import Prepared
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.scores import Scores
 from shapeshift.experiments.run import Run, prepared_directory, train, translate_and_score
 from shapeshift.training.log import read_log
@@ -308,3 +310,67 @@ def test_the_end_of_a_cosine_is_part_of_the_schedule(make_config, tmp_path):
         Run.create(tmp_path / "run", make_config(*cosine, "training.max_updates=50"))
     Run.create(tmp_path / "other", make_config())
     Run.create(tmp_path / "other", make_config("training.max_updates=50"))
+
+
+def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
+    trained, tmp_path, make_config, silent
+):
+    config = make_config(
+        "training.final=best",
+        "training.best_by=chrf",
+        "training.keep_checkpoints=1",
+        "training.average_checkpoints=1",
+    )
+    run = train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
+    log = read_log(run.directory / "log.jsonl")
+    scores = {line["update"]: line["valid_chrf"] for line in log if "valid_chrf" in line}
+    best = max(scores, key=scores.get)
+    assert list(scores) == [15, 30, 45]
+    assert run.checkpoints.updates() == sorted({best, 45})
+    final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
+    assert final.keys() == chosen.keys()
+    assert all(torch.equal(final[name], chosen[name]) for name in chosen)
+
+
+def test_a_finished_run_may_be_given_another_final_model(trained, copied, make_config, silent):
+    config = make_config("training.validate_bleu=true", "training.final=best")
+    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
+    best = run.checkpoints.progress(45).best_update
+    final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
+    assert all(torch.equal(final[name], chosen[name]) for name in chosen)
+
+
+def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch):
+    asked = []
+
+    def score(self, sources, hypotheses, references):
+        asked.append((self.model, list(sources), list(references)))
+        return 42.0, "a signature"
+
+    monkeypatch.setattr(Comet, "score", score)
+    run = Run(copied.directory, ["evaluation.metrics=[comet]", "evaluation.comet_model=mine"])
+    scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
+    sources, references = Prepared.open(prepared_directory(run.config.data, trained.prepared)).text(
+        "valid"
+    )
+    assert asked == [("mine", sources, references)]
+    assert scores.find("COMET").value == 42.0
+
+
+def test_what_measures_validation_is_looked_for_before_training(
+    trained, tmp_path, make_config, silent, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "comet", None)
+    config = make_config("training.best_by=comet", "evaluation.comet_model=none")
+    with pytest.raises(ShapeshiftError, match="COMET needs unbabel-comet"):
+        train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
+    assert Run(tmp_path / "run").checkpoints.updates() == []
+
+
+def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config):
+    judged = ["training.best_by=comet", "evaluation.comet_model=one"]
+    Run.create(tmp_path / "run", make_config(*judged))
+    with pytest.raises(ShapeshiftError, match=r"another evaluation\.comet_model"):
+        Run.create(tmp_path / "run", make_config(judged[0], "evaluation.comet_model=two"))
+    Run.create(tmp_path / "free", make_config(judged[1]))
+    Run.create(tmp_path / "free", make_config("evaluation.comet_model=two"))

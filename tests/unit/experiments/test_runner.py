@@ -10,7 +10,7 @@ from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.locks import locked
 from shapeshift.experiments.runner import run_cells
-from shapeshift.experiments.status import State, Watch
+from shapeshift.experiments.status import CellStatus, State, Tally, Watch
 from shapeshift.experiments.work import BUSY
 
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
@@ -170,6 +170,21 @@ def test_ctrl_c_stops_the_jobs(tmp_path):
     assert launcher.interrupted == [cell.key for cell in cells]
 
 
+def test_jobs_that_were_asked_to_end_are_told_as_stopping(tmp_path):
+    class Impatient(Recorder):
+        def changed(self, cell, status):
+            super().changed(cell, status)
+            if status.state is State.STOPPING:
+                assert launcher.interrupted == [cell.key]
+            elif status.state is State.RUNNING and launcher.started:
+                raise KeyboardInterrupt
+
+    launcher, recorder = Stub(rounds=9), Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        run([make_cell(1)], tmp_path, launcher, recorder)
+    assert recorder.states == {"ape/1": ["waiting", "running", "stopping"]}
+
+
 def test_an_unknown_measure_is_an_error_before_anything_runs(tmp_path):
     launcher = Stub()
     with pytest.raises(ShapeshiftError, match="unknown measure 'scores'"):
@@ -213,3 +228,25 @@ def test_a_watch_reads_the_log_and_extrapolates(tmp_path):
     finish(folder, ())
     assert watch.read(State.RUNNING).step == "score-test"
     assert watch.read(State.RUNNING).left_s is None
+
+
+def test_a_tally_counts_cells_and_extrapolates_from_what_was_done_since():
+    now = 100.0
+    cells = [make_cell(seed) for seed in range(4)]  # of 40 updates each
+    other = make_cell(0, grid="other")  # the same run in another grid
+    tally = Tally([*cells, other], {("mine", cells[3].key)}, lambda: now)
+    assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 5, None)
+    for cell, update in ((cells[0], 30), (cells[1], 0), (cells[2], 0)):
+        tally.changed(cell, CellStatus(State.WAITING, update=update))
+    assert tally.left_s() is None  # those 30 were made before
+    now += 20.0
+    tally.changed(cells[0], CellStatus(State.RUNNING, update=40))
+    tally.changed(cells[1], CellStatus(State.RUNNING, update=30))
+    assert tally.left_s() == pytest.approx(50 * 20 / 40)  # 10 and 40 updates are left
+    tally.changed(cells[1], CellStatus(State.RUNNING, update=25))  # it went back to a checkpoint
+    assert tally.left_s() == pytest.approx(25.0)
+    tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
+    tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
+    assert tally.num_finished == 2
+    tally.changed(other, CellStatus(State.FINISHED, update=40))
+    assert tally.num_finished == 3

@@ -63,6 +63,13 @@ def test_a_system_is_not_better_than_itself(found):
     assert found["same"].p_value == 1.0
 
 
+def test_two_that_are_equally_wrong_do_not_differ():
+    references = ["one two three four five"] * 5
+    systems = {"a": {1: ["six"] * 5}, "b": {1: ["seven eight"] * 5}}
+    [found] = compare(systems, references, baseline="a")
+    assert (found.difference, found.p_value) == (0.0, 1.0)
+
+
 def test_it_also_finds_what_is_worse():
     [base] = compare(
         {"better": SYSTEMS["better"], "base": SYSTEMS["base"]},

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from shapeshift.papers.item import Paper
-from shapeshift.papers.shape import table2
+from shapeshift.papers.shape import (
+    curves,
+    datasets,
+    figure3,
+    figure4,
+    offsets,
+    similarity,
+    table1,
+    table2,
+    table5,
+    table6,
+    table7,
+)
 
 PAPER = Paper(
     title="SHAPE",
     citation="Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE: Shifted Absolute Position Embedding"
     " for Transformers, EMNLP",
     items={
+        "table1": table1.ITEM,
+        "figure2": similarity.FIGURE2,
         "table2": table2.ITEM,
+        "figure3": figure3.FIGURE3,
+        "figure4": figure4.ITEM,
+        "table3": datasets.ITEM,
+        "offsets": offsets.ITEM,
+        "figure6": similarity.FIGURE6,
+        "table5": table5.ITEM,
+        "figure7": figure3.FIGURE7,
+        "figure8": curves.FIGURE8,
+        "figure9": curves.FIGURE9,
+        "table6": table6.ITEM,
+        "table7": table7.ITEM,
     },
 )

@@ -1,0 +1,131 @@
+"""How fast a model trains beside one with absolute positions, on a machine that has other work.
+
+Tokens a second from a log say as much about what else ran at the time as about the model. Here both
+models take whole training steps (forward, backward, update) by turns, on the same batches: what
+slows the machine meets two neighbouring steps alike, and their ratio stays. On a CPU what counts is
+the time that this process had of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from statistics import median
+
+import torch
+
+from shapeshift.data.batching import Batch, collate, plan_epoch
+from shapeshift.data.prepare import Prepared
+from shapeshift.experiments.measures import Measurement
+from shapeshift.experiments.run import Run
+from shapeshift.model import build, label_smoothed_loss
+from shapeshift.positions import PRESETS, Scheme
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
+
+Step = Callable[[Batch], object]
+
+_BASELINE = PRESETS["ape"]
+_NUM_BATCHES = 4
+_MIN_ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Speed of training over that of the same configuration with `position=ape` (Kiyono et al.
+    2021, Table 2): ape's time for a step over the model's own, the median over rounds of one step
+    each. 1 for ape itself, by definition.
+
+    Attributes:
+        budget_s: how long to measure; nine rounds are measured however long they take.
+    """
+
+    budget_s: float = 4.0
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it on the first batches of training, with fresh weights; the trained ones stay as
+        they are."""
+        return [Measurement(metric="speed", value=self._ratio(run, data), dataset="train")]
+
+    def _ratio(self, run: Run, data: Prepared) -> float:
+        scheme, training = run.config.position.scheme, run.config.training
+        if scheme == _BASELINE:
+            return 1.0
+        device = choose_device(training.device)
+        plan = plan_epoch(
+            data.train.source_lengths,
+            data.train.target_lengths,
+            training.batch,
+            seed=training.seed,
+            epoch=0,
+        )
+        batches = [collate(data.train, pairs).to(device) for pairs in plan[:_NUM_BATCHES]]
+        with tuned(device):
+            steps = [_stepper(run, data, each, device) for each in (_BASELINE, scheme)]
+            return self._compare(steps, batches, device)
+
+    def _compare(self, steps: Sequence[Step], batches: list[Batch], device: torch.device) -> float:
+        for batch in batches:  # the first step on a new shape is slow, for the first model most
+            for step in steps:
+                step(batch)
+        ratios: list[float] = []
+        began = time.perf_counter()
+        for batch in islice(cycle(batches), 1000):
+            if len(ratios) >= _MIN_ROUNDS and time.perf_counter() - began >= self.budget_s:
+                break
+            order = (0, 1) if len(ratios) % 2 else (1, 0)
+            times = {number: _seconds(steps[number], batch, device) for number in order}
+            ratios.append(times[0] / times[1])
+        return median(ratios)
+
+
+def _stepper(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Step:
+    """Return a function that trains a fresh model on a batch."""
+    training = run.config.training
+    subwords = data.subwords
+    model = build(run.config.model, scheme, subwords.source_size, subwords.target_size)
+    model.to(device).train()
+    optimizer = build_optimizer(training.optimizer, model.parameters())
+    for group in optimizer.param_groups:
+        group["lr"] = _first_rate(training, run.config.model.dim)
+    dtype = choose_precision(training.precision, device)
+
+    def step(batch: Batch) -> None:
+        with autocast(device, dtype):
+            loss = label_smoothed_loss(
+                model,
+                batch.source,
+                batch.target_input,
+                batch.target_output,
+                training.label_smoothing,
+            )
+        (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
+        if training.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _first_rate(training: TrainingConfig, dim: int) -> float:
+    return learning_rate(training.schedule, 1, dim=dim, max_updates=training.max_updates)
+
+
+def _seconds(step: Step, batch: Batch, device: torch.device) -> float:
+    began = _now(device)
+    step(batch)
+    return _now(device) - began
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+SPEED = Speed()

@@ -1,0 +1,54 @@
+"""Columns of BLEU in which every field is tested against one baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.papers.beyond.judge import holm
+from shapeshift.papers.document import Entry
+from shapeshift.papers.study import missing, number
+
+
+@dataclass(frozen=True)
+class Column:
+    """The systems of a column against their baseline.
+
+    Attributes:
+        comparisons: from `Study.comparisons`, of one group; empty where too little is finished.
+    """
+
+    comparisons: Sequence[Comparison]
+
+    @cached_property
+    def significant(self) -> set[str]:
+        """The systems that differ from the baseline, all tests of the column taken together."""
+        differ = {each.system for each in self.comparisons if each.difference}  # 0 and 0 do not
+        return holm({each.system: each.p_value for each in self.comparisons}) & differ
+
+    def entry(self, system: str, cells: Sequence[Cell]) -> Entry:
+        """Return a system's mean over seeds, marked where it differs; a dash where it has none.
+
+        Args:
+            system: or the baseline.
+            cells: its finished runs.
+        """
+        for each in self.comparisons:
+            if each.baseline == system:
+                return number(each.baseline_score, cells=cells)
+            if each.system == system:
+                found = number(each.score, cells=cells)
+                mark = MARK * (system in self.significant)
+                return found.model_copy(update={"text": found.text + mark})
+        return missing()
+
+
+def note(baseline: str) -> str:
+    """Return what the mark means, to stand below a table."""
+    return (
+        f"{MARK} differs from {baseline}: p < {LEVEL} over all tests of the column together (Holm),"
+        " paired bootstrap for each seed, twice the mean"
+    )

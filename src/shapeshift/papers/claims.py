@@ -1,0 +1,138 @@
+"""From tests to verdicts, by the same rules for every claim of a paper.
+
+- A claim that one system is better *holds* if the paired bootstrap calls the gain significant,
+  *does not hold* if it calls a loss significant, and cannot be told otherwise.
+- A claim that two systems are alike, or that one loses nothing, cannot be proved by a test that
+  finds no difference. It *holds* if the difference is within `MARGIN`, *does not hold* if it is
+  beyond and significant, and cannot be told otherwise.
+- A claim of several parts holds if all of them do, each at the full level of significance (an
+  intersection-union test). One part that fails is enough, so failing shares the level among them
+  (Bonferroni).
+- A test that could not be made, for want of runs, leaves its claim untold; so does one of two
+  systems that both have learned nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from shapeshift.experiments.significance import LEVEL, Comparison
+from shapeshift.papers.document import Finding, Verdict
+from shapeshift.papers.study import NO_AXES, Axes, Study
+
+MARGIN = 0.5
+"""BLEU: the smallest difference that Shaw et al. (2018) call one, values alone in their Table 3."""
+
+LEARNED = 2.0
+"""BLEU: a test of two systems that are both below says nothing."""
+
+NOT_MEASURED = "not measured"
+
+Tests = Mapping[str, Comparison | None]
+"""What is compared with what, for people, → the test; `None` where it could not be made."""
+
+
+def versus(
+    study: Study,
+    grid: str,
+    axis: str,
+    pair: tuple[str, str],
+    axes: Axes = NO_AXES,
+    *,
+    split: Literal["valid", "test"] = "test",
+    lengths: tuple[int, int | None] | None = None,
+) -> Comparison | None:
+    """Test one setting of an axis against another; `None` if they have no finished seed in common.
+
+    Args:
+        study: with the cells.
+        grid: their grid.
+        axis: that the two settings are of.
+        pair: the system and its baseline.
+        axes: one setting for each other axis.
+        split, lengths: see `Study.comparisons`.
+    """
+    system, baseline = pair
+    if not all(study.finished(grid, {**axes, axis: setting}) for setting in pair):
+        return None
+    chosen: Axes = {**axes, axis: pair}
+    found = study.comparisons(grid, axis, baseline, chosen, split=split, lengths=lengths)
+    tests = [test for group in found.values() for test in group if test.system == system]
+    assert len(tests) <= 1, f"{axes} leaves an axis open"
+    return tests[0] if tests else None
+
+
+def better(tests: Tests) -> Verdict:
+    """Judge that each system is better than its baseline; see the module."""
+    return _judge(tests, lambda gain: gain > 0, lambda gain: gain < 0, needs_significance=True)
+
+
+def no_worse(tests: Tests, margin: float = MARGIN) -> Verdict:
+    """Judge that no system loses against its baseline; see the module."""
+    return _judge(tests, lambda gain: gain >= -margin, lambda gain: gain < -margin)
+
+
+def alike(tests: Tests, margin: float = MARGIN) -> Verdict:
+    """Judge that each system is as good as its baseline; see the module."""
+    return _judge(tests, lambda gain: abs(gain) <= margin, lambda gain: abs(gain) > margin)
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Judge that several claims hold together: one that does not hold decides, then one that
+    cannot be told. No claims at all cannot be told."""
+    found = list(verdicts)
+    if "does not hold" in found:
+        return "does not hold"
+    return "holds" if found and all(verdict == "holds" for verdict in found) else "cannot tell"
+
+
+def told(tests: Tests) -> str:
+    """Say what was measured: scores, difference, p and seeds of each test."""
+    return "; ".join(f"{label}: {_told(test)}" for label, test in tests.items()) or NOT_MEASURED
+
+
+def has_learned(test: Comparison) -> bool:
+    """Return whether one system at least translates at all."""
+    return max(test.score, test.baseline_score) >= LEARNED
+
+
+def finding(
+    study: Study, claim: str, verdict: Verdict, measured: str, paper: str, elsewhere: str
+) -> Finding:
+    """Make a finding; `elsewhere` says where the claim should show, and is left out if it holds or
+    if this is the paper's own scale."""
+    remark = "" if verdict == "holds" or study.scale == "paper" else elsewhere
+    return Finding(claim=claim, verdict=verdict, measured=measured, paper=paper, remark=remark)
+
+
+def _judge(
+    tests: Tests,
+    agrees: Callable[[float], bool],
+    contradicts: Callable[[float], bool],
+    *,
+    needs_significance: bool = False,
+) -> Verdict:
+    """Judge by each test's difference; what contradicts has to be significant, in any case."""
+    verdicts: list[Verdict] = []
+    for test in tests.values():
+        if test is None or not has_learned(test):
+            verdicts.append("cannot tell")
+            continue
+        if agrees(test.difference) and (test.significant or not needs_significance):
+            verdicts.append("holds")
+        else:
+            fails = contradicts(test.difference) and test.p_value < LEVEL / len(tests)
+            verdicts.append("does not hold" if fails else "cannot tell")
+    return all_of(verdicts)
+
+
+def _told(test: Comparison | None) -> str:
+    if test is None:
+        return NOT_MEASURED
+    num_seeds = len(test.p_values)
+    seeds = f"{num_seeds} seed" + "s" * (num_seeds > 1)
+    return (
+        f"{test.score:.2f} against {test.baseline_score:.2f}"
+        f" ({test.difference:+.2f}, p = {test.p_value:.3f}, {seeds})"
+    )

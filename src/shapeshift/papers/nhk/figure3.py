@@ -1,0 +1,295 @@
+"""Figure 3 and Table 4: training on slices of the lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shapeshift.analysis import nhk_lengths
+from shapeshift.analysis.nhk_lengths import SliceBleu, Trained
+from shapeshift.data.config import LengthSlice
+from shapeshift.evaluation.lengths import LengthBucket
+from shapeshift.experiments.significance import Comparison
+from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told, versus
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.study import Study, missing, number, words
+
+GRID = "nhk-figure3"
+
+CROSS = ("less-feeding-cross-pe", "relative-cross-pe")
+"""The paper's Table 4 has these: absolute and relative."""
+
+# source lengths -> sentences, source tokens, BLEU absolute and relative
+PUBLISHED: dict[str, tuple[int, int, float, float]] = {
+    "tokens < 10": (8_052_523, 93_327_696, 34.27, 34.66),
+    "40 < tokens < 60": (2_560_810, 122_431_120, 36.42, 36.46),
+    "80 < tokens": (394_505, 44_813_104, 29.44, 25.97),
+}
+
+Bounds = tuple[int, int | None]
+"""Of source lengths, `[from, to)`."""
+
+_ELSEWHERE = (
+    "the grammar's short sentences are easier than its long ones, and a short run sees few of the"
+    " pairs that it could"
+)
+
+
+def build(study: Study) -> Content:
+    """Make the figure, its data and Table 4 beside the paper's."""
+    slices = {name: _bounds(study, name) for name in study.settings(GRID, "lengths")}
+    data = _measured(study, slices)
+    return Content(
+        tables=[_by_length(study, slices), _sizes(study, slices, data), published()],
+        figures=[] if data is None else [_figure(data)],
+        findings=[
+            _lengths_decide(study, slices),
+            _tokens(study, slices, data),
+            _unseen(study, slices),
+        ],
+    )
+
+
+def published() -> DocumentTable:
+    """Return the paper's Table 4."""
+    return DocumentTable(
+        name="table4-paper",
+        title="Sentences, tokens and BLEU of the slices in the paper (its Table 4)",
+        origin="paper",
+        header=("source lengths", "sentences", "source tokens", *(f"BLEU {x}" for x in CROSS)),
+        rows=tuple(
+            (
+                *words(lengths),
+                number(sentences, ","),
+                number(tokens, ","),
+                number(absolute),
+                number(relative),
+            )
+            for lengths, (sentences, tokens, absolute, relative) in PUBLISHED.items()
+        ),
+        notes=(
+            "the first is of under 20 tokens in the paper's text and Figure 3; the figure's numbers"
+            " are not in the text",
+        ),
+    )
+
+
+def _bounds(study: Study, name: str) -> Bounds | None:
+    dataset = study.cells(GRID, {"lengths": name})[0].config.data.dataset
+    return (dataset.min_length, dataset.max_length) if isinstance(dataset, LengthSlice) else None
+
+
+def label(bounds: Bounds | None) -> str:
+    """Return what people call a slice, and results the bucket of the same lengths."""
+    if bounds is None:
+        return "all"
+    return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
+
+
+def _measured(study: Study, slices: Mapping[str, Bounds | None]) -> SliceBleu | None:
+    """Return BLEU by length of the systems that are finished for every slice that has any."""
+    done = {name: _finished_systems(study, name) for name in slices}
+    done = {name: systems for name, systems in done.items() if systems}
+    shared = [
+        system
+        for system in study.settings(GRID, "system")
+        if all(system in systems for systems in done.values())
+    ]
+    if not done or not shared:
+        return None
+    trained = {}
+    for name in done:
+        cells = {
+            system: study.finished(GRID, {"lengths": name, "system": system}) for system in shared
+        }
+        trained[label(slices[name])] = Trained(
+            slices[name],
+            study.prepared(cells[shared[0]][0]).train,
+            {system: [study.scores(cell) for cell in each] for system, each in cells.items()},
+        )
+    return nhk_lengths.compute(trained)
+
+
+def _finished_systems(study: Study, name: str) -> set[str]:
+    return {cell.axes["system"] for cell in study.finished(GRID, {"lengths": name})}
+
+
+def _figure(data: SliceBleu) -> Drawn:
+    systems = ", ".join(curve.name for curve in data.panels[0].bleu.curves)
+    about = DocumentFigure(
+        name="figure3",
+        title="BLEU by source length of models trained on all lengths and on slices of them; bars"
+        " are one standard deviation over seeds",
+        table="figure3",
+        alt=f"{len(data.panels)} panels, one for each set of training lengths"
+        f" ({', '.join(panel.name for panel in data.panels)}), with lines of BLEU over source"
+        f" length for {systems}; lengths that training never showed are shaded.",
+    )
+    return Drawn(about, nhk_lengths.plot(data))
+
+
+def _by_length(study: Study, slices: Mapping[str, Bounds | None]) -> DocumentTable:
+    edges = (0, *study.cells(GRID)[0].config.evaluation.edges)
+    buckets = [label(bounds) for bounds in zip(edges, (*edges[1:], None), strict=True)]
+    rows = []
+    for name, bounds in slices.items():
+        for system in study.settings(GRID, "system"):
+            scores = [_score(study, name, system, bucket) for bucket in buckets]
+            rows.append((*words(label(bounds), system), *scores))
+    return DocumentTable(
+        name="figure3",
+        title="BLEU by source length, by the lengths of the training pairs",
+        header=("trained on", "system", *buckets),
+        rows=tuple(rows),
+        notes=("mean ± standard deviation over seeds", "lengths in source subwords"),
+    )
+
+
+def _score(study: Study, name: str, system: str, bucket: str) -> Entry:
+    axes = {"lengths": name, "system": system}
+    return study.entry(
+        study.rows(GRID, "BLEU", axes, dataset="test", bucket=bucket), "mean ± stdev"
+    )
+
+
+def _sizes(
+    study: Study, slices: Mapping[str, Bounds | None], data: SliceBleu | None
+) -> DocumentTable:
+    sizes = {panel.name: panel for panel in data.panels} if data else {}
+    systems = study.settings(GRID, "system")
+    rows = []
+    for name, bounds in slices.items():
+        if bounds is None:
+            continue
+        panel = sizes.get(label(bounds))
+        cells = study.finished(GRID, {"lengths": name})
+        counts = (
+            (missing(), missing())
+            if panel is None
+            else (
+                number(panel.num_pairs, ",", cells),
+                number(panel.num_source_tokens, ",", cells),
+            )
+        )
+        scores = [_score(study, name, system, label(bounds)) for system in systems]
+        rows.append((*words(label(bounds)), *counts, *scores))
+    return DocumentTable(
+        name="table4",
+        title="Sentences, tokens and BLEU of the slices (the paper's Table 4)",
+        header=("source lengths", "sentences", "source tokens", *(f"BLEU {x}" for x in systems)),
+        rows=tuple(rows),
+        notes=("BLEU on the test sentences of the same lengths as in training",),
+    )
+
+
+def _lengths_decide(study: Study, slices: Mapping[str, Bounds | None]) -> Finding:
+    limited = {name: bounds for name, bounds in slices.items() if bounds is not None}
+    tests: dict[str, Comparison | None] = {}
+    for system in study.settings(GRID, "system"):
+        for own, bounds in limited.items():
+            for other in limited:
+                if other != own:
+                    what = f"{system} on {label(bounds)}, trained on them and on"
+                    tests[f"{what} {label(limited[other])}"] = versus(
+                        study, GRID, "lengths", (own, other), {"system": system}, lengths=bounds
+                    )
+    return finding(
+        study,
+        "Training lengths decide: on the sentences of each slice, models trained on it are better"
+        " than those trained on another slice, whatever the system.",
+        better(tests),
+        told(tests),
+        "Figure 3 (b) to (d): every curve falls off outside the training lengths",
+        _ELSEWHERE,
+    )
+
+
+def _unseen(study: Study, slices: Mapping[str, Bounds | None]) -> Finding:
+    absolute, relative = CROSS
+    tests = {
+        f"trained on {label(bounds)}, tested on others": versus(
+            study, GRID, "system", (relative, absolute), {"lengths": name}, lengths=beyond
+        )
+        for name, bounds in slices.items()
+        if (beyond := _beyond(bounds)) is not None
+    }
+    return finding(
+        study,
+        "With CROSS-PE, relative positions are better than absolute ones on lengths that training"
+        " never showed.",
+        better(tests),
+        told(tests),
+        "said of Figure 3, without numbers",
+        _ELSEWHERE,
+    )
+
+
+def _beyond(bounds: Bounds | None) -> Bounds | None:
+    """Return the lengths outside a slice; `None` where they are on both of its sides, which one
+    test cannot take together."""
+    match bounds:
+        case (0, int(high)):
+            return high, None
+        case (int(low), None) if low:
+            return 0, low
+    return None
+
+
+def _tokens(study: Study, slices: Mapping[str, Bounds | None], data: SliceBleu | None) -> Finding:
+    panels = [panel for panel in data.panels if panel.bleu.trained is not None] if data else []
+    complete = len(panels) == sum(bounds is not None for bounds in slices.values())
+    scores = {
+        system: [panel.matching()[system] for panel in panels]
+        for system in (panels[0].matching() if panels else {})
+    }
+    return finding(
+        study,
+        "BLEU on a slice's own lengths follows the tokens of its training data rather than their"
+        " sentences: the order of the slices by BLEU is the one by tokens.",
+        judge_order(
+            [panel.num_pairs for panel in panels],
+            [panel.num_source_tokens for panel in panels],
+            list(scores.values()),
+        )
+        if complete
+        else "cannot tell",
+        "; ".join(
+            f"{panel.name}: {panel.num_pairs:,} sentences, {panel.num_source_tokens:,} tokens, "
+            + ", ".join(
+                f"{system} {NOT_MEASURED if (score := values[number]) is None else f'{score:.2f}'}"
+                for system, values in scores.items()
+            )
+            for number, panel in enumerate(panels)
+        )
+        or NOT_MEASURED,
+        "8.1M sentences, 93M tokens: 34.27 (absolute) and 34.66 (relative); 2.6M, 122M: 36.42 and"
+        " 36.46; 0.4M, 45M: 29.44 and 25.97; other test sentences each time, so no test",
+        _ELSEWHERE,
+    )
+
+
+def judge_order(
+    sentences: Sequence[int], tokens: Sequence[int], scores: Sequence[Sequence[float | None]]
+) -> Verdict:
+    """Judge whether BLEU follows tokens rather than sentences.
+
+    Args:
+        sentences, tokens: of each slice.
+        scores: for each system, its BLEU on each slice's own lengths.
+    """
+    by_sentences, by_tokens = _order(sentences), _order(tokens)
+    if not scores or by_sentences == by_tokens:
+        return "cannot tell"
+    if any(value is None or value < LEARNED for values in scores for value in values):
+        return "cannot tell"
+    orders = [_order(values) for values in scores]
+    if all(order == by_tokens for order in orders):
+        return "holds"
+    return "does not hold" if all(order == by_sentences for order in orders) else "cannot tell"
+
+
+def _order(values: Sequence[float | None]) -> list[int]:
+    return sorted(range(len(values)), key=lambda place: values[place] or 0.0)
+
+
+ITEM = Item("Figure 3 and Table 4: training on slices of the lengths", (GRID,), build)

@@ -1,0 +1,210 @@
+"""Figure 8 and Figure 9: validation perplexity against updates and against training time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from shapeshift.analysis import curves
+from shapeshift.analysis.curves import Against, Curves, RunCurve, SystemCurves
+from shapeshift.experiments.grid import Cell
+from shapeshift.papers.claims import NOT_MEASURED, finding
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.shape.shared import BASELINE, GRID, LEARNS_LATE, positions, unanimous
+from shapeshift.papers.study import Study, missing, number, words
+
+SETTLED = 1.05
+"""A run has converged once its perplexity stays within this factor of its last."""
+
+ALIKE = 1.25
+"""Two systems converge alike if neither needs more than this factor of the other's updates."""
+
+_Runs = dict[str, dict[int, tuple[Cell, RunCurve]]]
+
+
+def build_updates(study: Study) -> Content:
+    """Make Figure 8: perplexity against updates; and judge how fast the systems converge."""
+    content, found = _build(study, "figure8", "updates")
+    content.findings.append(_converge_alike(study, found))
+    return content
+
+
+def build_time(study: Study) -> Content:
+    """Make Figure 9: perplexity against the clock; and judge whether RPE takes longer."""
+    content, found = _build(study, "figure9", "time")
+    content.findings.append(_takes_longer(study, found))
+    return content
+
+
+def settled(run: RunCurve) -> int:
+    """Return the first update from which perplexity stays within `SETTLED` of its last."""
+    limit = SETTLED * run.perplexity[-1]
+    first = run.updates[-1]
+    for update, perplexity in zip(reversed(run.updates), reversed(run.perplexity), strict=True):
+        if perplexity > limit:
+            break
+        first = update
+    return first
+
+
+def _has_settled(run: RunCurve) -> bool:
+    """Return whether perplexity no longer fell between the last validations."""
+    return settled(run) < run.updates[-1]
+
+
+def judge_convergence(updates: Mapping[str, Mapping[str, float]]) -> Verdict:
+    """Return whether all systems need about as many updates as APE, on every dataset.
+
+    Args:
+        updates: dataset → system → updates until it has settled.
+    """
+    ratios = [
+        max(value / systems[BASELINE], systems[BASELINE] / value)
+        for systems in updates.values()
+        if BASELINE in systems
+        for name, value in systems.items()
+        if name != BASELINE
+    ]
+    if not ratios:
+        return "cannot tell"
+    return "holds" if max(ratios) <= ALIKE else "does not hold"
+
+
+def _build(study: Study, item: str, against: Against) -> tuple[Content, dict[str, _Runs]]:
+    content, found = Content(), {}
+    for dataset in study.settings(GRID, "dataset"):
+        runs = _read(study, dataset)
+        found[dataset] = runs
+        name = f"{item}-{dataset}"
+        content.tables.append(_table(name, dataset, runs))
+        drawn = _timed(runs) if against == "time" else runs
+        if drawn:
+            data = Curves(
+                tuple(
+                    SystemCurves(system, tuple(run for _, run in each.values()))
+                    for system, each in drawn.items()
+                )
+            )
+            axis = "updates" if against == "updates" else "training time"
+            about = DocumentFigure(
+                name=name,
+                title=f"Validation perplexity against {axis}, {dataset.capitalize()}",
+                table=name,
+                alt=f"Validation perplexity on {dataset} falls with {axis}, a line for each run; at"
+                f" the end {_ends(drawn)}.",
+            )
+            content.figures.append(Drawn(about, curves.plot(data, against=against)))
+    return content, found
+
+
+def _read(study: Study, dataset: str) -> _Runs:
+    """Return position → seed → the run and its validations, of runs that are finished."""
+    found: _Runs = {}
+    for position in positions(study, dataset):
+        cells = study.finished(GRID, {"dataset": dataset, "position": position})
+        if cells:
+            found[position] = {
+                cell.seed: (cell, curves.read_run(study.run(cell).directory)) for cell in cells
+            }
+    return found
+
+
+def _timed(runs: _Runs) -> _Runs:
+    """Leave out runs whose times are lost."""
+    kept = {
+        position: {seed: each for seed, each in own.items() if each[1].elapsed_s is not None}
+        for position, own in runs.items()
+    }
+    return {position: own for position, own in kept.items() if own}
+
+
+def _table(name: str, dataset: str, runs: _Runs) -> DocumentTable:
+    rows: list[tuple[Entry, ...]] = []
+    for position, own in runs.items():
+        for seed, (cell, run) in own.items():
+            times = run.elapsed_s or (None,) * len(run.updates)
+            for update, elapsed_s, perplexity in zip(
+                run.updates, times, run.perplexity, strict=True
+            ):
+                rows.append(
+                    (
+                        *words(position, str(seed)),
+                        Entry(text=f"{update:,}", value=update),
+                        missing() if elapsed_s is None else number(elapsed_s, ",.0f", [cell]),
+                        number(perplexity, ".3f", [cell]),
+                    )
+                )
+    return DocumentTable(
+        name=name,
+        title=f"Validation perplexity during training, {dataset.capitalize()}",
+        header=("position", "seed", "update", "time (s)", "perplexity"),
+        rows=tuple(rows),
+        notes=("time: as the clock had it, whatever else the machine did",),
+    )
+
+
+def _ends(runs: _Runs) -> str:
+    return ", ".join(
+        f"{position} {fmean(run.perplexity[-1] for _, run in own.values()):.2f}"
+        for position, own in runs.items()
+    )
+
+
+def _converge_alike(study: Study, found: Mapping[str, _Runs]) -> Finding:
+    updates = {
+        dataset: {
+            position: fmean(settled(run) for _, run in own.values())
+            for position, own in runs.items()
+        }
+        for dataset, runs in found.items()
+        if all(_has_settled(run) for own in runs.values() for _, run in own.values())
+    }
+    verdict = judge_convergence(updates)
+    falling = [name for name, runs in found.items() if runs and name not in updates]
+    left_out = f" (still falling at the end: {', '.join(falling)})" if falling else ""
+    told = "; ".join(
+        f"{dataset}: " + ", ".join(f"{name} {value:,.0f}" for name, value in systems.items())
+        for dataset, systems in updates.items()
+        if systems
+    )
+    return finding(
+        study,
+        claim="In updates, all systems converge at a similar speed.",
+        verdict=verdict,
+        measured=f"updates until perplexity stays within {SETTLED - 1:.0%} of its last, means over"
+        f" seeds: {told}{left_out}. Similar: at most {ALIKE} times as many as APE, or as few"
+        if told
+        else NOT_MEASURED + left_out,
+        paper="Figure 8: similar on all three datasets",
+        elsewhere=LEARNS_LATE,
+    )
+
+
+def _takes_longer(study: Study, found: Mapping[str, _Runs]) -> Finding:
+    votes, told = [], []
+    for dataset, runs in found.items():
+        ends = {
+            position: {seed: run.elapsed_s[-1] for seed, (_, run) in own.items() if run.elapsed_s}
+            for position, own in _timed(runs).items()
+        }
+        base, rpe = ends.get(BASELINE, {}), ends.get("rpe", {})
+        shared = sorted(base.keys() & rpe.keys())
+        votes += [rpe[seed] > base[seed] for seed in shared]
+        told += [f"{dataset}, seed {s}: {rpe[s]:,.0f} and {base[s]:,.0f} s" for s in shared]
+    verdict = unanimous(votes)
+    return finding(
+        study,
+        claim="RPE takes longer to train than APE.",
+        verdict=verdict,
+        measured=f"RPE and APE, all runs have to agree: {'; '.join(told)}"
+        if told
+        else NOT_MEASURED,
+        paper="107,089 s and 97,073 s on Vanilla, 111,246 s and 101,469 s on Extrapolate",
+        elsewhere="times compare on a machine that does nothing else; Table 6 has speeds, measured"
+        " by turns",
+    )
+
+
+FIGURE8 = Item("Figure 8: validation perplexity against updates", (GRID,), build_updates)
+FIGURE9 = Item("Figure 9: validation perplexity against training time", (GRID,), build_time)

@@ -1,0 +1,154 @@
+"""Table 3 and Figure 5: how large the datasets are, and how long their sentences."""
+
+from __future__ import annotations
+
+from shapeshift.analysis import lengths
+from shapeshift.analysis.lengths import DatasetLengths, Lengths
+from shapeshift.data.prepare import Prepared
+from shapeshift.errors import ShapeshiftError
+from shapeshift.papers.claims import NOT_MEASURED
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
+from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.shape.shared import GRID
+from shapeshift.papers.study import Study, missing, words
+
+# dataset -> sentence pairs for training
+PUBLISHED = {"vanilla": 4_500_000, "extrapolate": 3_900_000, "interpolate": 450_000}
+
+_SPLITS = ("train", "valid", "test")
+
+
+def build(study: Study) -> Content:
+    """Count the pairs, draw the lengths, and compare the counts with the paper's at its scale."""
+    prepared, problem = _prepare(study)
+    data = None
+    if prepared:
+        expected = PUBLISHED if study.scale == "paper" else {}
+        data = lengths.compute(
+            {name: each.train for name, each in prepared.items()},
+            {name: count for name, count in expected.items() if name in prepared},
+        )
+    ours = DocumentTable(
+        name="table3",
+        title="Sentence pairs of the datasets",
+        header=("dataset", *(f"{split} pairs" for split in _SPLITS), "longest source in training"),
+        rows=tuple(
+            _row(name, prepared.get(name), data) for name in study.settings(GRID, "dataset")
+        ),
+        notes=("lengths in subwords", *([problem] if problem else [])),
+    )
+    content = Content(tables=[ours, published()], findings=[_finding(study, data, problem)])
+    if data is not None:
+        content.tables.insert(1, _histograms(data))
+        about = DocumentFigure(
+            name="figure5",
+            title="Lengths of the training sentences",
+            table="figure5",
+            alt="Histograms of source and target lengths in subwords, a panel for each dataset; "
+            + "; ".join(
+                f"{each.name}: median source length {each.source.median:g}, longest"
+                f" {each.source.longest}"
+                for each in data.datasets
+            )
+            + ".",
+        )
+        content.figures.append(Drawn(about, lengths.plot(data)))
+    return content
+
+
+def published() -> DocumentTable:
+    """Return the paper's table."""
+    return DocumentTable(
+        name="table3-paper",
+        title="Sentence pairs for training in the paper",
+        origin="paper",
+        header=("dataset", "train pairs"),
+        rows=tuple(
+            (*words(name), Entry(text=text, value=PUBLISHED[name]))
+            for name, text in (
+                ("vanilla", "4.5M"),
+                ("extrapolate", "3.9M"),
+                ("interpolate", "450K"),
+            )
+        ),
+        notes=(
+            "WMT 2016 English-German; validation newstest2010-2013, test newstest2014-2016",
+            "extrapolate: without pairs of more than 50 subwords on a side; interpolate: ten"
+            " neighbouring pairs joined",
+        ),
+    )
+
+
+def _prepare(study: Study) -> tuple[dict[str, Prepared], str]:
+    """Return dataset → its data, and why some cannot be had."""
+    found: dict[str, Prepared] = {}
+    for name in study.settings(GRID, "dataset"):
+        try:
+            found[name] = study.prepared(study.cells(GRID, {"dataset": name})[0])
+        except ShapeshiftError as error:  # the corpus is not at hand: the other items are
+            return found, str(error)
+    return found, ""
+
+
+def _row(name: str, prepared: Prepared | None, data: Lengths | None) -> tuple[Entry, ...]:
+    if prepared is None or data is None:
+        return (*words(name), *(missing() for _ in range(len(_SPLITS) + 1)))
+    [own] = [each for each in data.datasets if each.name == name]
+    counts = [len(prepared.store(split)) for split in ("train", "valid", "test")]
+    return (*words(name), *(_count(number) for number in (*counts, own.source.longest)))
+
+
+def _histograms(data: Lengths) -> DocumentTable:
+    """Lay out what Figure 5 shows: a row for each range of lengths."""
+    rows = [row for each in data.datasets for row in _bins(each)]
+    return DocumentTable(
+        name="figure5",
+        title="Training sentences by length in subwords",
+        header=("dataset", "length", "source sentences", "target sentences"),
+        rows=tuple(rows),
+    )
+
+
+def _bins(data: DatasetLengths) -> list[tuple[Entry, ...]]:
+    sides = (data.source.histogram, data.target.histogram)
+    return [
+        (
+            *words(data.name, f"{start}–{start + data.bin_width - 1}"),
+            *(_count(side[place] if place < len(side) else 0) for side in sides),
+        )
+        for place in range(max(map(len, sides)))
+        for start in [place * data.bin_width]
+    ]
+
+
+def _count(value: int) -> Entry:
+    return Entry(text=f"{value:,}", value=value)
+
+
+def _finding(study: Study, data: Lengths | None, problem: str) -> Finding:
+    claim = "The training sets have as many pairs as the paper's."
+    paper = "4.5M, 3.9M and 450K"
+    if data is None or len(data.datasets) < len(PUBLISHED):
+        measured = problem or NOT_MEASURED
+        return Finding(claim=claim, verdict="cannot tell", measured=measured, paper=paper)
+    told = ", ".join(f"{each.name} {each.num_pairs:,}" for each in data.datasets)
+    if study.scale != "paper":
+        return Finding(
+            claim=claim,
+            verdict="cannot tell",
+            measured=told,
+            paper=paper,
+            remark="other text than the paper's; its counts are checked at scale paper",
+        )
+    try:
+        lengths.check(data)
+    except ShapeshiftError as error:
+        return Finding(
+            claim=claim, verdict="does not hold", measured=told, paper=paper, remark=str(error)
+        )
+    return Finding(claim=claim, verdict="holds", measured=f"{told}: within 2 %", paper=paper)
+
+
+ITEM = Item(
+    "Table 3 and Figure 5: sizes and lengths of the datasets", (GRID,), build, trained=False
+)

@@ -1,0 +1,229 @@
+"""Figure 4: the tokens that SHAPE gives a higher probability than APE, by position in the decoder
+and by how often they stand in the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from shapeshift.analysis import token_gain
+from shapeshift.analysis.token_gain import FEW_TOKENS, TokenGain
+from shapeshift.experiments.grid import Cell
+from shapeshift.papers import claims
+from shapeshift.papers.claims import NOT_MEASURED
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.shape.shared import (
+    GRID,
+    LEARNS_LATE,
+    longest_trained,
+    paired,
+    seeds,
+    unanimous,
+)
+from shapeshift.papers.study import Study, number, words
+from shapeshift.training.precision import choose_device
+
+DATASETS = ("extrapolate", "interpolate")
+
+RARE = 1_000
+"""A token with fewer occurrences in training counts as rare."""
+
+CLEARLY = 1.0
+"""Percentage points that a share has to be over 50, or over another share."""
+
+_MOST_COLUMNS = 8
+
+
+def build(study: Study) -> Content:
+    """Draw a heat map for each dataset, all seeds together, and judge where SHAPE is ahead."""
+    content = Content()
+    longest = longest_trained(study)
+    found = {}
+    for dataset in DATASETS:
+        runs = paired(study, dataset)
+        limit = longest if dataset == "extrapolate" else None
+        found[dataset] = {
+            seed: _compare(study, pair, _edges(study, pair[0], limit))
+            for seed, pair in runs.items()
+        }
+        total = _sum([*found[dataset].values()])
+        name = f"figure4-{dataset}"
+        content.tables.append(_table(name, dataset, total, [*runs.values()]))
+        if total is not None:
+            about = DocumentFigure(
+                name=name,
+                title=f"Tokens that SHAPE scores higher than APE, {dataset.capitalize()}",
+                table=name,
+                alt=f"Heat map of the percentage of validation tokens of {dataset} that SHAPE"
+                " scores higher than APE, by position in the decoder and by occurrences in"
+                f" training; {total.overall():.1f} over all tokens.",
+            )
+            content.figures.append(Drawn(about, token_gain.plot(total, limit)))
+    content.findings.extend(_findings(study, found, longest))
+    return content
+
+
+def judge_over_half(shares: Sequence[float | None]) -> Verdict:
+    """Return whether a share of tokens is over one half, by `CLEARLY` in every seed; there is no
+    test, since tokens of one sentence depend on each other.
+
+    Args:
+        shares: in percent, one for each seed; `None` where there are too few tokens.
+    """
+    if None in shares:
+        return "cannot tell"
+    return unanimous(share is not None and share >= 50 + CLEARLY for share in shares)
+
+
+def judge_rare(rare: Sequence[float | None], other: Sequence[float | None]) -> Verdict:
+    """Return whether the share among rare tokens is higher, by `CLEARLY` in every seed."""
+    pairs = list(zip(rare, other, strict=True))
+    if any(None in pair for pair in pairs):
+        return "cannot tell"
+    return unanimous(a is not None and b is not None and a - b >= CLEARLY for a, b in pairs)
+
+
+def share(data: TokenGain, *, begin: int = 0, below: int | None = None) -> float | None:
+    """Return the percentage of tokens that SHAPE scores higher among some, a tie counting one half;
+    `None` if they are fewer than `FEW_TOKENS`.
+
+    Args:
+        data: of one seed or of several.
+        begin: only positions from here on, one of `data.position_edges` or 0.
+        below: only tokens with fewer occurrences in training, one of `data.frequency_edges`; a
+            negative number for those with as many or more.
+    """
+    columns = slice(0 if begin == 0 else data.position_edges.index(begin) + 1, None)
+    rows = slice(None)
+    if below is not None:
+        edge = data.frequency_edges.index(abs(below)) + 1
+        rows = slice(None, edge) if below > 0 else slice(edge, None)
+    higher, ties, total = (
+        int(np.array(grid)[rows, columns].sum()) for grid in (data.higher, data.ties, data.total)
+    )
+    return 100 * (higher + ties / 2) / total if total >= FEW_TOKENS else None
+
+
+def _edges(study: Study, cell: Cell, trained: int | None) -> tuple[int, ...]:
+    """Return bounds of positions: one stands where training ends, and there are some eight."""
+    longest = int(study.prepared(cell).valid.target_lengths.max())
+    wide = 10 * max(1, -(-longest // (10 * _MOST_COLUMNS)))
+    first = wide if trained is None else (trained + 1) % wide
+    first += wide if first < wide / 2 else 0
+    return tuple(range(first, max(longest, first + 1), wide))
+
+
+def _compare(study: Study, pair: tuple[Cell, Cell], edges: tuple[int, ...]) -> TokenGain:
+    def compute() -> TokenGain:
+        data = study.prepared(pair[0])
+        training = pair[0].config.training
+        device = choose_device(training.device)
+        ape, shape = (
+            (cell.axes["position"], study.run(cell).model(device=device)) for cell in pair
+        )
+        batches = token_gain.in_order(data.valid, device, training.batch)
+        counts = token_gain.token_counts(data.train)
+        return token_gain.compute(ape, shape, batches, counts, position_edges=edges)
+
+    name = f"token-gain-{'-'.join(map(str, edges))}"
+    return study.computed(name, TokenGain, pair, compute)
+
+
+def _sum(each: Sequence[TokenGain]) -> TokenGain | None:
+    """Return the counts of all seeds together."""
+    if not each:
+        return None
+
+    def add(name: str) -> tuple[tuple[int, ...], ...]:
+        grid = np.sum([getattr(data, name) for data in each], axis=0)
+        return tuple(map(tuple, grid.tolist()))
+
+    return replace(each[0], higher=add("higher"), ties=add("ties"), total=add("total"))
+
+
+def _table(
+    name: str, dataset: str, data: TokenGain | None, runs: Sequence[tuple[Cell, Cell]]
+) -> DocumentTable:
+    rows: list[tuple[Entry, ...]] = []
+    header: tuple[str, ...] = ("occurrences", "position", "tokens", "share (%)")
+    cells = [cell for pair in runs for cell in pair]
+    if data is not None:
+        shares = data.shares()
+        laid_out = token_gain.tabulate(data)
+        for row, line in enumerate(laid_out.rows):
+            for column, position in enumerate(laid_out.header[1:]):
+                count = data.total[row][column]
+                if count:
+                    tokens = Entry(text=f"{count:,}", value=count)
+                    value = number(float(shares[row, column]), ".1f", cells)
+                    rows.append((*words(line[0], position), tokens, value))
+    return DocumentTable(
+        name=name,
+        title=f"Tokens that SHAPE scores higher than APE, {dataset.capitalize()}",
+        header=header,
+        rows=tuple(rows),
+        notes=(
+            "validation tokens, all seeds together; a tie counts one half",
+            "position: target tokens before; occurrences: in the training data",
+        ),
+    )
+
+
+def _findings(
+    study: Study, found: dict[str, dict[int, TokenGain]], longest: int | None
+) -> list[Finding]:
+    outer = [
+        share(data, begin=longest + 1) if longest and longest + 1 in data.position_edges else None
+        for data in found["extrapolate"].values()
+    ]
+    inner = found["interpolate"]
+    overall = [share(data) for data in inner.values()]
+    rare = [share(data, below=RARE) for data in inner.values()]
+    other = [share(data, below=-RARE) for data in inner.values()]
+    rule = f". No test: {CLEARLY:g} point or more in every seed"
+
+    def finding(claim: str, verdict: Verdict, told: str, paper: str, dataset: str) -> Finding:
+        return claims.finding(
+            study,
+            claim=claim,
+            verdict=verdict,
+            measured=f"{told}, {seeds(found[dataset])}{rule}" if found[dataset] else NOT_MEASURED,
+            paper=paper,
+            elsewhere=LEARNS_LATE,
+        )
+
+    return [
+        finding(
+            "On Extrapolate SHAPE scores more than half of the tokens higher than APE at positions"
+            " that training has not shown.",
+            judge_over_half(outer),
+            f"{_percent(outer)} of the tokens after more than {longest} others",
+            "Figure 4a: SHAPE ahead, most of all beyond the training lengths",
+            "extrapolate",
+        ),
+        finding(
+            "On Interpolate SHAPE scores more than half of the tokens higher than APE.",
+            judge_over_half(overall),
+            f"{_percent(overall)} of all tokens",
+            "Figure 4b: SHAPE consistently ahead",
+            "interpolate",
+        ),
+        finding(
+            "On Interpolate SHAPE's lead is larger among rare tokens.",
+            judge_rare(rare, other),
+            f"{_percent(rare)} of tokens with fewer than {RARE:,} occurrences, {_percent(other)} of"
+            " others",
+            "Figure 4b: the difference is largest for infrequent tokens",
+            "interpolate",
+        ),
+    ]
+
+
+def _percent(shares: Sequence[float | None]) -> str:
+    return ", ".join("too few" if each is None else f"{each:.1f} %" for each in shares)
+
+
+ITEM = Item("Figure 4: tokens that SHAPE scores higher than APE", (GRID,), build)

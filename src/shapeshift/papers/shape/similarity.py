@@ -1,0 +1,217 @@
+"""Figure 2 and Figure 6: how alike the encoder's states are when all positions are shifted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from shapeshift.analysis import similarity
+from shapeshift.analysis.similarity import OFFSETS, ShiftSimilarity
+from shapeshift.experiments.grid import Cell
+from shapeshift.papers.claims import NOT_MEASURED, finding
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.shape.shared import GRID, LEARNS_LATE, paired, seeds
+from shapeshift.papers.study import Study, number, words
+from shapeshift.training.precision import choose_device
+
+INVARIANT = 0.99
+"""Mean cosine that SHAPE has to reach in each layer; the paper says "almost always 1.0"."""
+
+CLEARLY = 0.02
+"""How far below SHAPE's APE's mean over the layers has to be."""
+
+_DATASET = "interpolate"  # of section 3.2
+_NUM_SENTENCES = 10
+
+
+def judge(ape: Sequence[float], shape: Sequence[float]) -> Verdict:
+    """Return whether SHAPE is shift invariant and APE is not.
+
+    Args:
+        ape, shape: mean similarity under different offsets, in each layer of the encoder.
+    """
+    if not ape or not shape:
+        return "cannot tell"
+    apart = fmean(shape) - fmean(ape) >= CLEARLY
+    return "holds" if min(shape) >= INVARIANT and apart else "does not hold"
+
+
+def build_one(study: Study) -> Content:
+    """Make Figure 2: one sentence."""
+    runs, data = _compute(study)
+    tables = [_matrices("figure2", "Similarity of states, one sentence", data, 0, runs)]
+    figures = _draw("figure2", "Encoder states under four offsets, one sentence", data, 0)
+    return Content(tables, figures, [_finding(study, data, "of one sentence", 0)])
+
+
+def build_ten(study: Study) -> Content:
+    """Make Figure 6: ten sentences, and the same for offsets that training has shown."""
+    runs, data = _compute(study)
+    inner = _compute(study, inside=True)[1]
+    inner = [] if inner and inner[0].offsets == data[0].offsets else inner  # K = 500
+    tables = [
+        _matrices("figure6", "Similarity of states, mean of ten sentences", data, None, runs),
+        _by_layer(data, inner, runs),
+    ]
+    figures = _draw("figure6", "Encoder states under four offsets, ten sentences", data, None)
+    findings = [_finding(study, data, f"of {_NUM_SENTENCES} sentences")]
+    if inner:
+        what = f"of {_NUM_SENTENCES} sentences, offsets up to the K of training"
+        findings.append(_finding(study, inner, what))
+    return Content(tables, figures, findings)
+
+
+def _compute(
+    study: Study, *, inside: bool = False
+) -> tuple[list[tuple[Cell, Cell]], list[ShiftSimilarity]]:
+    """Return the runs of APE and SHAPE and their data, for each seed that both have.
+
+    Args:
+        study: with the runs.
+        inside: offsets from 0 to SHAPE's K, spaced as the paper's are up to 500.
+    """
+    runs = list(paired(study, _DATASET).values())
+    return runs, [_compare(study, pair, _inside(pair[1]) if inside else OFFSETS) for pair in runs]
+
+
+def _inside(shape: Cell) -> tuple[int, ...]:
+    most: int = shape.config.position.indices["max_offset"]
+    return tuple(sorted({0, most // 5, most // 2, most}))
+
+
+def _compare(study: Study, pair: tuple[Cell, Cell], offsets: tuple[int, ...]) -> ShiftSimilarity:
+    def compute() -> ShiftSimilarity:
+        store = study.prepared(pair[0]).valid
+        sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
+        device = choose_device(pair[0].config.training.device)
+        models = {cell.axes["position"]: study.run(cell).model(device=device) for cell in pair}
+        return similarity.compute(models, sentences, offsets)
+
+    name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, offsets))}"
+    return study.computed(name, ShiftSimilarity, pair, compute)
+
+
+def _layers(
+    data: Sequence[ShiftSimilarity], number_of_system: int, sentence: int | None = None
+) -> list[float]:
+    """Return the mean over seeds for each layer, without the embeddings."""
+    systems = [each.systems[number_of_system] for each in data]
+    return [
+        fmean(system.invariance(layer, sentence) for system in systems)
+        for layer in (range(1, systems[0].num_layers + 1) if systems else ())
+    ]
+
+
+def _finding(
+    study: Study, data: Sequence[ShiftSimilarity], what: str, sentence: int | None = None
+) -> Finding:
+    ape, shape = (_layers(data, number, sentence) for number in (0, 1))
+    verdict = judge(ape, shape)
+    measured = NOT_MEASURED
+    if data:
+        parts = [
+            f"{name} {fmean(values):.4f} on average, {min(values):.4f} in the lowest layer"
+            for name, values in (("ape", ape), ("shape", shape))
+        ]
+        measured = (
+            f"mean cosine of states under offsets {_offsets(data[0])}: {'; '.join(parts)}"
+            f" ({seeds(paired(study, _DATASET))}). No test: a limit of {INVARIANT} for SHAPE, and"
+            f" {CLEARLY} between the averages"
+        )
+    return finding(
+        study,
+        claim=f"A shift does not change the states of SHAPE's encoder ({what}): their similarity is"
+        f" {INVARIANT} or more in every layer, and APE's is clearly below.",
+        verdict=verdict,
+        measured=measured,
+        paper="SHAPE almost always 1.0, whatever the offsets; APE not",
+        elsewhere=LEARNS_LATE,
+    )
+
+
+def _matrices(
+    name: str,
+    title: str,
+    data: Sequence[ShiftSimilarity],
+    sentence: int | None,
+    runs: Sequence[tuple[Cell, Cell]],
+) -> DocumentTable:
+    """Lay out what the figure shows: the first seed's matrices."""
+    offsets = data[0].offsets if data else OFFSETS
+    rows = [
+        (*words(f"{system.name}, {_layer(layer)}", str(offset)), *fields)
+        for number_of_system, system in enumerate(data[0].systems if data else ())
+        for layer in range(system.num_layers + 1)
+        for offset, values in zip(offsets, system.matrix(layer, sentence), strict=True)
+        for fields in [[number(x, ".4f", [runs[0][number_of_system]]) for x in values]]
+    ]
+    return DocumentTable(
+        name=name,
+        title=title,
+        header=("states", "offset", *map(str, offsets)),
+        rows=tuple(rows),
+        notes=(
+            "Interpolate; mean cosine over the positions of the sentence",
+            *([f"seed {runs[0][0].seed}"] if runs else []),
+        ),
+    )
+
+
+def _by_layer(
+    data: Sequence[ShiftSimilarity],
+    inner: Sequence[ShiftSimilarity],
+    runs: Sequence[tuple[Cell, Cell]],
+) -> DocumentTable:
+    """Lay out one number for each layer, system and set of offsets."""
+    columns: list[tuple[str, list[Entry]]] = []
+    for group in (data, inner):
+        for place, name in enumerate(("ape", "shape")):
+            cells = [pair[place] for pair in runs]
+            title = f"{name}, {_offsets(group[0])}" if group else name
+            columns.append((title, [number(x, ".4f", cells) for x in _layers(group, place)]))
+    rows = zip(*(fields for _, fields in columns), strict=True)
+    return DocumentTable(
+        name="figure6-layers",
+        title="Mean similarity of states under two different offsets, for each layer",
+        header=("states", *(title for title, _ in columns)),
+        rows=tuple((*words(_layer(n)), *fields) for n, fields in enumerate(rows, 1)),
+        notes=(
+            f"Interpolate; mean over {len(runs)} seed{'s' * (len(runs) != 1)} and ten sentences",
+            "1: a shift changes no direction of any state",
+        ),
+    )
+
+
+def _draw(
+    name: str, title: str, data: Sequence[ShiftSimilarity], sentence: int | None
+) -> list[Drawn]:
+    if not data:
+        return []
+    first = data[0]
+    told = [
+        f"{system.name} from {min(found):.2f} to {max(found):.2f}"
+        for system in first.systems
+        for found in [
+            [system.invariance(n, sentence) for n in range(1, system.num_layers + 1)],
+        ]
+    ]
+    alt = (
+        "Heat maps of the similarity of encoder states under the offsets"
+        f" {_offsets(first)}: a row for each of ape and shape, a column for the embeddings and for"
+        f" each layer. Means over the layers: {'; '.join(told)}."
+    )
+    about = DocumentFigure(name=name, title=title, table=name, alt=alt)
+    return [Drawn(about, similarity.plot(first, sentence))]
+
+
+def _layer(layer: int) -> str:
+    return "embeddings" if layer == 0 else f"layer {layer}"
+
+
+def _offsets(data: ShiftSimilarity) -> str:
+    return ", ".join(map(str, data.offsets))
+
+
+FIGURE2 = Item("Figure 2: similarity of states under offsets", (GRID,), build_one)
+FIGURE6 = Item("Figure 6: similarity of states, ten sentences", (GRID,), build_ten)

@@ -1,0 +1,130 @@
+"""Table 1: BLEU of a training sequence's first sentence, in its place and moved to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from shapeshift.papers.claims import NOT_MEASURED, finding
+from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.item import Content, Item
+from shapeshift.papers.shape.shared import (
+    BASELINE,
+    GRID,
+    LEARNS_LATE,
+    positions,
+    seeds,
+    unanimous,
+)
+from shapeshift.papers.study import Study, missing, number, words
+
+# position -> BLEU in the original order, in the swapped order, performance drop
+PUBLISHED = {"ape": (28.81, 20.74, 8.07), "shape": (28.51, 27.06, 1.45)}
+
+FACTOR = 3
+"""How many times SHAPE's drop APE's has to be; it is 5.6 times in the paper."""
+
+SMALL_DROP = 1.0
+"""BLEU: where neither drops by as much, there is nothing to compare."""
+
+_HEADER = ("position", "original", "swapped", "performance drop")
+_DATASET = "interpolate"
+_ORDERS = ("original order", "swapped order")
+
+
+def build(study: Study) -> Content:
+    """Make our table beside the paper's, and judge the drops."""
+    ours = DocumentTable(
+        name="table1",
+        title="BLEU of the first sentence of joined training pairs, in its place and at the end",
+        header=(*_HEADER, "misparted (%), original", "misparted (%), swapped"),
+        rows=tuple(_row(study, position) for position in positions(study, _DATASET)),
+        notes=(
+            "Interpolate; mean ± standard deviation over seeds",
+            "misparted: outputs with another number of sentences than the source",
+        ),
+    )
+    return Content(tables=[ours, published()], findings=[_finding(study)])
+
+
+def published() -> DocumentTable:
+    """Return the paper's table."""
+    return DocumentTable(
+        name="table1-paper",
+        title="BLEU on original and swapped order in the paper",
+        origin="paper",
+        header=_HEADER,
+        rows=tuple(
+            (*words(position), *map(number, values)) for position, values in PUBLISHED.items()
+        ),
+        notes=("10,000 sequences of ten sentences from the training data of Interpolate",),
+    )
+
+
+def judge(ape: Mapping[int, float], shape: Mapping[int, float]) -> Verdict:
+    """Return whether the swap costs APE at least `FACTOR` times as much as SHAPE.
+
+    There is no test: all seeds have to agree, and one of the two has to drop by `SMALL_DROP` on
+    average.
+
+    Args:
+        ape, shape: seed → BLEU lost. A gain counts as no loss.
+    """
+    shared = sorted(ape.keys() & shape.keys())
+    if not shared or max(fmean(each[s] for s in shared) for each in (ape, shape)) < SMALL_DROP:
+        return "cannot tell"
+    return unanimous(ape[s] > 0 and ape[s] >= FACTOR * max(shape[s], 0.0) for s in shared)
+
+
+def _row(study: Study, position: str) -> tuple[Entry, ...]:
+    axes = {"dataset": _DATASET, "position": position}
+    original, swapped = (
+        study.entry(study.rows(GRID, "BLEU", axes, bucket=order), "mean ± stdev")
+        for order in _ORDERS
+    )
+    misparted = (
+        study.entry(
+            study.rows(GRID, "misparted_percent", axes, bucket=order), lambda mean: f"{mean:.1f}"
+        )
+        for order in _ORDERS
+    )
+    drop = missing()
+    if original.value is not None and swapped.value is not None:
+        value = original.value - swapped.value
+        drop = Entry(text=f"{value:.2f}", value=value, rows=original.rows + swapped.rows)
+    return (*words(position), original, swapped, drop, *misparted)
+
+
+def _drops(study: Study, position: str) -> dict[int, float]:
+    axes = {"dataset": _DATASET, "position": position}
+    original, swapped = (
+        {row.seed: row.value for row in study.rows(GRID, "BLEU", axes, bucket=order)}
+        for order in _ORDERS
+    )
+    return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
+
+
+def _finding(study: Study) -> Finding:
+    ape, shape = _drops(study, BASELINE), _drops(study, "shape")
+    verdict, shared = judge(ape, shape), ape.keys() & shape.keys()
+    measured = NOT_MEASURED
+    if shared:
+        lost = {name: fmean(x[s] for s in shared) for name, x in (("ape", ape), ("shape", shape))}
+        each = ", ".join(f"{ape[s]:.2f} and {shape[s]:.2f}" for s in sorted(shared))
+        measured = (
+            f"drop in BLEU: ape {lost['ape']:.2f}, shape {lost['shape']:.2f}; by seed {each}"
+            f" ({seeds(shared)}). No test: all seeds have to agree, and one of the two to drop by"
+            f" {SMALL_DROP:g}"
+        )
+    return finding(
+        study,
+        claim=f"Moving the first sentence to the end costs APE at least {FACTOR} times as much BLEU"
+        " as SHAPE.",
+        verdict=verdict,
+        measured=measured,
+        paper="drop in BLEU: APE 8.07 (28.81 to 20.74), SHAPE 1.45 (28.51 to 27.06)",
+        elsewhere=LEARNS_LATE,
+    )
+
+
+ITEM = Item("Table 1: BLEU on original and swapped order", (GRID,), build)

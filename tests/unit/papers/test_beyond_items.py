@@ -1,0 +1,157 @@
+"""The items beyond the papers, made of runs of a few updates; most positions are not finished."""
+
+import pytest
+
+from shapeshift.experiments import properties, speed
+from shapeshift.experiments.launchers import InProcess
+from shapeshift.experiments.runner import run_cells
+from shapeshift.papers.beyond import PAPER
+from shapeshift.papers.beyond.master import DATASETS, PROPERTIES, is_declared
+from shapeshift.papers.document import ItemDocument
+from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.study import Study
+from shapeshift.positions import PRESETS
+
+from .conftest import MINUSCULE
+
+FINISHED = ("ape", "alibi")
+
+
+def study_of(root, grids, steps, wanted):
+    """Train the cells of seed 1 that `wanted` says; the other cells of that seed stay undone."""
+    cells = {}
+    for name in grids:
+        cells[name] = [cell for cell in find_grid(name).cells("tiny", MINUSCULE) if cell.seed == 1]
+        due = [cell for cell in cells[name] if wanted(cell)]
+        report = run_cells(
+            due,
+            steps[name],
+            root / "cells",
+            InProcess(),
+            prepared_root=root / "prepared",
+            poll_s=0.0,
+            command="pytest",
+        )
+        assert report.ok, {status.message for status in report.statuses.values()}
+    return Study(cells, steps, root / "cells", root / "prepared")
+
+
+@pytest.fixture(scope="module")
+def master(papers_root):
+    """All datasets and properties of two positions, but for whether they export."""
+    measured = ("similarity", "loss-by-offset", "speed", "decoding-speed", "step-memory")
+    steps = {DATASETS: ("score-test",), PROPERTIES: measured}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "SPEED", speed.Speed(budget_s=0.0))
+        patch.setattr(properties, "DECODED_LENGTH", 6)
+        grids = (DATASETS, PROPERTIES)
+        study = study_of(papers_root, grids, steps, lambda cell: cell.axes["position"] in FINISHED)
+        return PAPER.items["master"].build(study), study
+
+
+def fields(content, name):
+    """Return row → column → entry."""
+    [table] = [table for table in content.tables if table.name == name]
+    return {row[0].text: dict(zip(table.header, row, strict=True)) for row in table.rows}
+
+
+def test_the_master_table_has_a_row_for_every_position(master):
+    content, study = master
+    rows = fields(content, "master")
+    assert list(rows) == study.settings(PROPERTIES, "position")
+    assert {"ape", "learned", "shape", "rpe", "rope", "randomized"} <= rows.keys()
+
+
+def test_a_finished_row_has_all_numbers_and_another_has_dashes(master):
+    content, _ = master
+    rows = fields(content, "master")
+    for name in FINISHED:
+        values = {title: e.value for title, e in rows[name].items() if title != "position"}
+        unknown = {title for title, value in values.items() if value is None}
+        assert unknown == {"shift invariant", "exports"}
+        assert values["parameters"] > 1000
+    texts = {title: e.text for title, e in rows["rope"].items()}
+    assert texts.pop("position") == "rope"
+    assert texts.pop("shift invariant") == "yes"
+    assert set(texts.values()) == {"–"}
+
+
+def test_what_is_known_beforehand_of_absolute_and_relative_positions(master):
+    rows = fields(master[0], "master")
+    assert [rows["ape"][title].value for title in ("training speed", "memory")] == [1, 1]
+    assert rows["ape"]["similarity"].value < 0.9999
+    assert rows["alibi"]["similarity"].value == pytest.approx(1)
+    assert rows["alibi"]["loss range"].value == pytest.approx(0, abs=1e-4)
+    assert rows["alibi"]["parameters"].value == rows["ape"]["parameters"].value
+
+
+def test_claims_about_unfinished_runs_cannot_be_told(master):
+    findings = {finding.claim.split()[0]: finding for finding in master[0].findings}
+    assert findings["Kinds"].verdict in ("cannot tell", "does not hold")
+    assert findings["The"].verdict == "cannot tell"
+    invariance = findings["A"]
+    assert invariance.verdict == "cannot tell"
+    assert "shift invariant: alibi; not (similarity / loss range): ape" in invariance.measured
+    assert "not finished: learned, nope, randomized" in invariance.measured
+
+
+def test_figures_have_their_numbers_in_tables(master):
+    content, study = master
+    names = [drawn.about.name for drawn in content.figures]
+    assert names == ["lengths", "tradeoff"]
+    assert list(fields(content, "tradeoff")) == ["ape", "alibi"]
+    document = ItemDocument(
+        paper="beyond",
+        item="master",
+        title="",
+        citation="",
+        scale="tiny",
+        command="",
+        version="",
+        time="",
+        tables=tuple(content.tables),
+        figures=tuple(drawn.about for drawn in content.figures),
+        findings=tuple(content.findings),
+        measurements=study.measurements,
+    )
+    assert len(document.figures) == 2
+
+
+@pytest.mark.parametrize("item", PAPER.items)
+def test_an_item_of_no_finished_run_is_dashes(item, papers_root):
+    grids = PAPER.items[item].grids
+    steps = {grid: find_grid(grid).config.steps for grid in grids}
+    overrides = (*MINUSCULE, "training.max_updates=7")
+    cells = {grid: find_grid(grid).cells("tiny", overrides) for grid in grids}
+    study = Study(cells, steps, papers_root / "cells", papers_root / "prepared")
+    content = PAPER.items[item].build(study)
+    assert content.figures == []
+    assert {finding.verdict for finding in content.findings} == {"cannot tell"}
+    assert all(e.value is None for table in content.tables for row in table.rows for e in row)
+
+
+def test_places_and_clipping_tables(papers_root):
+    steps = {"beyond-places": ("score-test",), "beyond-clipping": ("score-test",)}
+    wanted = {("none", "self"), ("alibi", "self"), ("sinusoidal", "cross"), ("shaw", "64")}
+    wanted |= {("shaw", "16")}
+    study = study_of(
+        papers_root, list(steps), steps, lambda cell: tuple(cell.axes.values()) in wanted
+    )
+    places = fields(PAPER.items["places"].build(study), "places")
+    assert list(places["alibi"]) == ["kind", "self", "cross", "embedding"]
+    assert places["alibi"]["self"].value is not None
+    assert places["sinusoidal"]["cross"].value is not None
+    assert places["sinusoidal"]["self"].text == "–"
+    clipping = PAPER.items["clipping"].build(study)
+    [table] = clipping.tables
+    values = {(row[0].text, row[1].text): row[3].value for row in table.rows}
+    assert {pair for pair, value in values.items() if value is not None} == {
+        ("shaw", "16"),
+        ("shaw", "64"),
+    }
+    assert "skew" in clipping.findings[0].measured
+
+
+def test_what_the_library_declares():
+    relative = {name for name, scheme in PRESETS.items() if is_declared(scheme)}
+    assert relative == {"nope", "rpe", "skew", "t5", "alibi", "rope", "xpos"}

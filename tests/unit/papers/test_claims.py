@@ -1,0 +1,67 @@
+"""The rules by which tests become verdicts, on made-up numbers."""
+
+import pytest
+
+from shapeshift.experiments.significance import Comparison
+from shapeshift.papers import claims
+
+HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
+
+
+def against(gain, p, *, base=30.0):
+    return Comparison("new", "old", "bleu", base + gain, base, {1: p})
+
+
+@pytest.mark.parametrize(
+    ("gain", "p", "better", "no_worse", "alike"),
+    [
+        (+2.0, 0.01, HOLDS, HOLDS, NOT),
+        (+2.0, 0.20, UNTOLD, HOLDS, UNTOLD),
+        (+0.3, 0.01, HOLDS, HOLDS, HOLDS),
+        (-0.3, 0.01, NOT, HOLDS, HOLDS),
+        (-0.3, 0.40, UNTOLD, HOLDS, HOLDS),
+        (-2.0, 0.20, UNTOLD, UNTOLD, UNTOLD),
+        (-2.0, 0.01, NOT, NOT, NOT),
+    ],
+)
+def test_one_comparison(gain, p, better, no_worse, alike):
+    tests = {"a": against(gain, p)}
+    assert claims.better(tests) == better
+    assert claims.no_worse(tests) == no_worse
+    assert claims.alike(tests) == alike
+
+
+@pytest.mark.parametrize("judge", [claims.better, claims.no_worse, claims.alike])
+def test_what_was_not_measured_or_not_learned_cannot_be_told(judge):
+    assert judge({}) == UNTOLD
+    assert judge({"a": None}) == UNTOLD
+    assert judge({"a": against(0.4, 0.001), "b": None}) == UNTOLD
+    assert judge({"a": against(0.4, 0.001, base=0.5)}) == UNTOLD
+
+
+def test_every_part_of_a_claim_has_to_hold():
+    gain = against(2.0, 0.04)
+    assert claims.better({"a": gain, "b": gain, "c": gain}) == HOLDS
+    assert claims.better({"a": gain, "b": against(2.0, 0.06)}) == UNTOLD
+
+
+def test_of_many_parts_one_fails_by_chance_sooner_so_that_it_needs_a_smaller_p():
+    gain, loss = against(2.0, 0.01), against(-2.0, 0.03)
+    assert claims.better({"b": loss}) == NOT
+    assert claims.better({"a": gain, "b": loss}) == UNTOLD
+    assert claims.better({"a": gain, "b": against(-2.0, 0.02)}) == NOT
+
+
+def test_one_claim_that_does_not_hold_outweighs_one_that_cannot_be_told():
+    assert claims.all_of([HOLDS, UNTOLD, NOT]) == NOT
+    assert claims.all_of([HOLDS, UNTOLD]) == UNTOLD
+    assert claims.all_of([HOLDS, HOLDS]) == HOLDS
+    assert claims.all_of([]) == UNTOLD
+
+
+def test_numbers_seeds_and_p_are_told():
+    three = Comparison("new", "old", "bleu", 31.234, 30.0, {1: 0.01, 2: 0.02, 3: 0.03})
+    assert claims.told({"x": three, "y": None}) == (
+        "x: 31.23 against 30.00 (+1.23, p = 0.040, 3 seeds); y: not measured"
+    )
+    assert claims.told({}) == "not measured"

@@ -1,0 +1,123 @@
+"""An item's document: what it refuses, and the way to a file and back."""
+
+import json
+import re
+
+import pytest
+from pydantic import ValidationError
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.results import Row
+from shapeshift.papers.document import (
+    DocumentFigure,
+    DocumentTable,
+    Entry,
+    Finding,
+    ItemDocument,
+)
+
+ROW = Row(
+    grid="mine", scale="tiny", cell="ab12", axes={"position": "ape"}, seed=1, measure="score-test",
+    checkpoint="c", command="shapeshift x", version="0.1", time="2024-01-01", metric="BLEU",
+    value=0.1 + 0.2, dataset="test", signature="nrefs:1|tok:13a",
+)  # fmt: skip
+TABLE = DocumentTable(
+    name="one",
+    title="BLEU",
+    header=("position", "BLEU"),
+    rows=((Entry(text="ape"), Entry(text="0.30", value=0.1 + 0.2, rows=(0,))),),
+    notes=("a note",),
+)
+HEAD = {
+    "paper": "toy", "item": "one", "title": "Table 1", "citation": "nobody", "scale": "tiny",
+    "command": "shapeshift reproduce toy", "version": "0.1", "time": "2024-01-01T00:00:00+00:00",
+}  # fmt: skip
+
+
+def make(**changes):
+    fields = HEAD | {
+        "tables": (TABLE,),
+        "figures": (DocumentFigure(name="f", title="a figure", table="one", alt="two bars"),),
+        "findings": (Finding(claim="a > b", verdict="holds", measured="3 > 2", paper="2 > 1"),),
+        "measurements": (ROW,),
+        "configs": {"ab12": "seed: 1\n"},
+        "unfinished": ("shape/2",),
+    }
+    return ItemDocument(**(fields | changes))
+
+
+def test_a_document_comes_back_from_its_file_as_it_was(tmp_path):
+    document = make()
+    path = document.save(tmp_path / "new" / "folder")
+    assert path.name == "item.json"
+    again = ItemDocument.load(path)
+    assert again == document
+    assert again.tables[0].rows[0][1].value == 0.1 + 0.2  # every digit
+
+
+def test_a_row_of_another_length_than_the_header_is_refused():
+    with pytest.raises(ValidationError, match="row 2 has 1 fields, the header has 2"):
+        DocumentTable(
+            name="x",
+            title="x",
+            header=("a", "b"),
+            rows=((Entry(text="1"), Entry(text="2")), (Entry(text="1"),)),
+        )
+
+
+@pytest.mark.parametrize("number", [1, -1])
+def test_an_entry_names_measurements_that_are_there(number):
+    row = (Entry(text="ape"), Entry(text="0.30", rows=(number,)))
+    with pytest.raises(ValidationError, match="one names a measurement that is not there"):
+        make(tables=(TABLE.model_copy(update={"rows": (row,)}),))
+
+
+def test_a_figure_names_a_table_of_the_document():
+    figure = DocumentFigure(name="f", title="a figure", table="two", alt="two bars")
+    with pytest.raises(ValidationError, match="the figure f names 'two', no table"):
+        make(figures=(figure,))
+
+
+def _without_title(document):
+    del document["title"]
+
+
+def _with_a_verdict_of_its_own(document):
+    document["findings"][0]["verdict"] = "certainly"
+
+
+def _with_an_unknown_key(document):
+    document["tables"][0]["colour"] = "red"
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (_without_title, "title: "),
+        (_with_a_verdict_of_its_own, "findings.0.verdict: "),
+        (_with_an_unknown_key, "tables.0.colour: "),
+    ],
+)
+def test_what_is_no_document_is_one_line_with_the_file_and_the_place(tmp_path, change, where):
+    path = make().save(tmp_path)
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=re.escape(f"not the document of an item ({where}")):
+        ItemDocument.load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+def test_a_file_of_something_else_is_one_line(tmp_path, content):
+    path = tmp_path / "item.json"
+    path.write_bytes(content)
+    with pytest.raises(ShapeshiftError) as caught:
+        ItemDocument.load(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: not the document of an item")
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"item\.json: cannot be read: No such file"):
+        ItemDocument.load(tmp_path / "item.json")

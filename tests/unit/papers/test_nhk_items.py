@@ -1,0 +1,206 @@
+"""The items of NHK (Miyazaki et al. 2024), made of finished cells and of none."""
+
+import pytest
+
+from shapeshift.experiments.significance import Comparison
+from shapeshift.papers.nhk import PAPER, figure3, layout, table1, table2, table3, table5, table6
+
+HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
+NEVER_RUN = (
+    "data.corpus.num_train=240",
+    "data.corpus.num_valid=20",
+    "data.corpus.num_test=30",
+    "data.subwords.vocab_size=200",
+)
+TRAINED = ("nhk-table2", "nhk-table3", "nhk-table5", "nhk-table6", "nhk-figure3")
+
+
+@pytest.fixture(scope="module")
+def nothing(make_study):
+    return make_study("nhk-table1", *TRAINED, done=lambda cell: False, overrides=NEVER_RUN)
+
+
+@pytest.fixture(scope="module")
+def two_systems(make_study):
+    """Table 2: the original with two seeds, CROSS-PE with one, nothing else."""
+
+    def done(cell):
+        return (cell.axes["system"], cell.seed) in [
+            ("original", 1), ("original", 2), ("original-cross-pe", 1)
+        ]  # fmt: skip
+
+    return make_study("nhk-table2", done=done)
+
+
+@pytest.fixture(scope="module")
+def slices(make_study):
+    """Figure 3: all but the slice in the middle; one system lacks a slice."""
+
+    def done(cell):
+        place = cell.axes["lengths"], cell.axes["system"]
+        return place[0] != "middle" and place != ("short", "original")
+
+    longer_pieces = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
+    return make_study("nhk-figure3", done=done, seeds=(1,), extra=longer_pieces)
+
+
+def texts(table):
+    return [[entry.text for entry in row] for row in table.rows]
+
+
+def against(gain, p=0.01, base=30.0):
+    return Comparison("new", "old", "bleu", base + gain, base, {1: p})
+
+
+@pytest.mark.parametrize("item", [name for name in PAPER.items if name != "table1"])
+def test_an_item_without_runs_is_all_dashes_and_cannot_tell(item, nothing):
+    content = PAPER.items[item].build(nothing)
+    ours = content.tables[0]
+    assert not any(entry.value is not None for row in ours.rows for entry in row)
+    assert {row[-1] for row in texts(ours)} == {"–"}
+    assert content.figures == []
+    assert {finding.verdict for finding in content.findings} == {UNTOLD}
+    assert all("not measured" in finding.measured for finding in content.findings)
+
+
+def test_table1_counts_the_corpora_without_a_run(nothing):
+    ours, paper = table1.build(nothing).tables
+    assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
+    assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
+
+
+def test_the_other_direction_has_the_same_sentences_turned_round(nothing):
+    there, back = (
+        nothing.prepared(nothing.cells("nhk-table1", {"languages": each})[0]).text("test")
+        for each in ("en-de", "de-en")
+    )
+    assert there == back[::-1]
+
+
+def test_median_and_average_over_seeds(two_systems):
+    ours, paper = table2.build(two_systems).tables
+    assert [row[:3] for row in texts(ours)] == [row[:3] for row in texts(paper)]
+    values = [
+        row.value
+        for row in two_systems.rows("nhk-table2", "BLEU", {"system": "original"}, dataset="test")
+    ]
+    median, average = ours.rows[:2]
+    assert median[3].value == average[3].value == pytest.approx(sum(values) / 2)
+    assert " ± " in average[3].text
+    assert {row[4].text for row in ours.rows} == {"–"}  # COMET
+    assert texts(ours)[4] == ["less-feeding", "none", "median", "–", "–"]
+
+
+def test_the_papers_rows_are_its_medians_and_averages():
+    table = layout.published(
+        layout.Layout(("system",)),
+        {("a",): [((29.05, 29.13, 0.16), (-8.07, -7.52, 1.12))]},
+        name="t",
+        title="t",
+    )
+    assert texts(table) == [
+        ["a", "median", "29.05", "-8.07"],
+        ["a", "average", "29.13 ± 0.16", "-7.52 ± 1.12"],
+    ]
+    assert table.rows[1][2].value == 29.13
+
+
+@pytest.mark.parametrize(
+    ("item", "columns", "rows"),
+    [("table2", 5, 12), ("table3", 12, 10), ("table5", 6, 16), ("table6", 12, 12)],
+)
+def test_the_papers_tables_are_whole(item, columns, rows, nothing):
+    paper = PAPER.items[item].build(nothing).tables[1]
+    assert (len(paper.header), len(paper.rows)) == (columns, rows)
+    assert not any(entry.text == "–" for row in paper.rows for entry in row)
+
+
+def test_figure3_shows_what_all_finished_slices_have(slices):
+    content = figure3.build(slices)
+    by_length, sizes, paper = content.tables
+    [drawn] = content.figures
+    assert drawn.about.table == by_length.name
+    titles = [axes.get_title(loc="left") for axes in drawn.figure.axes]
+    assert [title.split(":")[0] for title in titles if title] == ["(a) all", "(b) 0–9", "(c) ≥ 26"]
+    assert "original" not in drawn.about.alt  # it is not finished on the short slice
+    assert [row[0] for row in texts(sizes)] == ["0–9", "16–21", "≥ 26"]
+    assert texts(sizes)[1][1:3] == ["–", "–"]
+    short = slices.cells("nhk-figure3", {"lengths": "short"})[0]
+    lengths = slices.prepared(short).train.source_lengths
+    assert [sizes.rows[0][place].value for place in (1, 2)] == [len(lengths), sum(lengths)]
+    assert texts(paper)[0][1:3] == ["8,052,523", "93,327,696"]
+
+
+def test_the_first_slice_ends_where_the_second_bucket_begins(slices):
+    edges = slices.cells("nhk-figure3")[0].config.evaluation.edges
+    by_length = figure3.build(slices).tables[0]
+    assert by_length.header[2:] == ("0–9", "10–15", "16–21", "22–25", "≥ 26")
+    assert edges == (10, 16, 22, 26)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "tokens", "scores", "verdict"),
+    [
+        ([8, 3, 1], [93, 122, 45], [[34.3, 36.4, 29.4], [34.7, 36.5, 26.0]], HOLDS),  # the paper's
+        ([8, 3, 1], [93, 122, 45], [[40.0, 30.0, 20.0]], NOT),
+        ([8, 3, 1], [93, 122, 45], [[34.3, 36.4, 29.4], [40.0, 30.0, 20.0]], UNTOLD),
+        ([8, 3, 1], [93, 122, 45], [[20.0, 30.0, 40.0]], UNTOLD),
+        ([8, 3, 1], [122, 93, 45], [[40.0, 30.0, 20.0]], UNTOLD),  # both orders are one
+        ([8, 3, 1], [93, 122, 45], [[34.3, None, 29.4]], UNTOLD),
+        ([8, 3, 1], [93, 122, 45], [[0.2, 0.3, 0.1]], UNTOLD),
+        ([], [], [], UNTOLD),
+    ],
+)
+def test_tokens_rather_than_sentences(sentences, tokens, scores, verdict):
+    assert figure3.judge_order(sentences, tokens, scores) == verdict
+
+
+@pytest.mark.parametrize(
+    ("tests", "verdict"),
+    [
+        ([against(2.0, 0.02), against(0.1, 0.4)], HOLDS),
+        ([against(2.0, 0.03), against(0.1, 0.4)], UNTOLD),  # the best of two has to be clearer
+        ([against(-2.0), against(-1.0)], NOT),
+        ([against(-2.0), against(1.0, 0.4)], UNTOLD),
+        ([against(-2.0), None], UNTOLD),
+        ([None], UNTOLD),
+    ],
+)
+def test_the_best_of_several_numbers_of_layers(tests, verdict):
+    assert table6.judge_any_better(dict(enumerate(tests))) == verdict
+
+
+@pytest.mark.parametrize(("layers", "between"), [("12", "2"), ("123", "2"), ("123456", "2345")])
+def test_the_layers_between_the_first_and_all(layers, between):
+    assert "".join(table6.middle(list(layers))) == between
+
+
+def judged(module, study, monkeypatch, bleu, axis):
+    """Return the verdicts of an item for made-up BLEU; a difference of 1 is significant."""
+
+    def versus(study, grid, given, pair, axes=None, **_):
+        assert given == axis
+        new, old = (bleu[setting] for setting in pair)
+        return Comparison(*pair, "bleu", new, old, {1: 0.001 if abs(new - old) >= 1 else 0.5})
+
+    monkeypatch.setattr(module, "versus", versus)
+    return [finding.verdict for finding in module.build(study).findings]
+
+
+def test_the_order_of_table5(nothing, monkeypatch):
+    paper = {name: scores[0][1] for name, scores in table5.PUBLISHED.items()}
+    assert judged(table5, nothing, monkeypatch, paper, "positions_in") == [HOLDS, HOLDS, HOLDS]
+    other = {**paper, "kv": 30.0, "v": 7.6, "qkv": 20.0}
+    assert judged(table5, nothing, monkeypatch, other, "positions_in") == [UNTOLD, NOT, NOT]
+
+
+def test_the_claims_of_table2(nothing, monkeypatch):
+    paper = {name: scores[0][1] for name, scores in table2.PUBLISHED.items()}
+    assert judged(table2, nothing, monkeypatch, paper, "system") == [HOLDS] * 4
+    other = {**paper, "less-feeding-cross-pe": 28.0, "none": 29.0}
+    assert judged(table2, nothing, monkeypatch, other, "system") == [UNTOLD, NOT, NOT, NOT]
+
+
+def test_the_claims_of_table3(nothing, monkeypatch):
+    paper = {name: scores[0][0][1] for name, scores in table3.PUBLISHED.items()}  # fr-de
+    assert judged(table3, nothing, monkeypatch, paper, "system") == [HOLDS] * 3

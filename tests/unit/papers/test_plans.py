@@ -1,0 +1,288 @@
+"""Plans, how far they are, and what is written of them; the runs are records made by hand."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shapeshift.cli import reproduce as command
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import StepRecord
+from shapeshift.experiments.grid import Grid
+from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
+from shapeshift.experiments.measures import Measurement
+from shapeshift.papers import catalogue, reproduce
+from shapeshift.papers.document import DocumentTable, ItemDocument
+from shapeshift.papers.item import Content, Item, Paper
+from shapeshift.papers.study import words
+
+GRIDS = {
+    "one": {
+        "axes": {"position": {"ape": ["position=ape"], "shape": ["position=shape"]}},
+        "scales": {"tiny": {"overrides": ["model.size=tiny"]}, "paper": {"seeds": [1]}},
+        "seeds": [1, 2],
+        "steps": ["score-test"],
+    },
+    "two": {
+        "axes": {"position": {"rpe": ["position=rpe"]}},
+        "scales": {"tiny": {}},
+        "steps": [],
+    },
+}
+
+
+def build(grid):
+    def make(study):
+        rows = [(*words(cell.name), study.entry(study.rows(grid, "BLEU", {"seed": cell.seed})))
+                for cell in study.cells(grid)]  # fmt: skip
+        return Content([DocumentTable(name="t", title="T", header=("a", "b"), rows=tuple(rows))])
+
+    return make
+
+
+def broken(study):
+    raise ShapeshiftError("a file is damaged")
+
+
+PAPER = Paper(
+    "Toy",
+    "nobody",
+    {
+        "table1": Item("Table 1", ("one",), build("one")),
+        "table2": Item("Table 2", ("one", "two"), build("two")),
+        "sizes": Item("Sizes", ("two",), build("two"), trained=False),
+    },
+)
+
+
+@pytest.fixture(autouse=True)
+def grids(tmp_path, monkeypatch):
+    for name, document in GRIDS.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    monkeypatch.setattr(reproduce, "find_grid", lambda name: Grid(tmp_path / f"{name}.yaml"))
+
+
+def plan(*names, scale="tiny", **options):
+    items = {name: PAPER.items[name] for name in names or PAPER.items}
+    return reproduce.plan("toy", PAPER, items, scale, command="typed", **options)
+
+
+class Recording:
+    """A launcher whose jobs are done at once; those of some settings fail."""
+
+    num_slots = 1
+
+    def __init__(self, failing=()):
+        self.started, self.failing = [], failing
+
+    def start(self, order, slot):
+        config = yaml.safe_load(order.settings.read_text(encoding="utf-8"))
+        name = config["position"]["name"]
+        self.started.append((name, config["training"]["seed"], order.command))
+        self.order, self.fails = order, name in self.failing
+        return self
+
+    def poll(self):
+        from shapeshift.config import load_config
+
+        config = load_config(self.order.settings)
+        for step in ("train", *self.order.steps):
+            found = (Measurement(metric="BLEU", value=config.training.seed),)
+            record = StepRecord(
+                step=step, version="0", command=self.order.command, time="now", elapsed_s=0.0,
+                checkpoint="c", text="t", measurements=found if step != "train" else (),
+            )  # fmt: skip
+            if not self.fails:
+                self.order.folder.write_record(record, config)
+        return int(self.fails)
+
+    def interrupt(self):
+        pass
+
+    stop = interrupt
+
+    def output(self):
+        return ["it went wrong"]
+
+
+def run(made, folder, launcher=None):
+    launcher = launcher or Recording()
+    reports = [
+        reproduce.run(made, grid, folder, launcher, prepared_root=folder / "prepared")
+        for grid in made.trained()
+    ]
+    return launcher, reports
+
+
+def write(made, folder, **options):
+    return reproduce.write(made, folder, prepared_root=folder / "prepared", **options)
+
+
+def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
+    made = plan()
+    assert {name: len(cells) for name, cells in made.cells.items()} == {"one": 4, "two": 1}
+    assert made.trained() == ["one", "two"]
+    assert plan("sizes").trained() == []
+    launcher, reports = run(made, tmp_path)
+    assert [(name, seed) for name, seed, _ in launcher.started] == [
+        ("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)
+    ]  # fmt: skip
+    assert {typed for *_, typed in launcher.started} == {"typed"}
+    assert all(report.ok for report in reports)
+    again, _ = run(plan("table1"), tmp_path)
+    assert again.started == []
+
+
+def test_overrides_reach_every_cell_and_seeds_choose(tmp_path):
+    made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
+    assert [cell.seed for cell in made.cells["one"]] == [2, 2]
+    assert {cell.config.training.max_updates for cell in made.cells["one"]} == {7}
+    with pytest.raises(ShapeshiftError, match="no cell of one has the seed 5, 6; it has 1, 2"):
+        plan("table1", seeds=[5, 6])
+
+
+def test_a_scale_that_a_grid_does_not_have_is_an_error():
+    with pytest.raises(ShapeshiftError, match="has no scale 'paper'"):
+        plan("table2", scale="paper")
+
+
+def test_standing_counts_the_cells_of_each_item(tmp_path):
+    def standing(scale="tiny", seeds=()):
+        found = reproduce.standing("toy", PAPER, PAPER.items, scale, tmp_path, (), seeds)
+        return [(one.item, one.num_finished, one.num_cells) for one in found]
+
+    assert standing() == [("table1", 0, 4), ("table2", 0, 5), ("sizes", 0, 0)]
+    run(plan("table1", seeds=[1]), tmp_path)
+    assert standing() == [("table1", 2, 4), ("table2", 2, 5), ("sizes", 0, 0)]
+    assert standing(seeds=[1]) == [("table1", 2, 2), ("table2", 2, 3), ("sizes", 0, 0)]
+    assert standing("paper") == [("table1", 0, 2), ("table2", 0, None), ("sizes", 0, None)]
+
+
+def test_an_item_says_what_is_not_finished(tmp_path):
+    _, [report] = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
+    assert [cell.name for cell in report.failed] == ["shape/1", "shape/2"]
+    [one] = write(plan("table1"), tmp_path)
+    assert one.directory == tmp_path / "tiny" / "toy" / "table1"
+    document = ItemDocument.load(one.directory / "item.json")
+    assert document == one.document
+    assert document.unfinished == ("shape/1", "shape/2")
+    assert len(document.configs) == 2
+    assert document.command == "typed"
+    assert [row.value for row in document.measurements] == [1.0, 2.0]
+    [unneeded] = write(plan("sizes"), tmp_path)
+    assert unneeded.document.unfinished == ()
+
+
+def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for(tmp_path):
+    run(plan(), tmp_path)
+    write(plan("table1", seeds=[1]), tmp_path)
+    with (tmp_path / "tiny" / "toy" / "results.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = [(row["grid"], row["axis:position"], row["seed"], float(row["value"])) for row in rows]
+    assert found == [
+        ("one", "ape", "1", 1.0), ("one", "ape", "2", 2.0),
+        ("one", "shape", "1", 1.0), ("one", "shape", "2", 2.0),
+    ]  # fmt: skip  # `two` has no measures
+
+
+def test_an_item_that_cannot_be_made_does_not_stop_the_others(tmp_path):
+    paper = Paper("Toy", "x", {"bad": Item("Bad", ("two",), broken), **PAPER.items})
+    made = reproduce.plan("toy", paper, paper.items, "tiny")
+    with pytest.raises(ShapeshiftError, match="a file is damaged"):
+        write(made, tmp_path)
+    failures = []
+    found = write(made, tmp_path, on_failure=lambda item, error: failures.append((item, error)))
+    assert [one.name for one in found] == list(PAPER.items)
+    assert [(item, str(error)) for item, error in failures] == [("bad", "a file is damaged")]
+    assert not (tmp_path / "tiny" / "toy" / "bad").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("shap", "unknown paper 'shap'; did you mean 'shape'"),
+        ("toy:table3", "toy has no item 'table3'; did you mean 'table"),
+        ("toy:", "toy has no item ''"),
+    ],
+)
+def test_a_paper_or_item_that_there_is_not_is_one_line(monkeypatch, target, message):
+    real = catalogue.find_paper
+    monkeypatch.setattr(
+        catalogue, "find_paper", lambda name: PAPER if name == "toy" else real(name)
+    )
+    with pytest.raises(ShapeshiftError) as caught:
+        catalogue.find_items(target)
+    assert message in str(caught.value)
+
+
+def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(catalogue, "PAPERS", {"toy": "toy"})
+    monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
+    run(plan("table1", seeds=[1]), tmp_path)
+    command.reproduce(directory=tmp_path, show_list=True)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "toy:" in line]
+    assert shown == [
+        ["toy:table1", "Table", "1", "2/4"],
+        ["toy:table2", "Table", "2", "2/5"],
+        ["toy:sizes", "Sizes", "needs", "none"],
+    ]
+    # A setting without a paper before it: other runs, of which none is there.
+    command.reproduce("training.max_updates=3", directory=tmp_path, show_list=True)
+    assert "0/4" in capsys.readouterr().out
+
+
+def test_without_a_paper_the_list_is_pointed_at():
+    with pytest.raises(command.typer.BadParameter, match="--list shows them"):
+        command.reproduce()
+
+
+def test_items_come_in_the_papers_order_whatever_the_order_asked_for(monkeypatch):
+    monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
+    assert list(catalogue.find_items("toy:sizes,table1")[2]) == ["table1", "sizes"]
+
+
+def launcher(jobs=None, gpus=None, slurm=None, overrides=()):
+    return command._launcher(plan(overrides=overrides), Path("out"), jobs, gpus, slurm)
+
+
+def threads(found):
+    return [environment["OMP_NUM_THREADS"] for environment in found._environments]
+
+
+def test_where_runs_go(monkeypatch):
+    import torch
+
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(6))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert isinstance(launcher(jobs=0), InProcess)
+    assert threads(launcher()) == ["1"] * 6  # tiny runs: a thread each
+    assert threads(launcher(jobs=2)) == ["3", "3"]
+    assert threads(Subprocesses.of_threads(4)) == ["4"]
+    assert threads(Subprocesses.of_threads(4, num_cores=2)) == ["2"]
+    assert launcher(gpus="1,3").num_slots == 2
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["0", "1", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5e")
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["4", "GPU-5e"]
+    assert threads(launcher(overrides=["training.device=cpu"])) == ["1"] * 6
+
+
+def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
+    given = {}
+    monkeypatch.setattr(
+        Slurm, "__init__", lambda self, *arguments: given.update(zip("dnp", arguments, strict=True))
+    )
+    made = plan()
+    command._launcher(made, tmp_path, None, None, ["timeout_min=600", "slurm_partition=gpu"])
+    assert given == {
+        "d": tmp_path / "slurm",
+        "n": command.SLURM_JOBS,
+        "p": {"timeout_min": 600, "slurm_partition": "gpu"},
+    }
+    for bad in ({"slurm": ["gpu"]}, {"slurm": ["a=1"], "gpus": "0"}):
+        with pytest.raises(command.typer.BadParameter):
+            launcher(**bad)

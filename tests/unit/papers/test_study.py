@@ -1,0 +1,191 @@
+"""What a study finds in the folders of cells; the records are made by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.cell_folder import CellFolder, StepRecord
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.measures import Measurement, hypotheses_file, references_file
+from shapeshift.papers import study as studies
+from shapeshift.papers.study import Study, number, words
+
+REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
+WORSE = [f"a dog number {n} sat on a blue mat" for n in range(20)]
+LENGTHS = [5] * 10 + [50] * 10
+"""Source lengths: the second half is long."""
+
+
+def make_cell(position, seed, grid="mine"):
+    config = parse_config({"position": position, "training": {"seed": seed}})
+    return Cell(grid, "tiny", {"position": position}, seed, config)
+
+
+def measured(metric, value, **rest):
+    return Measurement(metric=metric, value=value, **rest)
+
+
+def put(root, cell, found=(), *, hypotheses=None, checkpoint="c", steps=("train", "score-test")):
+    """Write the records of a cell's steps and its translations."""
+    folder = CellFolder(root / cell.key)
+    for step in steps:
+        record = StepRecord(
+            step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
+            text="t", measurements=tuple(found) if step == "score-test" else (),
+        )  # fmt: skip
+        folder.write_record(record, cell.config)
+    if hypotheses is not None:
+        results = folder.run / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        for name, lines in ((hypotheses_file, hypotheses), (references_file, REFERENCES)):
+            (results / name("test")).write_text(
+                "".join(line + "\n" for line in lines), encoding="utf-8"
+            )
+
+
+CELLS = [make_cell(position, seed) for position in ("ape", "shape") for seed in (1, 2, 3)]
+
+
+def make_study(root, cells=CELLS):
+    return Study({"mine": cells}, {"mine": ["score-test"]}, root, root / "prepared")
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """`ape` gets the long sentences wrong; `shape` gets all right; each has three seeds."""
+    for cell in CELLS:
+        better = cell.axes["position"] == "shape"
+        found = [
+            measured("BLEU", 20.0 + cell.seed + 10 * better, dataset="test"),
+            measured("BLEU", 50.0, dataset="test", bucket="[0, 10)"),
+            measured("BLEU", 5.0, dataset="test", step=7),
+            measured("BLEU", 99.0, dataset="valid"),
+            measured("chrF", 1.0, dataset="test"),
+        ]
+        lines = REFERENCES if better else REFERENCES[:10] + WORSE[10:]
+        put(tmp_path, cell, found, hypotheses=lines)
+    return tmp_path
+
+
+def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
+    study = make_study(scored)
+    rows = study.rows("mine", "BLEU", {"position": "shape"}, dataset="test")
+    assert [(row.seed, row.value) for row in rows] == [(1, 31.0), (2, 32.0), (3, 33.0)]
+    some = study.rows("mine", "BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset="test")
+    assert [row.value for row in some] == [21.0, 23.0]
+    [short] = study.rows("mine", "BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
+    assert short.value == 50.0
+    assert len(study.rows("mine", "BLEU")) == 12  # test and valid
+    assert study.rows("mine", "COMET") == []
+    with pytest.raises(KeyError, match="no axis 'dataset'"):
+        study.rows("mine", "BLEU", {"dataset": "vanilla"})
+
+
+def test_an_entry_is_a_summary_that_names_its_measurements(scored):
+    study = make_study(scored)
+    rows = study.rows("mine", "BLEU", {"position": "ape"}, dataset="test")
+    entry = study.entry(rows, "mean ± stdev", "*")
+    assert (entry.text, entry.value) == ("22.00 ± 1.00*", 22.0)
+    assert [study.measurements[number].value for number in entry.rows] == [21.0, 22.0, 23.0]
+    other = study.entry(
+        study.rows("mine", "BLEU", {"position": "shape"}, dataset="test"), lambda x: f"<{x}>"
+    )
+    assert other.text == "<32.0>"
+    again = study.entry(rows[::-1], median=True)
+    assert sorted(again.rows) == sorted(entry.rows)  # a measurement has one number
+    assert len(study.measurements) == 6
+    assert [row.value for row in study.measurements[3:]] == [31.0, 32.0, 33.0]
+
+
+def test_what_was_not_measured_is_a_dash(scored):
+    entry = make_study(scored).entry([])
+    assert (entry.text, entry.value, entry.rows) == ("–", None, ())
+
+
+def test_fields_of_words_and_of_other_numbers():
+    assert [entry.text for entry in words("a", "b")] == ["a", "b"]
+    assert number(None).text == "–"
+    entry = number(1 / 3, ".1f", [CELLS[0], CELLS[0], CELLS[3]])
+    assert (entry.text, entry.value) == ("0.3", 1 / 3)
+    assert entry.cells == (CELLS[0].key, CELLS[3].key)
+
+
+def test_unfinished_cells_are_left_out(scored):
+    missing = make_cell("rpe", 1)
+    half = make_cell("learned", 1)
+    put(scored, half, steps=("train",))
+    study = make_study(scored, [*CELLS, missing, half])
+    assert study.settings("mine", "position") == ["ape", "shape", "rpe", "learned"]
+    assert [cell.seed for cell in study.finished("mine", {"position": "ape"})] == [1, 2, 3]
+    assert not study.is_finished(missing)
+    assert not study.is_finished(half)
+    assert len(study.cells("mine")) == 8
+    assert study.rows("mine", "BLEU", {"position": "rpe"}) == []
+    assert [each.system for each in study.comparisons("mine", "position", "ape")[()]] == ["shape"]
+
+
+def test_nothing_finished_compares_nothing(tmp_path):
+    assert make_study(tmp_path).comparisons("mine", "position", "ape") == {}
+
+
+def test_a_comparison_tests_the_seeds_that_all_systems_have(scored):
+    [full] = make_study(scored).comparisons("mine", "position", "ape")[()]
+    assert list(full.p_values) == [1, 2, 3]
+    assert full.difference > 0
+    assert full.significant
+    only = [cell for cell in CELLS if cell.name != "shape/2"]
+    [part] = make_study(scored, only).comparisons("mine", "position", "ape")[()]
+    assert list(part.p_values) == [1, 3]
+
+
+def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):
+    study = make_study(scored)
+    store = SimpleNamespace(source_lengths=np.array(LENGTHS))
+    monkeypatch.setattr(study, "prepared", lambda cell: SimpleNamespace(store=lambda split: store))
+
+    def compare(lengths):
+        [found] = study.comparisons("mine", "position", "ape", lengths=lengths)[()]
+        return found
+
+    short, long = compare((1, 50)), compare((50, None))
+    assert (short.difference, short.p_value) == (0.0, 1.0)
+    assert long.score == pytest.approx(100.0)
+    assert long.baseline_score < 50
+    assert long.significant
+    [whole] = study.comparisons("mine", "position", "ape")[()]
+    assert 0 < whole.difference < long.difference
+
+
+def test_a_comparison_is_computed_again_when_a_checkpoint_changes(scored, monkeypatch):
+    calls = []
+    real = studies.compare_cells
+    monkeypatch.setattr(
+        studies, "compare_cells", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs)
+    )
+    first = make_study(scored).comparisons("mine", "position", "ape")
+    assert make_study(scored).comparisons("mine", "position", "ape") == first
+    assert len(calls) == 1
+    put(scored, CELLS[0], hypotheses=REFERENCES, checkpoint="another")
+    [now] = make_study(scored).comparisons("mine", "position", "ape")[()]
+    assert len(calls) == 2
+    assert now.difference < first[()][0].difference
+    make_study(scored).comparisons("mine", "position", "shape")
+    make_study(scored).comparisons("mine", "position", "ape", split="valid")
+    assert len(calls) == 4
+
+
+def test_what_cannot_be_read_again_is_computed_again(scored):
+    study = make_study(scored)
+    first = study.comparisons("mine", "position", "ape")
+    [path] = (scored / "computed").iterdir()
+    path.write_text("{", encoding="utf-8")
+    assert study.comparisons("mine", "position", "ape") == first
+    assert path.read_text(encoding="utf-8") != "{"
+
+
+def test_nothing_is_computed_from_a_run_that_is_not_finished(tmp_path):
+    with pytest.raises(ShapeshiftError, match="the run ape/1 is not finished"):
+        make_study(tmp_path).computed("x", dict, CELLS[:1], dict)

@@ -1,0 +1,102 @@
+"""Tables as Markdown, LaTeX and CSV, and the files of an item."""
+
+import csv
+import io
+import math
+
+import pytest
+from matplotlib.figure import Figure
+
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, ItemDocument
+from shapeshift.papers.item import Drawn
+from shapeshift.papers.write import (
+    comma_separated,
+    escape_latex,
+    latex,
+    markdown,
+    text_table,
+    write_item,
+)
+
+TABLE = DocumentTable(
+    name="table2",
+    title="BLEU & speed",
+    header=("set|up", "BLEU", "50 %"),
+    rows=(
+        (Entry(text="a_b | c"), Entry(text="30.46 ± 0.10*", value=30.456789012345678),
+         Entry(text="–")),
+        (Entry(text='say "no", twice'), Entry(text="-1", value=-1e-17), Entry(text="1", value=1.0)),
+    ),
+    notes=("p < 0.05", "a full stop."),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a & b", r"a \& b"),
+        ("100 % of #1_x {y} $5", r"100 \% of \#1\_x \{y\} \$5"),
+        ("\\alpha^2 ~ 3", r"\textbackslash{}alpha\textasciicircum{}2 \textasciitilde{} 3"),
+        ("30.46 ± 0.10†", r"30.46 $\pm$ 0.10$\dagger$"),
+        ("p < 0.05 | q ≥ 1 – 2 → 3 × −4…", None),
+        ("Grüße, naïve", "Grüße, naïve"),
+    ],
+)
+def test_latex_shows_special_characters(text, expected):
+    found = escape_latex(text)
+    if expected is None:
+        expected = r"p $<$ 0.05 \textbar{} q $\geq$ 1 -- 2 $\rightarrow$ 3 $\times$ $-$4\dots{}"
+    assert found == expected
+
+
+def test_a_latex_table_has_a_row_each_and_as_many_fields_as_columns():
+    lines = latex(TABLE).splitlines()
+    assert lines[2] == r"\begin{tabular}{lrr}"
+    rows = [line for line in lines if line.endswith(r"\\")]
+    assert rows == [
+        r"set\textbar{}up & BLEU & 50 \% \\",
+        r"a\_b \textbar{} c & 30.46 $\pm$ 0.10* & -- \\",
+        r'say "no", twice & -1 & 1 \\',
+    ]
+    assert r"\caption{BLEU \& speed. p $<$ 0.05. a full stop.}" in lines
+    assert r"\label{tab:table2}" in lines
+
+
+def test_csv_holds_numbers_in_full_and_words_as_they_are_shown():
+    header, *rows = csv.reader(io.StringIO(comma_separated(TABLE), newline=""))
+    assert header == ["set|up", "BLEU", "50 %"]
+    assert [row[0] for row in rows] == ["a_b | c", 'say "no", twice']
+    assert float(rows[0][1]) == 30.456789012345678
+    assert math.copysign(1, float(rows[1][1])) == -1
+    assert float(rows[1][1]) == -1e-17
+    assert rows[0][2] == "–"
+
+
+def test_markdown_keeps_pipes_inside_their_fields():
+    lines = markdown(TABLE).splitlines()
+    assert lines[0] == "**BLEU & speed**"
+    table = [line for line in lines if line.startswith("|")]
+    assert len({line.replace(r"\|", "").count("|") for line in table}) == 1
+    assert r"a_b \| c" in table[2]
+    assert lines[-2:] == ["- p < 0.05", "- a full stop."]
+
+
+def test_the_terminal_shows_texts():
+    assert text_table(TABLE).rows[0] == ["a_b | c", "30.46 ± 0.10*", "–"]
+
+
+def test_an_item_is_all_files_the_document_last(tmp_path):
+    about = DocumentFigure(name="figure1", title="a figure", table="table2", alt="nothing")
+    document = ItemDocument(
+        paper="toy", item="one", title="t", citation="c", scale="tiny", command="x", version="0",
+        time="now", tables=(TABLE,), figures=(about,),
+    )  # fmt: skip
+    paths = write_item(document, [Drawn(about, Figure(figsize=(1, 1)))], tmp_path / "toy")
+    names = [path.name for path in paths]
+    assert names[-1] == "item.json"
+    assert sorted(names[:-1]) == sorted(
+        [f"table2.{suffix}" for suffix in ("md", "tex", "csv")]
+        + [f"figure1.{suffix}" for suffix in ("svg", "png", "pdf")]
+    )
+    assert sorted(path.name for path in (tmp_path / "toy").iterdir()) == sorted(names)
+    assert all(path.stat().st_size for path in paths)
