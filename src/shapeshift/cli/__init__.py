@@ -31,6 +31,7 @@ COMMANDS = {
     "positions": "shapeshift.cli.positions:positions",
     "demo": "shapeshift.cli.demo:demo",
     "reproduce": "shapeshift.cli.reproduce:reproduce",
+    "report": "shapeshift.cli.report:report",
 }
 """Name of the subcommand → `module:function`, in the order of the help."""
 

@@ -1,0 +1,1 @@
+"""`shapeshift report`: everything that was reproduced, as one page that needs nothing else."""

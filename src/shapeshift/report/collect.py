@@ -1,0 +1,119 @@
+"""The items that were reproduced, found below a folder and put in order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.papers.catalogue import PAPERS, find_paper
+from shapeshift.papers.document import FILE, Finding, ItemDocument, Verdict
+from shapeshift.report.markup import Anchors
+
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot tell")
+SCALES = ("tiny", "small", "paper")
+
+
+@dataclass(frozen=True)
+class ReportItem:
+    """An item at one scale.
+
+    Attributes:
+        document: what it came to.
+        directory: where its files are.
+        anchor: its place on the page.
+    """
+
+    document: ItemDocument
+    directory: Path
+    anchor: str
+
+
+@dataclass(frozen=True)
+class ReportPaper:
+    """A paper, and its items in the paper's order, each from the smallest scale up.
+
+    Attributes:
+        name: as in `shapeshift reproduce NAME`.
+        title: for people.
+        citation: authors, year, title, venue.
+        items: what was reproduced.
+    """
+
+    name: str
+    title: str
+    citation: str
+    items: tuple[ReportItem, ...]
+
+
+def collect(directory: Path) -> list[ReportPaper]:
+    """Return the papers that have an item below a folder: ours in the catalogue's order, then
+    others by name.
+
+    Raises:
+        ShapeshiftError: no such folder, no item in it, or a file that is not an item's document.
+    """
+    if not directory.is_dir():
+        raise ShapeshiftError(
+            "no such folder; name the one that `shapeshift reproduce` wrote to", path=directory
+        )
+    anchors = Anchors()
+    items = [_item(path, anchors) for path in sorted(directory.rglob(FILE))]
+    if not items:
+        raise ShapeshiftError(
+            f"no {FILE} in it or below; run `shapeshift reproduce PAPER` first", path=directory
+        )
+    names = sorted({item.document.paper for item in items})
+    known = [name for name in PAPERS if name in names]
+    return [_paper(name, items) for name in (*known, *(n for n in names if n not in known))]
+
+
+def findings(items: Iterable[ReportItem]) -> list[tuple[ReportItem, Finding]]:
+    """Return the findings of items, each with the item that it belongs to."""
+    return [(item, finding) for item in items for finding in item.document.findings]
+
+
+def count(found: Iterable[Finding]) -> dict[Verdict, int]:
+    """Return how many findings have each verdict."""
+    counts = Counter(finding.verdict for finding in found)
+    return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+def _item(path: Path, anchors: Anchors) -> ReportItem:
+    document = ItemDocument.load(path)
+    anchor = anchors.new("item", document.paper, document.item, document.scale)
+    return ReportItem(document, path.parent, anchor)
+
+
+def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
+    own = [item for item in items if item.document.paper == name]
+    title, order = name, list[str]()
+    if name in PAPERS:
+        paper = find_paper(name)
+        title, order = paper.title, list(paper.items)
+
+    def place(item: ReportItem) -> tuple[object, ...]:
+        document = item.document
+        return (
+            _rank(document.item, order),
+            _natural(document.item),
+            _rank(document.scale, SCALES),
+            document.scale,
+        )
+
+    own.sort(key=place)
+    return ReportPaper(name, title, own[0].document.citation, tuple(own))
+
+
+def _rank(name: str, order: Iterable[str]) -> int:
+    """Return the place of a name in an order; those that are not in it come last."""
+    places = list(order)
+    return places.index(name) if name in places else len(places)
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """Return a key that puts `table10` after `table9`."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]

@@ -1,0 +1,294 @@
+"""The report in Chromium, by the extra `browser` and a browser of the system's."""
+
+import shutil
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+
+from shapeshift.report.collect import collect
+from shapeshift.report.page import page as report_page
+
+from ..unit.report.written import write_reproduced  # noqa: TID252 (`tests` is no package)
+
+api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+PROGRAM = next(filter(None, map(shutil.which, BROWSERS)), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH"),
+]
+
+PHONE = {"width": 360, "height": 740}
+NUMBER = "#item-shape-table2-tiny .number"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page on the disk."""
+    directory = write_reproduced(tmp_path_factory.mktemp("reproduced"))
+    path = directory / "report.html"
+    path.write_text(report_page(collect(directory), directory), "utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with api.sync_playwright() as playwright:
+        # In a container we may be root, for whom Chromium's sandbox refuses to work.
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open the page; at the end nothing may have been fetched or complained about."""
+
+    @contextmanager
+    def visiting(**settings):
+        context = browser.new_context(reduced_motion="reduce", **settings)
+        page = context.new_page()
+        complaints, fetched = [], []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto(address)
+        yield page
+        context.close()
+        assert complaints == []
+        assert {url for url in fetched if not url.startswith("data:")} == {address}
+
+    return visiting
+
+
+def column(page, number, table="#item-shape-table2-tiny .ours table"):
+    return page.locator(f"{table} tbody tr > :nth-child({number})").all_inner_texts()
+
+
+def focused(page):
+    return page.evaluate("document.activeElement.innerText")
+
+
+def wait_for_focus(page, text):
+    page.wait_for_function(f"document.activeElement.innerText === {text!r}")
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_sorting_by_mouse(visit):
+    with visit() as page:
+        header = page.locator("#item-shape-table2-tiny .ours thead th").nth(2)
+        made = column(page, 3)
+        header.get_by_role("button").click()
+        assert header.get_attribute("aria-sort") == "ascending"
+        assert column(page, 3) != sorted(column(page, 3))  # as numbers, not as words
+        up = [float(text.split()[0]) for text in column(page, 3)]
+        assert up == sorted(up)
+        header.get_by_role("button").click()
+        assert header.get_attribute("aria-sort") == "descending"
+        assert [float(text.split()[0]) for text in column(page, 3)] == up[::-1]
+        header.get_by_role("button").click()
+        assert header.get_attribute("aria-sort") is None
+        assert column(page, 3) == made
+
+
+def test_sorting_by_keyboard(visit):
+    with visit() as page:
+        buttons = page.locator("#item-shape-table2-tiny .ours thead button")
+        buttons.nth(0).focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert focused(page) == "position"
+        assert column(page, 1) == ["extrapolate"] * 3 + ["vanilla"] * 3
+        page.keyboard.press("Space")
+        assert column(page, 2) == ["ape", "ape", "rpe", "rpe", "shape", "shape"]
+        assert page.locator("[aria-sort]").count() == 1
+
+
+def test_verdicts_are_sorted_by_weight_and_missing_fields_come_last(visit):
+    with visit() as page:
+        page.locator("#findings thead button", has_text="Verdict").click()
+        verdicts = [text.split(maxsplit=1)[1] for text in column(page, 2, "#findings table")]
+        assert verdicts == ["holds", "does not hold", "cannot tell", "cannot tell"]
+        button = page.locator("#items thead button", has_text="Findings")
+        for _ in range(2):
+            button.click()
+            assert column(page, 4, "#items table")[-1] == "–"
+
+
+def test_a_source_opens_and_closes_by_keyboard(visit):
+    with visit() as page:
+        number = page.locator(NUMBER).first
+        number.focus()
+        height = page.evaluate("document.documentElement.scrollHeight")
+        page.keyboard.press("Enter")
+        source = page.locator(".source:popover-open")
+        assert source.get_by_role("heading").inner_text().startswith("BLEU and training speed")
+        wait_for_focus(page, "Close")
+        page.keyboard.press("Tab")
+        assert focused(page) == "ape-vanilla-1"
+        page.keyboard.press("Escape")
+        assert source.count() == 0
+        assert focused(page) == number.inner_text()
+        page.keyboard.press("Space")
+        wait_for_focus(page, "Close")
+        page.keyboard.press("Enter")
+        assert source.count() == 0
+        assert page.evaluate("document.documentElement.scrollHeight") == height
+
+
+def test_a_source_leads_to_the_settings_and_back(visit):
+    with visit() as page:
+        page.locator(NUMBER).first.click()
+        page.locator(".source:popover-open a").first.press("Enter")
+        settings = page.locator("#run-ape-vanilla-1")
+        assert settings.is_visible()
+        assert "dim: 64" in settings.inner_text()
+        assert page.locator(":popover-open").count() == 0
+        page.go_back()
+        assert page.locator(NUMBER).first.is_visible()
+
+
+def test_the_theme_is_the_systems_until_one_is_chosen(visit):
+    with visit(color_scheme="dark") as page:
+        dark = background(page)
+        page.get_by_role("button", name="Light theme").press("Enter")
+        light = background(page)
+        assert dark != light
+        page.reload()
+        assert background(page) == light
+        page.get_by_role("button", name="Dark theme").click()
+        assert background(page) == dark
+    with visit(color_scheme="light") as page:
+        assert background(page) == light
+
+
+def test_storage_that_is_refused_does_no_harm(visit):
+    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error(); }})"
+    with visit() as page:
+        page.add_init_script(refuse)
+        page.reload()
+        before = background(page)
+        page.get_by_role("button", name="Dark theme").click()
+        assert background(page) != before
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1100, 1600])
+def test_the_page_is_never_wider_than_the_window(visit, width):
+    with visit(viewport={"width": width, "height": 800}) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator(NUMBER).first.click()
+        box = page.locator(".source:popover-open").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+
+
+def test_a_wide_table_scrolls_in_its_frame_by_keyboard(visit):
+    with visit(viewport=PHONE) as page:
+        frame = page.locator("#item-outside-table10-tiny .scroll")
+        frame.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.activeElement.scrollLeft > 0")
+        narrow = page.locator("#findings .scroll")
+        assert narrow.get_attribute("tabindex") is None
+
+
+def test_the_contents_fold_on_a_phone(visit):
+    with visit(viewport=PHONE) as page:
+        contents = page.locator("nav .toc")
+        assert contents.get_attribute("open") is None
+        contents.locator("summary").press("Enter")
+        contents.get_by_role("link", name="Figure 3").click()
+        assert page.url.endswith("#item-shape-figure3-small")
+    with visit(viewport={"width": 1400, "height": 800}) as page:
+        page.mouse.wheel(0, 2000)
+        page.wait_for_function("scrollY > 1000")
+        assert page.locator("nav").bounding_box()["y"] == 0  # stays in view
+
+
+def test_ours_stands_beside_the_papers_where_there_is_room(visit):
+    for width, beside in ((1400, True), (360, False)):
+        with visit(viewport={"width": width, "height": 800}) as page:
+            blocks = page.locator("#item-shape-table2-tiny .block")
+            ours, paper = (blocks.nth(place).bounding_box() for place in (0, 1))
+            assert (paper["y"] == ours["y"]) == beside
+
+
+def test_the_tab_key_goes_down_the_page(visit):
+    with visit(viewport={"width": 1400, "height": 20000}) as page:
+        place = """() => { const box = document.activeElement.getBoundingClientRect();
+            return [document.activeElement.closest("nav") ? 0 : 1, box.top, box.left]; }"""
+        page.keyboard.press("Tab")
+        assert focused(page) == "Skip to the content"
+        places = []
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            places.append(page.evaluate(place))
+        sides = [side for side, _, _ in places]
+        assert sides == sorted(sides)
+        rows = [round(top / 40) for side, top, _ in places if side == 1]
+        assert sum(after < before for before, after in pairwise(rows)) <= 2
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_print_shows_everything_and_no_controls(browser, address, scripts):
+    context = browser.new_context(java_script_enabled=scripts)
+    page = context.new_page()
+    page.goto(address)
+    page.emulate_media(media="print")
+    for hidden in ("nav", ".source .bar button", ".files"):
+        assert not page.locator(hidden).first.is_visible()
+    for shown in (
+        "#run-ape-vanilla-1",
+        "#source-shape-table2-tiny",
+        ".figure details table",
+        ".unfinished li",
+    ):
+        assert page.locator(shown).first.is_visible(), shown
+    page.set_viewport_size({"width": 690, "height": 1000})  # A4 without its margins
+    frames = page.locator(".scroll")
+    for place in range(frames.count()):
+        box = frames.nth(place).locator("table, svg").first.bounding_box()
+        assert box["x"] + box["width"] <= 690
+    context.close()
+
+
+def test_an_open_source_does_not_cover_the_printed_page(visit):
+    with visit() as page:
+        page.locator(NUMBER).first.click()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator(":popover-open").count() == 0
+        assert page.locator("details:not([open])").count() == 0
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details.run[open]").count() == 0
+
+
+def test_without_scripts_sources_open_all_the_same(browser, address):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    page.locator(NUMBER).first.click()
+    source = page.locator(".source:popover-open")
+    assert source.is_visible()
+    source.get_by_role("link").first.click()
+    page.keyboard.press("Escape")
+    assert page.locator("#run-ape-vanilla-1").is_visible()
+    assert page.locator("nav a").first.is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "viewport"), [("light", {"width": 1400, "height": 900}), ("dark", PHONE)]
+)
+def test_axe_finds_no_grave_fault(visit, scheme, viewport):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not there")
+    with visit(color_scheme=scheme, viewport=viewport) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        page.locator(NUMBER).first.click()
+        found = axe.Axe().run(page).response["violations"]
+        grave = [each for each in found if each["impact"] in ("serious", "critical")]
+        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in grave] == []

@@ -1,0 +1,72 @@
+import pytest
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.papers.document import Finding
+from shapeshift.report.collect import collect, count, findings
+
+from .written import table_item
+
+
+def test_papers_items_and_scales_are_in_order(tmp_path):
+    document = table_item()
+    places = [
+        ("zebra", "table10", "tiny"),
+        ("zebra", "table9", "tiny"),
+        ("shape", "unknown", "tiny"),
+        ("shape", "table2", "paper"),
+        ("shape", "table2", "huge"),
+        ("shape", "table2", "tiny"),
+        ("adder", "table1", "tiny"),
+    ]
+    for number, (paper, item, scale) in enumerate(places):
+        own = {"paper": paper, "item": item, "scale": scale, "citation": f"of {paper}"}
+        document.model_copy(update=own).save(tmp_path / str(number))
+    papers = collect(tmp_path)
+    assert [(paper.name, paper.title) for paper in papers] == [
+        ("shape", "SHAPE"),
+        ("adder", "adder"),
+        ("zebra", "zebra"),
+    ]
+    assert [paper.citation for paper in papers] == ["of shape", "of adder", "of zebra"]
+    shape, _, zebra = papers
+    assert [(item.document.item, item.document.scale) for item in shape.items] == [
+        ("table2", "tiny"),
+        ("table2", "paper"),
+        ("table2", "huge"),
+        ("unknown", "tiny"),
+    ]
+    assert [item.document.item for item in zebra.items] == ["table9", "table10"]
+    assert shape.items[0].directory == tmp_path / "5"
+
+
+def test_the_same_item_twice_has_two_places_on_the_page(tmp_path):
+    for name in "ab":
+        table_item().save(tmp_path / name)
+    (paper,) = collect(tmp_path)
+    assert len({item.anchor for item in paper.items}) == 2
+    assert len(findings(paper.items)) == 6
+
+
+def test_verdicts_are_counted_in_their_order():
+    found = [
+        Finding(claim="", verdict=verdict, measured="", paper="")
+        for verdict in ("cannot tell", "holds", "cannot tell")
+    ]
+    assert list(count(found).items()) == [("holds", 1), ("does not hold", 0), ("cannot tell", 2)]
+
+
+def test_an_empty_folder_says_what_to_run(tmp_path):
+    with pytest.raises(ShapeshiftError, match="run `shapeshift reproduce PAPER` first"):
+        collect(tmp_path)
+    with pytest.raises(ShapeshiftError, match="nowhere: no such folder"):
+        collect(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("content", [b"{}", b"not json", b"\xff", b'{"name": "someone else\'s"}'])
+def test_a_foreign_document_is_named(tmp_path, content):
+    table_item().save(tmp_path / "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "item.json").write_bytes(content)
+    with pytest.raises(ShapeshiftError, match=r"bad/item\.json: ") as error:
+        collect(tmp_path)
+    assert "\n" not in str(error.value)

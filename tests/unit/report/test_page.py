@@ -1,0 +1,191 @@
+import re
+import shutil
+from urllib.parse import unquote
+
+import pytest
+
+from shapeshift.report.collect import collect
+from shapeshift.report.page import page
+
+from .reading import read
+from .written import COMMON, HOSTILE, SIGNATURE, table_item
+
+
+@pytest.fixture(scope="module")
+def text(reproduced):
+    return page(collect(reproduced), reproduced)
+
+
+@pytest.fixture(scope="module")
+def tree(text):
+    return read(text)
+
+
+def article(tree, name):
+    return tree.one("article", id=f"item-{name}")
+
+
+def fields(table):
+    return [[cell.text for cell in row.children] for row in table.one("tbody").children]
+
+
+def test_the_findings_stand_first_with_their_counts(tree):
+    assert tree.one("dl", class_="counts").text == "holds 1 does not hold 1 cannot tell 2"
+    rows = fields(tree.one("section", id="findings").one("table"))
+    assert len(rows) == 4
+    assert rows[1] == [
+        "RPE is slower to train than APE.",
+        "✗ does not hold",
+        "0.98 times the speed of APE",
+        "0.91",
+        "SHAPE table2",
+        "tiny",
+    ]
+
+
+def test_a_long_finding_is_folded_in_the_table_of_all(tmp_path):
+    document = table_item()
+    long = document.findings[0].model_copy(update={"measured": "some words " * 40})
+    document.model_copy(update={"findings": (long,)}).save(tmp_path)
+    made = read(page(collect(tmp_path), tmp_path))
+    field = made.one("section", id="findings").one("details", class_="more")
+    assert len(field.one("summary").text) < 200
+    assert field.text.count("some words") > 40
+    assert not article(made, "shape-table2-tiny").all("details", class_="more")
+
+
+def test_items_tell_how_far_they_are(tree):
+    rows = fields(tree.one("section", id="items").one("table"))
+    assert [row[:5] for row in rows[:2]] == [
+        [
+            "Table 2: BLEU and speed",
+            "SHAPE",
+            "tiny",
+            "1 holds, 1 does not hold, 1 cannot tell",
+            "12 of 14",
+        ],
+        ["Figure 3: BLEU by source length", "SHAPE", "small", "–", "3 of 3"],
+    ]
+    assert "interpolate, ape, seed 1" in article(tree, "shape-table2-tiny").text
+
+
+def test_ours_stands_beside_the_papers(tree):
+    (beside,) = article(tree, "shape-table2-tiny").all("div", class_="beside")
+    ours, paper = (block.one("table") for block in beside.children)
+    assert fields(ours)[2] == ["vanilla", "shape", "30.56 ± 0.60", "0.98", "–"]
+    assert fields(paper)[2] == ["vanilla", "shape", "30.49", "–", "–"]
+    assert "speed: over ape's" in beside.children[0].text
+
+
+def test_sorting_has_the_numbers_in_full(tree):
+    ours = article(tree, "shape-table2-tiny").all("table")[0]
+    row = ours.one("tbody").children[0].children
+    assert float(row[2].attributes["data-value"]) == (28.91 + 30.12) / 2
+    assert "data-value" not in row[0].attributes
+    assert "data-value" not in row[4].attributes
+
+
+def test_a_number_opens_all_that_is_known_of_it(tree):
+    ours = article(tree, "shape-table2-tiny").all("table")[0]
+    button = ours.one("tbody").children[0].all("button")[0]
+    source = tree.one("div", id=button.attributes["popovertarget"])
+    assert source.has("popover", "auto")
+    assert source.one("h3").text == "BLEU and training speed: vanilla, ape, test BLEU"
+    for row in table_item().measurements[:2]:
+        for part in (repr(row.value), row.checkpoint, row.hypotheses, row.references, row.cell):
+            assert part in source.text
+    for part in (SIGNATURE, COMMON["command"], COMMON["version"], COMMON["time"], "score-test"):
+        assert source.text.count(part) == 1  # what the seeds share is said once
+    first, second = source.one("ol").all("li")
+    assert first.text.startswith("seed 1: 28.91 ")
+    assert "30.12" not in first.text
+    assert second.text.startswith("seed 2: 30.12 ")
+
+
+def test_runs_lead_to_their_settings(tree):
+    source = tree.one("div", id="source-shape-table2-tiny-2")  # of a number without measurements
+    (link,) = source.all("a")
+    settings = tree.one("pre", id=link.attributes["href"][1:])
+    assert settings.text == "position: ape seed: 2 model: dim: 64"
+    assert "elsewhere" in source.text  # its settings are not in the document
+    summary = next(run for run in tree.all("details", class_="run") if settings in run.children)
+    assert summary.one("summary").text == (
+        "ape-vanilla-2 shape-table2, dataset vanilla, position ape, seed 2, tiny"
+    )
+
+
+def test_settings_of_a_run_stand_once(tree):
+    # Six of these twelve runs are in figure 3 as well, as seed 1 of the same settings.
+    assert len(tree.all("details", class_="run")) == 12 + 1
+    assert len(tree.all("a", href="#run-ape-vanilla-1")) > 1
+
+
+def test_figures_are_inside_with_their_table(tree):
+    figures = article(tree, "shape-figure3-small").all("div", class_="figure")
+    assert [len(figure.all("svg")) for figure in figures] == [1, 1]
+    (view,) = figures[0].all("details")
+    assert fields(view.one("table"))[0] == ["ape", "28.9", "25.4", "21.9", "18.4"]
+    assert figures[1].one("a", href=f"#{view.one('table').attributes['aria-labelledby']}")
+
+
+def test_every_name_is_given_once_and_every_reference_is_met(tree):
+    names = [node.attributes["id"] for node in tree.all() if "id" in node.attributes]
+    assert len(names) == len(set(names))
+    pointed = [
+        value.removeprefix("#")
+        for node in tree.all()
+        for name, value in node.attributes.items()
+        if name in ("popovertarget", "aria-labelledby")
+        or (name == "href" and value.startswith("#"))
+    ]
+    assert len(pointed) > 100
+    assert set(pointed) <= set(names)
+
+
+def test_files_are_linked_where_they_are(tree, reproduced):
+    links = {a.attributes["href"] for a in tree.all("a") if a.attributes["href"][0] != "#"}
+    there = {str(path.relative_to(reproduced)) for path in reproduced.rglob("*") if path.is_file()}
+    assert {unquote(link) for link in links} == there - {"report.html"}
+
+
+def test_links_start_at_the_folder_of_the_page(reproduced, tmp_path):
+    made = read(page(collect(reproduced), reproduced / "tiny"))
+    links = [a.attributes["href"] for a in made.all("a") if a.attributes["href"][0] != "#"]
+    assert "shape/table2/table2.csv" in links
+    assert "../small/shape/figure3/figure3.svg" in links
+
+
+def test_the_page_is_whole_without_the_files(reproduced, tmp_path):
+    directory = shutil.copytree(reproduced, tmp_path / "copy")
+    for path in directory.rglob("*"):
+        if path.is_file() and path.name != "item.json":
+            path.unlink()
+    made = read(page(collect(directory), directory))
+    figures = article(made, "shape-figure3-small").all("div", class_="figure")
+    assert "figure3.svg is missing. Three falling lines" in figures[0].text
+    assert "open" in figures[0].one("details").attributes
+    files = {a.attributes["href"] for a in made.all("a") if a.attributes["href"][0] != "#"}
+    assert {name.rpartition("/")[2] for name in files} == {"item.json"}
+
+
+def test_no_text_becomes_markup(tree, text):
+    hostile = article(tree, "outside-table10-tiny")
+    assert not hostile.all("script")
+    assert hostile.one("h3").text == f"{HOSTILE} tiny"
+    assert len(tree.all("script")) == 1
+    assert text.count("<script") == 1
+
+
+def test_nothing_is_fetched(tree):
+    loaded = [node for node in tree.all() if node.tag in ("link", "img", "iframe", "source")]
+    assert loaded == []
+    assert not [node for node in tree.all() if "src" in node.attributes]
+    policy = tree.one("meta", http_equiv="Content-Security-Policy").attributes["content"]
+    assert policy.startswith("default-src 'none';")
+    style = tree.one("style").text
+    assert not re.search(r"url\(|@import", style)
+
+
+def test_the_same_results_give_the_same_page(reproduced, text, tmp_path):
+    copy = shutil.copytree(reproduced, tmp_path / "copy")
+    assert page(collect(copy), copy) == text

@@ -1,0 +1,218 @@
+"""A folder as `shapeshift reproduce` leaves it: three items of two papers, one of them hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from shapeshift.analysis.style import look, styled
+from shapeshift.experiments.results import Row
+from shapeshift.papers.document import (
+    DocumentFigure,
+    DocumentTable,
+    Entry,
+    Finding,
+    ItemDocument,
+)
+from shapeshift.papers.item import Drawn
+from shapeshift.papers.study import missing, number, words
+from shapeshift.papers.write import write_item
+
+POSITIONS = {"ape": (28.91, 30.12), "rpe": (9.5, 9.02), "shape": (29.43, 31.7)}
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+HOSTILE = "<script>alert('title')</script> & \"quotes\""
+COMMON = {
+    "scale": "tiny",
+    "command": "shapeshift reproduce shape --jobs 2",
+    "version": "0.1.0",
+    "time": "2026-11-20T10:00:00+00:00",
+}
+SHAPE = "Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE, EMNLP"
+
+
+def measurement(position: str, dataset: str, seed: int, value: float, **others: str) -> Row:
+    """One number of one run."""
+    return Row(
+        metric="BLEU",
+        value=value,
+        dataset="test",
+        signature=SIGNATURE,
+        hypotheses=f"{position}{seed}".encode().hex().rjust(64, "a"),
+        references="5eed" * 16,
+        grid="shape-table2",
+        cell=f"{position}-{dataset}-{seed}",
+        axes={"dataset": dataset, "position": position},
+        seed=seed,
+        measure="score-test",
+        checkpoint=f"{seed}{position}".encode().hex().rjust(64, "c"),
+        **(COMMON | others),
+    )
+
+
+def settings(rows: list[Row]) -> dict[str, str]:
+    """Settings for the runs of these rows."""
+    return {
+        row.cell: f"position: {row.axes['position']}\nseed: {row.seed}\nmodel:\n  dim: 64\n"
+        for row in rows
+    }
+
+
+def table_item() -> ItemDocument:
+    """A table beside the paper's, findings of each verdict, runs that are missing."""
+    rows, lines = [], []
+    for dataset, shift in (("vanilla", 0.0), ("extrapolate", -7.25)):
+        for position, values in POSITIONS.items():
+            numbers = tuple(range(len(rows), len(rows) + 2))
+            rows += [
+                measurement(position, dataset, seed, value + shift)
+                for seed, value in enumerate(values, 1)
+            ]
+            mean = sum(values) / 2 + shift
+            bleu = Entry(text=f"{mean:.2f} ± 0.60", value=mean, rows=numbers)
+            speed = Entry(text="0.98", value=0.98, cells=(rows[-1].cell, "elsewhere"))
+            lines.append((*words(dataset, position), bleu, speed, missing()))
+    header = ("dataset", "position", "test BLEU", "speed", "COMET")
+    published = [
+        (*words("vanilla", name), number(value), missing(), missing())
+        for name, value in (("ape", 30.46), ("rpe", 30.54), ("shape", 30.49))
+    ]
+    return ItemDocument(
+        paper="shape",
+        item="table2",
+        title="Table 2: BLEU and speed",
+        citation=SHAPE,
+        tables=(
+            DocumentTable(
+                name="table2",
+                title="BLEU and training speed",
+                header=header,
+                rows=tuple(lines),
+                notes=("mean ± standard deviation over seeds", "speed: over ape's"),
+            ),
+            DocumentTable(
+                name="table2-paper",
+                title="BLEU and training speed in the paper",
+                origin="paper",
+                header=header,
+                rows=tuple(published),
+                notes=("means of five seeds",),
+            ),
+        ),
+        findings=(
+            Finding(
+                claim="SHAPE translates sentences longer than those of training better than APE.",
+                verdict="holds",
+                measured="23.3 against 22.3 BLEU, p = 0.004 over 2 seeds",
+                paper="29.80 against 29.22",
+                remark="Larger than in the paper: the model is small.",
+            ),
+            Finding(
+                claim="RPE is slower to train than APE.",
+                verdict="does not hold",
+                measured="0.98 times the speed of APE",
+                paper="0.91",
+            ),
+            Finding(
+                claim="SHAPE is as good as RPE.",
+                verdict="cannot tell",
+                measured="one of three seeds of RPE has failed",
+                paper="29.80 against 29.86",
+                remark="Needs the scale small.",
+            ),
+        ),
+        measurements=tuple(rows),
+        configs=settings(rows),
+        unfinished=("shape-table2, interpolate, ape, seed 1", "shape-table2, interpolate, rpe"),
+        **COMMON,
+    )
+
+
+def figure_item() -> tuple[ItemDocument, list[Drawn]]:
+    """Two figures of the same numbers."""
+    buckets = ("[0,10)", "[10,20)", "[20,30)", "[30,inf)")
+    rows, lines = [], []
+    for name, values in POSITIONS.items():
+        entries = []
+        for place, bucket in enumerate(buckets):
+            value = values[0] - 3.5 * place
+            entries.append(Entry(text=f"{value:.1f}", value=value, rows=(len(rows),)))
+            rows.append(measurement(name, "vanilla", 1, value, bucket=bucket, scale="small"))
+        lines.append((*words(name), *entries))
+    table = DocumentTable(
+        name="lengths", title="BLEU by length", header=("position", *buckets), rows=tuple(lines)
+    )
+    figure = draw(lines, buckets)
+    drawn = [
+        Drawn(
+            DocumentFigure(
+                name=name,
+                title=f"BLEU by length of the source, {times}",
+                table="lengths",
+                alt="Three falling lines, APE below the others.",
+            ),
+            figure,
+        )
+        for name, times in (("figure3", "once"), ("figure3b", "again"))
+    ]
+    document = ItemDocument(
+        paper="shape",
+        item="figure3",
+        title="Figure 3: BLEU by source length",
+        citation=SHAPE,
+        tables=(table,),
+        figures=tuple(each.about for each in drawn),
+        measurements=tuple(rows),
+        configs=settings(rows),
+        **(COMMON | {"scale": "small", "time": "2026-11-20T11:30:00+00:00"}),
+    )
+    return document, drawn
+
+
+def draw(lines: list[tuple[Entry, ...]], buckets: tuple[str, ...]) -> Figure:
+    """Lines and an image, as our figures have them."""
+    with styled():
+        figure = Figure(figsize=(6.3, 2.6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for place, (name, *entries) in enumerate(lines):
+            own = look(place)
+            left.plot(
+                buckets,
+                [entry.value for entry in entries],
+                color=own.colour,
+                marker=own.marker,
+                label=name.text,
+            )
+        left.legend()
+        right.imshow([[entry.value for entry in line[1:]] for line in lines])
+    return figure
+
+
+def hostile_item() -> ItemDocument:
+    """A wide table of a paper that we do not know; its texts try to be markup."""
+    row = measurement(HOSTILE, "vanilla", 1, 1.0, command=HOSTILE)
+    header = ("system", *(f"column {number}" for number in range(20)))
+    lines = tuple(
+        (Entry(text=HOSTILE), *(Entry(text="1.0", value=1.0, rows=(0,)) for _ in header[1:]))
+        for _ in range(2)
+    )
+    return ItemDocument(
+        paper="outside",
+        item="table10",
+        title=HOSTILE,
+        citation=HOSTILE,
+        tables=(DocumentTable(name="wide", title=HOSTILE, header=header, rows=lines),),
+        findings=(Finding(claim=HOSTILE, verdict="cannot tell", measured=HOSTILE, paper=HOSTILE),),
+        measurements=(row,),
+        configs={row.cell: "</pre><script>alert('settings')</script>"},
+        **(COMMON | {"command": HOSTILE}),
+    )
+
+
+def write_reproduced(directory: Path) -> Path:
+    """Write all items below a folder, and return it."""
+    write_item(table_item(), [], directory / "tiny" / "shape" / "table2")
+    document, drawn = figure_item()
+    write_item(document, drawn, directory / "small" / "shape" / "figure3")
+    write_item(hostile_item(), [], directory / "tiny" / "outside" / "table10")
+    return directory
