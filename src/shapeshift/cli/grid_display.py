@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shapeshift.cli.progress import console as standard_console
-from shapeshift.experiments.status import CellStatus, State
+from shapeshift.experiments.status import CellStatus, State, Tally
 
 if TYPE_CHECKING:
     from shapeshift.experiments.grid import Cell
@@ -25,10 +25,13 @@ _STYLES = {
     State.WAITING: "dim",
     State.RUNNING: "cyan",
     State.ELSEWHERE: "magenta",
+    State.STOPPING: "yellow",
     State.FINISHED: "green",
     State.FAILED: "bold red",
 }
-_URGENCY = (State.RUNNING, State.FAILED, State.ELSEWHERE, State.WAITING, State.FINISHED)
+_URGENCY = (
+    *(State.RUNNING, State.STOPPING, State.FAILED, State.ELSEWHERE, State.WAITING, State.FINISHED),
+)
 _FRAME_LINES = 6
 """Lines of a table that hold no cell: header, rules, caption, and the prompt below."""
 
@@ -42,10 +45,16 @@ class GridDisplay:
     Args:
         cells: in the order of the table; of those that share a folder, the first is shown.
         console: where to draw.
+        tally: of this grid and others, told of what happens here and shown below.
     """
 
-    def __init__(self, cells: Sequence[Cell], console: Console = standard_console):
-        self._console = console
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        console: Console = standard_console,
+        tally: Tally | None = None,
+    ):
+        self._console, self._tally = console, tally
         self._names: dict[str, str] = {}
         for cell in cells:
             self._names.setdefault(cell.key, cell.name)
@@ -75,23 +84,32 @@ class GridDisplay:
         twice a minute while a cell is running."""
         before = self._statuses[cell.key]
         self._statuses[cell.key] = status
+        if self._tally is not None:
+            self._tally.changed(cell, status)
         if self._console.is_terminal:
             self._live.refresh()
             return
         if status.state is State.WAITING or (status.state is State.RUNNING and not status.step):
+            return
+        if (before.state, status.state) == (State.WAITING, State.FINISHED):  # before it was wanted
             return
         moved = (before.state, before.step) != (status.state, status.step)
         now = time.monotonic()
         since = now - self._printed.get(cell.key, -_LINE_EVERY_S)
         if moved or (status.state is State.RUNNING and since >= _LINE_EVERY_S):
             self._printed[cell.key] = now
-            self._console.print(_line(cell.name, status), markup=False, highlight=False)
+            line = _line(cell.name, status)
+            if self._tally is not None and status.state in (State.FINISHED, State.FAILED):
+                line += f" ({_overall(self._tally)})"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def table(self) -> Table:
         """Return the table as it is now: all cells, or the ones that matter most where the
         terminal is too small."""
         counts = Counter(status.state for status in self._statuses.values())
         caption = ", ".join(f"{counts[state]} {state}" for state in _URGENCY if counts[state])
+        if self._tally is not None:
+            caption += f"\n{_overall(self._tally)}"
         table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
         for title in ("cell", "state"):
             table.add_column(title, no_wrap=True)
@@ -103,7 +121,8 @@ class GridDisplay:
         return table
 
     def _visible(self) -> list[str]:
-        room = max(1, self._console.height - _FRAME_LINES)
+        frame = _FRAME_LINES + (self._tally is not None)
+        room = max(1, self._console.height - frame)
         if not self._console.is_terminal or len(self._names) <= room:
             return list(self._names)
         ranked = sorted(self._names, key=lambda key: _URGENCY.index(self._statuses[key].state))
@@ -130,6 +149,12 @@ def _cells(status: CellStatus) -> tuple[Text | str, ...]:
         _NOTHING if status.tokens_per_s is None else f"{status.tokens_per_s:,.0f}",
         _NOTHING if status.left_s is None or not running else _duration(status.left_s),
     )
+
+
+def _overall(tally: Tally) -> str:
+    text = f"in all {tally.num_finished} of {tally.num_cells} cells finished"
+    left_s = tally.left_s()
+    return text if left_s is None else f"{text}, about {_duration(left_s)} left"
 
 
 def _line(name: str, status: CellStatus) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,14 +11,29 @@ import typer
 from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
 
 if TYPE_CHECKING:
-    from shapeshift.experiments.runner import Launcher
+    from shapeshift.experiments.runner import Launcher, Report
     from shapeshift.papers.reproduce import Made, Plan
+
+THREADS = {"tiny": 1}
+"""Threads of a run on a CPU, by scale: two tiny runs with one each are done sooner than one after
+the other with two."""
+
+OTHER_THREADS = 4
+"""Threads of a run of any other scale."""
+
+SLURM_JOBS = 100
+"""Jobs at a time, unless --jobs says otherwise."""
 
 
 def reproduce(
     target: Annotated[
-        str, typer.Argument(metavar="PAPER[:ITEM,...]", help="Such as shape, or shape:table2.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="PAPER[:ITEM,...]",
+            help="Such as shape, or shape:table2,figure3.",
+            show_default=False,
+        ),
+    ] = None,
     overrides: Overrides = None,
     scale: Annotated[str, typer.Option(help="Of the runs: tiny, small or paper.")] = "tiny",
     directory: Annotated[
@@ -25,11 +41,27 @@ def reproduce(
     ] = Path("reproduced"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Runs at a time, the cores divided among them.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Runs at a time, the cores divided among them; 0: one after the other in this"
+            " process. [default: one for each GPU; without one, for each core if tiny, else for"
+            " each four]",
+            show_default=False,
+        ),
+    ] = None,
     gpus: Annotated[
         str | None,
         typer.Option(metavar="0,1,...", help="One run on each of these GPUs.", show_default=False),
+    ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Each run a job of a SLURM cluster, with this parameter of submitit, such as"
+            " slurm_partition=gpu or timeout_min=600; may be given several times.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         list[int] | None,
@@ -38,53 +70,142 @@ def reproduce(
     run: Annotated[
         bool, typer.Option(help="Train what is missing; --no-run writes what is there.")
     ] = True,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check every setting, print what all runs take and where their text comes from,"
+            " and stop.",
+        ),
+    ] = False,
+    gpu: Annotated[
+        str, typer.Option(help="With --dry-run: the time on this GPU, such as h100, v100, rtx4090.")
+    ] = "a100",
+    num_gpus: Annotated[int, typer.Option(min=1, help="With --dry-run: so many of them.")] = 1,
+    show_list: Annotated[
+        bool,
+        typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
+    ] = False,
 ) -> None:
     """Run the grid behind a table or figure of a paper and write it, the paper's figures beside it.
 
-    Finished runs are never run again, and one that was stopped goes on. Items are written to
-    DIRECTORY/SCALE/PAPER/ITEM.
+    Finished runs are never run again, and one that was stopped goes on: Ctrl-C and SIGTERM end the
+    runs at work, which save, and exit with 130 or 143. The same command may run several times at
+    once, on several machines that share the folder. A run that fails does not stop the others.
+
+    Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
+    DIRECTORY/SCALE/PAPER/results.csv.
     """
     import shlex
     import sys
 
+    from shapeshift.cli.signals import ending_on_signals
     from shapeshift.papers import reproduce as papers
     from shapeshift.papers.catalogue import find_items
 
+    settings, seeds = overrides or [], seed or []
+    if target is not None and "=" in target:  # a setting, and no paper before it
+        settings, target = [target, *settings], None
+    if show_list:
+        _list(target, scale, directory, settings, seeds)
+        return
+    if target is None:
+        raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
     name, paper, items = find_items(target)
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = papers.plan(name, paper, items, scale, overrides or [], seed or [], command)
-    failed = run and not _run(plan, directory, prepared, _launcher(jobs, gpus))
-    made = papers.write(plan, directory, prepared_root=prepared)
-    _show(made)
-    if failed:
+    plan = papers.plan(name, paper, items, scale, settings, seeds, command)
+    if dry_run:
+        from shapeshift.cli.dry_run import show_plan
+
+        show_plan(plan, gpu, num_gpus)
+        return
+    launcher = _launcher(plan, directory, jobs, gpus, slurm)
+    with ending_on_signals(
+        "finished runs stay, the others are saved: the same command goes on, and with --no-run"
+        " writes what is there"
+    ):
+        reports = _run(plan, directory, prepared, launcher) if run else []
+        whole = _write(plan, directory, prepared)
+    if not (_all_ok(reports) and whole):
         raise typer.Exit(1)
 
 
-def _launcher(jobs: int, gpus: str | None) -> Launcher:
-    from shapeshift.experiments.launchers import Subprocesses
+def _launcher(
+    plan: Plan, directory: Path, jobs: int | None, gpus: str | None, slurm: list[str] | None
+) -> Launcher:
+    import torch
 
+    from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
+
+    if slurm:
+        if gpus is not None:
+            raise typer.BadParameter("does not go with --slurm", param_hint="--gpus")
+        return Slurm(directory / "slurm", jobs or SLURM_JOBS, dict(map(_parameter, slurm)))
     if gpus is not None:
         return Subprocesses.on_gpus(gpus.split(","))
-    return Subprocesses.on_cpu(jobs)
+    if jobs == 0:
+        return InProcess()
+    if jobs is not None:
+        return Subprocesses.on_cpu(jobs)
+    devices = {cell.config.training.device for cells in plan.cells.values() for cell in cells}
+    if devices <= {"auto", "cuda"} and torch.cuda.is_available():
+        return Subprocesses.on_gpus()
+    return Subprocesses.of_threads(THREADS.get(plan.scale, OTHER_THREADS))
 
 
-def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> bool:
-    """Return whether all cells are finished."""
-    from shapeshift.cli.grid_display import GridDisplay, show_failures
+def _parameter(text: str) -> tuple[str, object]:
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--slurm")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        return name, value
+
+
+def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> list[Report]:
+    """Run grid after grid."""
+    from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import console
+    from shapeshift.experiments.status import Tally
     from shapeshift.papers import reproduce as papers
 
-    ok = True
-    for name in plan.trained():
-        cells = plan.cells[name]
-        console.print(plan.grids[name].config.title, highlight=False, markup=False)
-        with GridDisplay(cells) as display:
+    grids = plan.trained()
+    finished = plan.finished(directory)
+    tally = Tally((cell for grid in grids for cell in plan.cells[grid]), finished)
+    reports = []
+    for grid in grids:
+        cells = plan.cells[grid]
+        title = plan.grids[grid].config.title or grid
+        if {(grid, cell.key) for cell in cells} <= finished:
+            title += f": all {len(cells)} runs are finished"
+        for line in (title, *plan.usable(grid)[1]):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        with GridDisplay(cells, tally=tally) as display:
             report = papers.run(
-                plan, name, directory, launcher, prepared_root=prepared, observer=display
+                plan, grid, directory, launcher, prepared_root=prepared, observer=display
             )
-        show_failures(report)
-        ok = ok and report.ok
-    return ok
+        reports.append(report)
+    return reports
+
+
+def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
+    """Write and show the items; return whether all could be made."""
+    from shapeshift.cli.progress import console
+    from shapeshift.errors import ShapeshiftError
+    from shapeshift.papers import reproduce as papers
+
+    failures: list[str] = []
+
+    def note(item: str, error: ShapeshiftError) -> None:
+        failures.append(f"{plan.name}:{item} cannot be made: {error}")
+
+    _show(papers.write(plan, directory, prepared_root=prepared, on_failure=note))
+    for failure in failures:
+        console.print(failure, style="bold red", markup=False, highlight=False, soft_wrap=True)
+    return not failures
 
 
 def _show(made: list[Made]) -> None:
@@ -100,3 +221,33 @@ def _show(made: list[Made]) -> None:
             out.print(f"{finding.verdict}: {finding.claim}", markup=False, highlight=False)
             out.print(f"  {finding.measured}", markup=False, highlight=False)
         out.print(str(one.directory), markup=False, highlight=False)
+
+
+def _all_ok(reports: Sequence[Report]) -> bool:
+    """Print why runs failed, at the end, where it is seen; return whether none did."""
+    from shapeshift.cli.grid_display import show_failures
+
+    for report in reports:
+        show_failures(report)
+    return all(report.ok for report in reports)
+
+
+def _list(
+    target: str | None, scale: str, directory: Path, settings: list[str], seeds: list[int]
+) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from shapeshift.cli.progress import results_console
+    from shapeshift.papers.catalogue import PAPERS, find_items
+    from shapeshift.papers.reproduce import standing
+
+    table = Table("item", "what it is", f"finished runs, {scale}", box=box.SIMPLE_HEAD)
+    for each in PAPERS if target is None else [target]:
+        for one in standing(*find_items(each), scale, directory, settings, seeds):
+            done = {None: "not at this scale", 0: "needs none"}.get(
+                one.num_cells, f"{one.num_finished}/{one.num_cells}"
+            )
+            table.add_row(*map(Text, (f"{one.paper}:{one.item}", one.title, done)))
+    results_console().print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from shapeshift.decoding.translator import TranslatedLine
+    from shapeshift.decoding.translator import TranslatedLine, Translator
 
 STDIN = "-"
 
@@ -92,35 +92,67 @@ def translate(
     before the first line is translated, so that nothing is written then; from standard input, all
     lines before it are answered first, unless --output names a file, which does not appear.
     """
-    from shapeshift.data.files import read_lines, read_stream
+    from shapeshift.data.files import read_lines
     from shapeshift.experiments.run import Run
 
-    settings = list(overrides or [])
+    settings = _settings(overrides or [], max_source_length, on_long, batch_invariant)
+    translator = Run(run, settings).translator(checkpoint)
+    check = Run(run).subwords().check_source
+    names = files or [STDIN]
+    for name in names:
+        if name != STDIN:
+            translator.check(_checked(read_lines(name), check, name), name=name)
+    with _open(output) as sink:
+        for number, line in enumerate(_lines(translator, check, names, n_best), start=1):
+            for candidate in line.candidates:
+                prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
+                sink.write(prefix + candidate.text + "\n")
+            sink.flush()
+
+
+def _settings(
+    overrides: list[str],
+    max_source_length: int | None,
+    on_long: OnLong | None,
+    batch_invariant: bool,
+) -> list[str]:
+    """Return the options as settings of the run."""
+    settings = [*overrides]
     if max_source_length is not None:
         settings.append(f"decoding.max_source_length={max_source_length}")
     if on_long is not None:
         settings.append(f"decoding.on_long={on_long.value}")
     if batch_invariant:
         settings.append("decoding.batch_invariant=true")
-    translator = Run(run, settings).translator(checkpoint)
-    names = files or [STDIN]
+    return settings
+
+
+def _lines(
+    translator: Translator, check: Callable[[str], None], names: list[str], n_best: int
+) -> Iterator[TranslatedLine]:
+    """Translate one input after the other; files have been checked."""
+    from shapeshift.data.files import read_lines, read_stream
+
     for name in names:
-        if name != STDIN:
-            translator.check(read_lines(name), name=name)
-    number = 0
-    with _open(output) as sink:
-        for name in names:
-            from_stdin = name == STDIN
-            title = "<stdin>" if from_stdin else name
-            lines = read_stream(sys.stdin.buffer, title) if from_stdin else read_lines(name)
-            waiting = from_stdin and sys.stdin.isatty()
-            translated = translator.translate_lines(lines, n_best, name=title, stream=waiting)
-            for line in _announced(translated, title):
-                number += 1
-                for candidate in line.candidates:
-                    prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
-                    sink.write(prefix + candidate.text + "\n")
-                sink.flush()
+        from_stdin = name == STDIN
+        title = "<stdin>" if from_stdin else name
+        lines = read_stream(sys.stdin.buffer, title) if from_stdin else read_lines(name)
+        lines = _checked(lines, check, title) if from_stdin else lines
+        waiting = from_stdin and sys.stdin.isatty()
+        translated = translator.translate_lines(lines, n_best, name=title, stream=waiting)
+        yield from _announced(translated, title)
+
+
+def _checked(lines: Iterator[str], check: Callable[[str], None], name: str) -> Iterator[str]:
+    """Pass lines on; name the one that is not in the form which the model's subwords take."""
+    from shapeshift.errors import ShapeshiftError
+
+    for number, line in enumerate(lines, start=1):
+        try:
+            check(line)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(str(error), path=name, line=number) from error
+        yield line
 
 
 def _announced(lines: Iterator[TranslatedLine], title: str) -> Iterator[TranslatedLine]:

@@ -9,7 +9,7 @@ from shapeshift.cli.grid_display import GridDisplay, show_failures
 from shapeshift.config import parse_config
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.runner import Report
-from shapeshift.experiments.status import CellStatus, State
+from shapeshift.experiments.status import CellStatus, State, Tally
 
 CELLS = [
     Cell("mine", "tiny", {"position": "ape"}, seed, parse_config({}, [f"training.seed={seed}"]))
@@ -72,6 +72,29 @@ def test_a_pipe_gets_a_line_for_each_event(pipe):
         "ape/1: score-test",
         "ape/1: finished",
     ]
+
+
+def test_all_grids_together_stand_below_and_behind_what_is_finished(console, pipe):
+    seconds = iter((0.0, 60.0, 60.0, 60.0))
+    tally = Tally(CELLS, {("mine", CELLS[7].key)}, lambda: next(seconds))
+    total = CELLS[0].config.training.max_updates
+    with GridDisplay(CELLS[:2], pipe, tally) as display:
+        display.changed(CELLS[0], CellStatus(State.WAITING))
+        display.changed(CELLS[0], CellStatus(State.RUNNING, "train", update=total))
+        display.changed(CELLS[0], CellStatus(State.FINISHED, update=total))
+    # One cell in a minute, and six are left.
+    assert pipe.file.getvalue().splitlines()[-1] == (
+        "ape/1: finished (in all 2 of 8 cells finished, about 0:06:00 left)"
+    )
+    shown = "\n".join(lines(GridDisplay(CELLS[:2], console, tally), console))
+    assert "2 waiting" in shown
+    assert "in all 2 of 8 cells finished" in shown
+
+
+def test_cells_that_were_finished_before_are_not_told_one_by_one(pipe):
+    with GridDisplay(CELLS[:1], pipe) as display:
+        display.changed(CELLS[0], CellStatus(State.FINISHED))
+    assert pipe.file.getvalue() == ""
 
 
 def test_a_failure_shows_its_last_lines(pipe):

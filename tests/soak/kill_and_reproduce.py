@@ -1,0 +1,272 @@
+"""Kill `shapeshift reproduce`, run it again, and compare with one that was left alone.
+
+    python tests/soak/kill_and_reproduce.py --kills 30 --seed 1
+
+The same command runs again and again in a process group of its own, which dies by SIGKILL: at a
+random operation on files or update, before it or after it, or at a random moment. Every fifth
+attempt trains in processes of its own, which outlive the group for a moment, as they do a crash.
+Then it is left alone. After that, two commands at once make the same from the beginning.
+
+Prints a JSON report; exits with 1 unless weights, measurements and the written table equal those of
+an undisturbed run, no step of any run was recorded twice, and the two shared the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import toy_paper
+
+from shapeshift.cli import main as shapeshift_main
+from shapeshift.experiments import work
+from shapeshift.experiments.cell_folder import StepRecord
+from shapeshift.training.disk import Disk
+from shapeshift.training.log import read_log
+from shapeshift.training.trainer import Trainer
+
+OPERATIONS = (
+    "create", "write", "sync_file", "sync_directory", "mkdir", "rename", "unlink", "rmdir"
+)  # fmt: skip
+KINDS = ("event", "event", "moment", "event", "children")
+EVENTS = 200
+"""More or less: the place of a kill is drawn from as many as a short piece of work has."""
+CLOCK = {"tokens_per_s", "training_s"}
+MANY = 20
+"""Of so many kills, some come after a step that was recorded."""
+
+TIMEOUT_S = 300
+
+
+def kill_group() -> None:
+    """End this process and all others of its group, as a power cut would."""
+    os.killpg(0, signal.SIGKILL)
+    time.sleep(TIMEOUT_S)  # the signal may take a moment to arrive
+
+
+def arm(place: int, when: str) -> None:
+    """Kill this process at an event, the one numbered `place` counting from 0."""
+    count = 0
+
+    def counted(event):
+        def call(self, *arguments):
+            nonlocal count
+            here = count == place
+            count += 1
+            if here and when == "before":
+                kill_group()
+            result = event(self, *arguments)
+            if here:
+                kill_group()
+            return result
+
+        return call
+
+    Trainer._update = counted(Trainer._update)
+    for name in OPERATIONS:
+        setattr(Disk, name, counted(getattr(Disk, name)))
+
+
+def note_trainings(path: Path) -> None:
+    """Add a line to a file for each run that this process begins to train."""
+    train = work.train
+
+    def noted(config, directory, *arguments, **named):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{Path(directory).parent.name}\n")
+        return train(config, directory, *arguments, **named)
+
+    work.train = noted
+
+
+def start(
+    folder: Path, directory: str, output: Path, jobs: int = 0, bomb: tuple[int, str] | None = None
+) -> int:
+    """Run the command in a new process group; return its number."""
+    child = os.fork()
+    if child:
+        return child
+    os.setsid()
+    os.chdir(folder)
+    handle = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    if bomb is not None:
+        arm(*bomb)
+    toy_paper.install(folder)
+    note_trainings(output.with_suffix(".trained"))
+    sys.argv = ["shapeshift", "reproduce", "toy", "--directory", directory, "--jobs", str(jobs)]
+    status = 70
+    try:
+        shapeshift_main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def finish(child: int, output: Path) -> bool:
+    """Wait for a process; return whether it was killed.
+
+    Raises:
+        SystemExit: it has failed.
+    """
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status not in (0, -signal.SIGKILL):
+        raise SystemExit(f"ended with {status}:\n{output.read_text(encoding='utf-8')}")
+    return status == -signal.SIGKILL
+
+
+def has_ended(child: int) -> bool:
+    """Return whether a process is over, and leave it to `finish`."""
+    return bool(os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+
+
+def num_updates(directory: Path) -> int:
+    """Return how many updates the logs of all runs know."""
+    return sum(
+        path.read_bytes().count(b'"loss"') for path in directory.glob("cells/*/run/log.jsonl")
+    )
+
+
+def attempt(folder: Path, output: Path, kind: str, rng: random.Random) -> bool:
+    """Start the command and kill it; return False if it came to its end before."""
+    if kind == "event":
+        bomb = (rng.randrange(EVENTS), rng.choice(["before", "after"]))
+        return finish(start(folder, "killed", output, bomb=bomb), output)
+    before = num_updates(folder / "killed")
+    child = start(folder, "killed", output, jobs=2 if kind == "children" else 0)
+    deadline = time.monotonic() + TIMEOUT_S
+    if kind == "children":
+        while num_updates(folder / "killed") <= before and time.monotonic() < deadline:
+            if has_ended(child):
+                break
+            time.sleep(0.005)
+    time.sleep(rng.uniform(0, 0.5))
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:  # it has not yet made a group of its own
+        os.kill(child, signal.SIGKILL)
+    return finish(child, output)
+
+
+def records(directory: Path) -> dict[str, tuple[int, str]]:
+    """Return each record of a step: when it was written, and its hash."""
+    return {
+        str(path.relative_to(directory)): (path.stat().st_mtime_ns, _sha256(path))
+        for path in sorted(directory.glob("cells/*/steps/*.json"))
+        if not path.name.startswith(".")
+    }
+
+
+def fingerprint(directory: Path) -> dict[str, object]:
+    """Return what two equal results have in common: all but the clock and the folder."""
+    found = {}
+    for path in sorted(directory.glob("cells/*/steps/[!.]*.json")):
+        record = StepRecord.model_validate_json(path.read_bytes())
+        values = [m.model_dump() for m in record.measurements if m.metric not in CLOCK]
+        found[f"{path.parts[-3]}/{record.step}"] = [record.checkpoint[:12], _digest(values)]
+    for path in sorted(directory.glob("cells/*/run/log.jsonl")):
+        log = read_log(path)
+        updates = [line["update"] for line in log if "loss" in line]
+        for line in log:
+            line.pop("tokens_per_s", None)
+        found[f"{path.parts[-3]}/log"] = [len(updates), len(set(updates)), _digest(log)]
+    [item] = directory.glob("*/toy/table/item.json")
+    table = json.loads(item.read_bytes())["tables"]
+    header = (directory / "tiny/toy/results.csv").read_text(encoding="utf-8").count("\n")
+    return found | {"table": _digest(table), "num_results": header - 1}
+
+
+def soak(folder: Path, num_kills: int, seed: int, max_updates: int) -> dict[str, object]:
+    """Kill `num_kills` times; return what was done and what came out."""
+    toy_paper.write_project(folder, max_updates)
+    output = folder / "output.txt"
+    rng, kills = random.Random(seed), dict.fromkeys(KINDS, 0)
+    kept: dict[str, tuple[int, str]] = {}
+    rewritten: list[str] = []
+    for number in range(num_kills):
+        kind = KINDS[number % len(KINDS)]
+        if not attempt(folder, output, kind, rng):
+            break
+        kills[kind] += 1
+        now = records(folder / "killed")
+        rewritten += [name for name, made in kept.items() if now.get(name) != made]
+        kept = now
+    for directory in ("killed", "alone"):
+        if finish(start(folder, directory, output), output):
+            raise SystemExit(f"{directory} was killed by somebody else")
+    now = records(folder / "killed")
+    rewritten += [name for name, made in kept.items() if now.get(name) != made]
+    return {
+        "kills": kills,
+        "num_kills": sum(kills.values()),
+        "recorded_before_the_last_attempt": len(kept),
+        "recorded_twice": rewritten,
+        "alone": fingerprint(folder / "alone"),
+        "killed": fingerprint(folder / "killed"),
+    }
+
+
+def share(folder: Path) -> dict[str, object]:
+    """Run two commands at once; return which runs each has trained, and what came out."""
+    outputs = [folder / f"output-{number}.txt" for number in range(2)]
+    children = [start(folder, "shared", output) for output in outputs]
+    for child, output in zip(children, outputs, strict=True):
+        finish(child, output)
+    trained = [
+        path.read_text(encoding="utf-8").split() if path.exists() else []
+        for path in (output.with_suffix(".trained") for output in outputs)
+    ]
+    return {"trained": trained, "result": fingerprint(folder / "shared")}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _digest(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--updates", type=int, default=24)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = soak(Path(folder), options.kills, options.seed, options.updates)
+        report["shared"] = share(Path(folder))
+    report["elapsed_s"] = round(time.monotonic() - began, 1)
+    print(json.dumps(report, indent=1))
+    trained = [cell for each in report["shared"]["trained"] for cell in each]
+    good = (
+        report["num_kills"] == options.kills
+        and (report["recorded_before_the_last_attempt"] or options.kills < MANY)
+        and not report["recorded_twice"]
+        and report["alone"] == report["killed"] == report["shared"]["result"]
+        and len(trained) == len(set(trained)) == toy_paper.NUM_CELLS
+    )
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()
