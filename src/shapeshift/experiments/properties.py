@@ -6,10 +6,9 @@ Ratios are to the same configuration with absolute positions, as in `experiments
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable
-from statistics import median
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.decoding.capacity import capacity
 from shapeshift.experiments.measures import Measurement
 from shapeshift.experiments.run import Run
+from shapeshift.experiments.speed import ratio_by_turns
 from shapeshift.model import Transformer, build, label_smoothed_loss
 from shapeshift.model.layers import Memory
 from shapeshift.positions import PRESETS, Scheme
@@ -69,14 +69,10 @@ class DecodingSpeed:
         return [Measurement(metric="decoding_speed", value=ratio)]
 
     def _ratio(self, run: Run, data: Prepared) -> float:
-        decoders = [_decoder(run, data, scheme) for scheme in (BASELINE, _scheme(run))]
-        ratios = []
-        for number in range(_NUM_ROUNDS + 1):
-            order = (0, 1) if number % 2 else (1, 0)  # before the other as often as after it
-            times = {which: _seconds(decoders[which]) for which in order}
-            if number:
-                ratios.append(times[0] / times[1])
-        return median(ratios)
+        device = choose_device(run.config.training.device)
+        first, own = (_decoder(run, data, scheme) for scheme in (BASELINE, _scheme(run)))
+        first(), own()  # which is slow, the first time
+        return ratio_by_turns(repeat((first, own)), device, rounds=_NUM_ROUNDS)
 
 
 class Export:
@@ -234,16 +230,8 @@ def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Callable[[], None]:
             state = model.start(batch.source)
             for token in batch.target_input.unbind(1):
                 state.step(token)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
 
     return decode
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def _scheme(run: Run) -> Scheme:

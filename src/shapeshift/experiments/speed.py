@@ -9,9 +9,10 @@ the time that this process had of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from functools import partial
+from itertools import cycle
 from statistics import median
 
 import torch
@@ -27,6 +28,7 @@ from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 
 Step = Callable[[Batch], object]
+Work = Callable[[], object]
 
 _BASELINE = PRESETS["ape"]
 _NUM_BATCHES = 4
@@ -71,15 +73,32 @@ class Speed:
         for batch in batches:  # the first step on a new shape is slow, for the first model most
             for step in steps:
                 step(batch)
-        ratios: list[float] = []
-        began = time.perf_counter()
-        for batch in islice(cycle(batches), 1000):
-            if len(ratios) >= _MIN_ROUNDS and time.perf_counter() - began >= self.budget_s:
-                break
-            order = (0, 1) if len(ratios) % 2 else (1, 0)
-            times = {number: _seconds(steps[number], batch, device) for number in order}
-            ratios.append(times[0] / times[1])
-        return median(ratios)
+        first, own = steps
+        works = ((partial(first, batch), partial(own, batch)) for batch in cycle(batches))
+        return ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=self.budget_s)
+
+
+def ratio_by_turns(
+    works: Iterable[tuple[Work, Work]], device: torch.device, *, rounds: int, budget_s: float = 0.0
+) -> float:
+    """Return the first work's time over the second's, the median over rounds. Each of the two is
+    done before the other as often as after it.
+
+    Args:
+        works: the two of each round.
+        device: that they work on.
+        rounds: to do at least.
+        budget_s: more are done until so many seconds are over.
+    """
+    ratios: list[float] = []
+    began = time.perf_counter()
+    for pair in works:
+        if len(ratios) >= rounds and time.perf_counter() - began >= budget_s:
+            break
+        order = (0, 1) if len(ratios) % 2 else (1, 0)
+        times = {number: _seconds(pair[number], device) for number in order}
+        ratios.append(times[0] / times[1])
+    return median(ratios)
 
 
 def _stepper(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Step:
@@ -115,9 +134,9 @@ def _first_rate(training: TrainingConfig, dim: int) -> float:
     return learning_rate(training.schedule, 1, dim=dim, max_updates=training.max_updates)
 
 
-def _seconds(step: Step, batch: Batch, device: torch.device) -> float:
+def _seconds(work: Work, device: torch.device) -> float:
     began = _now(device)
-    step(batch)
+    work()
     return _now(device) - began
 
 

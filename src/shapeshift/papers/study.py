@@ -198,7 +198,7 @@ class Study:
             return {}
 
         def compute() -> _Comparisons:
-            wanted = None if lengths is None else self._of_length(cells[0], split, lengths)
+            wanted = None if lengths is None else self._of_length(cells, split, lengths)
             found = compare_cells(
                 cells, self._root, axis=axis, baseline=baseline, split=split, wanted=wanted
             )
@@ -251,10 +251,15 @@ class Study:
         return [cell for cell in cells if cell.seed in shared[_others(cell, axis)]]
 
     def _of_length(
-        self, cell: Cell, split: Literal["valid", "test"], lengths: tuple[int, int | None]
+        self,
+        cells: Sequence[Cell],
+        split: Literal["valid", "test"],
+        lengths: tuple[int, int | None],
     ) -> list[bool]:
+        data = cells[0].config.data
+        assert all(cell.config.data == data for cell in cells), "lengths are of one dataset alone"
         low, high = lengths
-        found = self.prepared(cell).store(split).source_lengths
+        found = self.prepared(cells[0]).store(split).source_lengths
         return [low <= int(n) and (high is None or int(n) < high) for n in found]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shapeshift.data.prepare import Prepared
-from shapeshift.experiments import properties
+from shapeshift.experiments import properties, speed
 from shapeshift.experiments.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
 from shapeshift.experiments.run import prepared_directory, train
 
@@ -78,7 +78,7 @@ def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(trained, monkeypat
     monkeypatch.setattr(properties, "DECODED_LENGTH", 8)
     assert values(DECODING_SPEED.measure(*trained("ape"))) == {"decoding_speed": 1}
     times = iter([2.0, 1.0] * 6)  # whoever goes first takes twice as long, by turns
-    monkeypatch.setattr(properties, "_seconds", lambda work: next(times))
+    monkeypatch.setattr(speed, "_seconds", lambda work, device: next(times))
     assert values(DECODING_SPEED.measure(*trained("rpe")))["decoding_speed"] in (0.5, 2)
 
 

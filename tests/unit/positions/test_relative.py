@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shapeshift.positions import relative
-from shapeshift.positions.relative import Clip, by_distance, collect, key_bias, spread, value_mix
+from shapeshift.positions.relative import Clip, by_distance, key_bias, value_mix
 
 B, H, E = 2, 3, 4
 
@@ -36,39 +36,57 @@ POSITIONS = {
 }
 
 
-@pytest.mark.parametrize("in_cache", [1, 1 << 19], ids=["groups", "whole"])
+WAYS = {  # from how many keys on pairs are sorted by distance, and how many numbers at a time
+    "gathered": (1000, 1),
+    "sorted": (1, 1 << 19),
+    "sorted in groups": (1, 1),
+}
+
+
+@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
+def _way(request, monkeypatch):
+    runs_from, in_cache = request.param
+    monkeypatch.setattr(relative, "_RUNS_FROM", runs_from)
+    monkeypatch.setattr(relative, "_IN_CACHE", in_cache)
+
+
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("clip", [Clip(2, False), Clip(2, True), Clip(0, False), Clip(30, False)])
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
-def test_each_pair_has_the_number_of_its_row(positions, clip, in_cache, monkeypatch):
-    monkeypatch.setattr(relative, "_IN_CACHE", in_cache)
+def test_each_pair_has_the_vector_of_its_row(positions, clip):
     pos_q, pos_k = positions
     both = (pos_q.expand(B, -1), pos_k.expand(B, -1))
-    by_row = torch.randn(B, H, pos_q.shape[1], clip.num_rows, dtype=torch.float64)
-    by_pair = torch.randn(B, H, pos_q.shape[1], pos_k.shape[1], dtype=torch.float64)
-    got, sums = spread(by_row, clip, pos_q, pos_k), collect(by_pair, clip, pos_q, pos_k)
-    wanted_sums = torch.zeros_like(by_row)
+    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
+    q = torch.randn(B, H, num_queries, E, dtype=torch.float64)
+    probs = torch.rand(B, H, num_queries, num_keys, dtype=torch.float64)
+    keys, values = torch.randn(2, 1, clip.num_rows, E, dtype=torch.float64)
+    bias = key_bias(q, keys, clip, pos_q, pos_k)
+    mix = value_mix(probs, values, clip, pos_q, pos_k)
+    wanted_bias, wanted_mix = torch.zeros_like(bias), torch.zeros_like(mix)
     for b, queries in enumerate(expected_rows(clip, *both)):
         for i, rows in enumerate(queries):
             for j, row in enumerate(rows):
-                assert torch.equal(got[b, :, i, j], by_row[b, :, i, row])
-                wanted_sums[b, :, i, row] += by_pair[b, :, i, j]
-    torch.testing.assert_close(sums, wanted_sums, rtol=0, atol=1e-12)
+                wanted_bias[b, :, i, j] = q[b, :, i] @ keys[0, row]
+                wanted_mix[b, :, i] += probs[b, :, i, j, None] * values[0, row]
+    torch.testing.assert_close(bias, wanted_bias, rtol=0, atol=1e-12)
+    torch.testing.assert_close(mix, wanted_mix, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(50, False)])
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(12, False)])
 @pytest.mark.parametrize("tables", [1, H])
 def test_gradients_of_keys_and_values(clip, tables):
-    pos = run_of(0, 11)
-    q = torch.randn(B, H, 11, E, dtype=torch.float64, requires_grad=True)
-    probs = torch.rand(B, H, 11, 11, dtype=torch.float64, requires_grad=True)
+    pos = run_of(0, 9)
+    q = torch.randn(B, H, 9, E, dtype=torch.float64, requires_grad=True)
+    probs = torch.rand(B, H, 9, 9, dtype=torch.float64, requires_grad=True)
     table = torch.randn(tables, clip.num_rows, E, dtype=torch.float64, requires_grad=True)
     for function, x in ((key_bias, q), (value_mix, probs)):
-        assert torch.autograd.gradcheck(
-            lambda x, t, function=function: function(x, t, clip, pos, pos), (x, table)
-        )
-        assert torch.autograd.gradgradcheck(
-            lambda x, t, function=function: function(x, t, clip, pos, pos), (x, table)
-        )
+
+        def call(x, table, function=function):
+            return function(x, table, clip, pos, pos)
+
+        assert torch.autograd.gradcheck(call, (x, table), fast_mode=True)
+        assert torch.autograd.gradgradcheck(call, (x, table), fast_mode=True)
 
 
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
@@ -85,7 +103,7 @@ def test_a_bias_of_the_distance_alone(positions):
     )
 
 
-def test_no_tensor_of_pairs_and_channels_is_made(monkeypatch):
+def test_no_tensor_of_pairs_and_channels_is_made():
     # 64 queries and keys: n · n · E would be 64 · 64 · E numbers for each head.
     pos, clip = run_of(0, 64), Clip(8, False)
     largest = 0

@@ -21,6 +21,14 @@ with StopSignals() as stop:
 """
 
 
+@pytest.fixture(autouse=True)
+def _as_in_a_terminal():
+    """What a shell has started in the background ignores SIGINT, and so would these tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_noted_and_handlers_are_given_back(number):
     before = [signal.getsignal(x) for x in SIGNALS]
