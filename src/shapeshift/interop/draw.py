@@ -1,7 +1,8 @@
 """The draw of SHAPE's offsets as one operator, which `torch.compile` leaves whole.
 
-A generator cannot be traced: a draw by one would break the graph, or be drawn once while tracing
-and then stay. An operator that changes a tensor is called anew in each run of the compiled code.
+The stream is a count in a tensor, not a generator: the draw that a forward pass made can be made
+again when the backward pass recomputes it. Each draw is `shapeshift.positions.draws`', from a seed
+of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Shifted
+from shapeshift.positions import draws
 from shapeshift.seeds import derive
 
 
@@ -52,8 +53,8 @@ def draw_offsets(stream: Tensor, num_sequences: int, max_offset: int) -> Tensor:
         count += 1
         stream[1], stream[2] = count, num_sequences
     rank = distributed.get_rank() if _is_distributed() else 0
-    offsets = Shifted(max_offset, seed=derive(seed, rank, count)).choose_offset(num_sequences)
-    assert isinstance(offsets, Tensor), "the indices are in training mode"
+    generator = draws.seeded(derive(seed, rank, count))
+    offsets: Tensor = draws.integers(generator, max_offset + 1, num_sequences)
     return offsets
 
 

@@ -53,6 +53,8 @@ def attend(
         added = bias if mask is None else mask if bias is None else bias + mask
         added = None if added is None else added.to(q.dtype)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
+    # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
+    q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
     whole = _Part(q, k, v, mask, pos_q, pos_k)
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not splits or whole.num_scores <= BLOCK:
@@ -81,12 +83,12 @@ def attend_with_probs(
     if bias is not None:
         scores += bias
     if mask is not None:
-        scores += mask
-    probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0)
-    heads = probs.to(v.dtype) @ v  # (B, H, Q, E)
+        scores += mask.to(scores.dtype)
+    probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
+    heads = probs @ v  # (B, H, Q, E)
     mixed = position.mix(probs, pos_q, pos_k)
     if mixed is not None:
-        heads = mixed + heads  # in the order of `mixed`: often (B, Q, H, E), which is wanted next
+        heads += mixed
     return heads, probs
 
 

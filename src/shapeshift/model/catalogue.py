@@ -24,7 +24,6 @@ class Cell:
     Attributes:
         kind, place: the cell.
         stacks: where it stands: `both`, or the `decoder` alone.
-        shift_invariant: whether to add one number to all positions changes nothing.
         num_parameters: that it has, in all layers together.
         flops: of its own products, as a share of the model's forward pass over a pair of 32 and 32
             subwords with a vocabulary of 32,000.
@@ -33,7 +32,6 @@ class Cell:
     kind: str
     place: str
     stacks: str
-    shift_invariant: bool
     num_parameters: int
     flops: float
 
@@ -44,7 +42,7 @@ def cells() -> Iterator[Cell]:
         for place in entry.build.places:
             stacks = "decoder" if entry.build.causal_only or place == "cross" else "both"
             num_parameters, flops = cost(Scheme(parts=(Part(kind, place, stacks),)))
-            yield Cell(kind, place, stacks, entry.build.shift_invariant, num_parameters, flops)
+            yield Cell(kind, place, stacks, num_parameters, flops)
 
 
 def preset_costs() -> dict[str, tuple[int, float]]:

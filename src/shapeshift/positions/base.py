@@ -72,7 +72,8 @@ class Representation(nn.Module):
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         """Return what is added to the attention output `(B, H, Q, E)`, or None.
 
-        `probs (B, H, Q, K)` are the attention probabilities after dropout.
+        `probs (B, H, Q, K)` are the attention probabilities after dropout, in the dtype of the
+        values.
         """
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
 from .edges import Edges
-from .relative import Clip, by_table, key_bias, value_mix
+from .relative import AddTo, Clip, by_table, key_bias, tables, value_mix
 
 
 class Graph(Representation):
@@ -70,7 +69,7 @@ class Graph(Representation):
         *,
         num_labels: int | None = None,
         max_distance: int = 16,
-        add_to: Literal["both", "keys", "values"] = "both",
+        add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
         share_layers: bool = False,
@@ -83,8 +82,6 @@ class Graph(Representation):
             )
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
-        if add_to not in ("both", "keys", "values"):
-            raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
         self.num_labels = num_labels
         self.splits = num_labels is None
         self.biases = add_to != "values"
@@ -93,15 +90,7 @@ class Graph(Representation):
         self.num_rows = num_labels or Clip(max_distance, causal).num_rows  # R
         self.clip = Clip(max_distance + 1, causal)  # all that is too far falls into outer rows
         shape = (num_heads if per_head else 1, self.num_rows, head_dim)
-
-        def table() -> nn.Parameter:
-            limit = (6 / (self.num_rows + head_dim)) ** 0.5  # Xavier, as Shaw's
-            return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
-
-        self.keys = table() if add_to != "values" else None  # (H|1, R, E)
-        self.values = self.keys if share_tables and add_to == "both" else None
-        if self.values is None and self.mixes:
-            self.values = table()  # (H|1, R, E)
+        self.keys, self.values = tables(shape, add_to, share_tables)
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:

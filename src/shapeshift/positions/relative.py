@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
 
 from .checks import can_read
+
+AddTo = Literal["both", "keys", "values"]
+"""Which vectors of a pair there are: a^K and a^V, or one of them."""
 
 
 class Clip(NamedTuple):
@@ -39,27 +44,30 @@ class Clip(NamedTuple):
         return (distances.clamp(-self.max_distance, largest) + self.max_distance).unsqueeze(1)
 
 
-def spread(by_row: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-    """Return `by_row[…, i, row(i, j)]` for each pair.
+def tables(
+    shape: tuple[int, int, int], add_to: AddTo, share: bool
+) -> tuple[nn.Parameter | None, nn.Parameter | None]:
+    """Return the tables a^K and a^V, None where there is none (Shaw et al. 2018, section 3.2).
 
     Args:
-        by_row: a number for each query and row of the table, `(B, H, Q, R)`.
-        clip: which row a pair has.
-        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+        shape: `(H|1, R, E)`; each head's (R, E) is Xavier-uniform by itself.
+        add_to: which of the two there are.
+        share: whether one serves as both.
 
-    Returns:
-        `(B, H, Q, K)`.
+    Raises:
+        ShapeshiftError: if `add_to` is none of the three.
     """
-    return _spread(by_row, _runs(clip, pos_q, pos_k) or clip.rows(pos_q, pos_k))
+    if add_to not in get_args(AddTo):
+        raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
 
+    def table() -> nn.Parameter:
+        limit = (6 / (shape[1] + shape[2])) ** 0.5
+        return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
 
-def collect(by_pair: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-    """Return the sums `(B, H, Q, R)` of `by_pair (B, H, Q, K)` over the keys that share a row.
-
-    The transpose of `spread`.
-    """
-    runs = _runs(clip, pos_q, pos_k)
-    return _collect(by_pair, runs or clip.rows(pos_q, pos_k), clip.num_rows)
+    keys = table() if add_to != "values" else None
+    if add_to == "keys":
+        return keys, None
+    return keys, keys if share and keys is not None else table()
 
 
 def key_bias(q: Tensor, keys: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -73,11 +81,8 @@ def key_bias(q: Tensor, keys: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) 
         clip: which row a pair has.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
     """
-    runs = _runs(clip, pos_q, pos_k)
-    if runs is not None:
-        keys, runs = runs.reached(keys, pos_q.shape[1])
-    by_row = by_table(q, keys.transpose(-1, -2))  # (B, H, Q, R)
-    return _spread(by_row, runs or clip.rows(pos_q, pos_k))
+    keys, where = _find(keys, clip, pos_q, pos_k)
+    return _spread(by_table(q, keys.transpose(-1, -2)), where)
 
 
 def value_mix(probs: Tensor, values: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -91,10 +96,8 @@ def value_mix(probs: Tensor, values: Tensor, clip: Clip, pos_q: Tensor, pos_k: T
         clip: which row a pair has.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
     """
-    runs = _runs(clip, pos_q, pos_k)
-    if runs is not None:
-        values, runs = runs.reached(values, pos_q.shape[1])
-    return by_table(_collect(probs, runs or clip.rows(pos_q, pos_k), values.shape[1]), values)
+    values, where = _find(values, clip, pos_q, pos_k)
+    return by_table(_collect(probs, where, values.shape[1]), values)
 
 
 def by_distance(values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -117,8 +120,7 @@ def by_distance(values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor
 def by_table(x: Tensor, table: Tensor) -> Tensor:
     """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
     if table.shape[0] == 1:
-        # Heads are split off the last axis, so (B, Q, H) is the order in memory.
-        return (x.transpose(1, 2) @ table[0]).transpose(1, 2)
+        return x @ table[0]
     by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
     return by_head.view(table.shape[0], x.shape[0], x.shape[2], -1).transpose(0, 1)
 
@@ -138,12 +140,18 @@ def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     return lag if pos_k is pos_q or bool((lags == lag).all()) else None
 
 
-def _runs(clip: Clip, pos_q: Tensor, pos_k: Tensor) -> _Runs | None:
+def _find(table: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, _Runs | Tensor]:
+    """Return the rows of the table that are needed, and which of them each pair has."""
+    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     lag = _lag(pos_q, pos_k)
-    return None if lag is None else _Runs(clip, pos_k.shape[1], lag)
+    if lag is None:
+        return table, clip.rows(pos_q, pos_k)
+    table, runs = _Runs(clip, num_keys, lag).reached(table, num_queries)
+    return table, runs if num_keys >= _RUNS_FROM else runs.clip.rows(pos_q, pos_k)
 
 
 def _spread(by_row: Tensor, where: _Runs | Tensor) -> Tensor:
+    """Return `by_row[…, i, row(i, j)]` for each pair, `(B, H, Q, K)`."""
     if isinstance(where, Tensor):
         return by_row.gather(-1, where.expand(*by_row.shape[:3], -1))
     made: Tensor = _Spread.apply(by_row, where)  # type: ignore[no-untyped-call]
@@ -151,12 +159,19 @@ def _spread(by_row: Tensor, where: _Runs | Tensor) -> Tensor:
 
 
 def _collect(by_pair: Tensor, where: _Runs | Tensor, num_rows: int) -> Tensor:
+    """Return the sums `(B, H, Q, R)` over the keys that share a row: the transpose of `_spread`."""
     if isinstance(where, Tensor):
-        sums = by_pair.new_zeros(*by_pair.shape[:3], num_rows)
-        return sums.scatter_add(-1, where.expand_as(by_pair), by_pair)
+        # In float32 at least: thousands of small numbers may fall into one sum.
+        wide = by_pair.to(torch.promote_types(by_pair.dtype, torch.float32))
+        sums = wide.new_zeros(*wide.shape[:3], num_rows)
+        return sums.scatter_add(-1, where.expand_as(wide), wide).to(by_pair.dtype)
     made: Tensor = _Collect.apply(by_pair, where)  # type: ignore[no-untyped-call]
     return made
 
+
+_RUNS_FROM = 48
+"""The number of keys from which sorting pairs by distance beats gather and scatter on a CPU: 32 to
+64, by precision and width (docs/benchmarks.md)."""
 
 _IN_CACHE = 1 << 19
 """How many numbers are sorted by distance at a time: so few stay in the cache of one core."""

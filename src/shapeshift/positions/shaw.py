@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .relative import Clip, key_bias, value_mix
+from .relative import AddTo, Clip, key_bias, tables, value_mix
 
 
 class Shaw(Representation):
@@ -47,7 +44,7 @@ class Shaw(Representation):
         head_dim: int,
         *,
         max_distance: int = 16,
-        add_to: Literal["both", "keys", "values"] = "both",
+        add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
         share_layers: bool = False,
@@ -56,22 +53,11 @@ class Shaw(Representation):
         super().__init__()
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
-        if add_to not in ("both", "keys", "values"):
-            raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
         self.clip = Clip(max_distance, causal)
         self.mixes = add_to != "keys"
         self.biases = add_to != "values"
-        num_rows = self.clip.num_rows  # R
-        shape = (num_heads if per_head else 1, num_rows, head_dim)
-
-        def table() -> nn.Parameter:
-            limit = (6 / (num_rows + head_dim)) ** 0.5  # Xavier, each head's (R, E) by itself
-            return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
-
-        self.keys = table() if add_to != "values" else None  # (H|1, R, E)
-        self.values = self.keys if share_tables and add_to == "both" else None
-        if self.values is None and self.mixes:
-            self.values = table()  # (H|1, R, E)
+        shape = (num_heads if per_head else 1, self.clip.num_rows, head_dim)
+        self.keys, self.values = tables(shape, add_to, share_tables)
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
