@@ -256,8 +256,8 @@ class Study:
         split: Literal["valid", "test"],
         lengths: tuple[int, int | None],
     ) -> list[bool]:
-        data = cells[0].config.data
-        assert all(cell.config.data == data for cell in cells), "lengths are of one dataset alone"
+        texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
+        assert all(text == texts[0] for text in texts), "lengths are of one text, split in one way"
         low, high = lengths
         found = self.prepared(cells[0]).store(split).source_lengths
         return [low <= int(n) and (high is None or int(n) < high) for n in found]
