@@ -83,7 +83,7 @@ def attend_with_probs(
     if bias is not None:
         scores += bias
     if mask is not None:
-        scores += mask.to(scores.dtype)
+        scores += mask
     probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
     heads = probs @ v  # (B, H, Q, E)
     mixed = position.mix(probs, pos_q, pos_k)
