@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from shapeshift.experiments.significance import LEVEL, Comparison
-from shapeshift.papers.document import Finding, Verdict
-from shapeshift.papers.study import NO_AXES, Axes, Study
+from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.study import NO_AXES, Axes, Study, missing, number, words
 
 MARGIN = 0.5
 """BLEU: the smallest difference that Shaw et al. (2018) call one, values alone in their Table 3."""
+
+FEW = 5
+"""Tests that a finding can tell one by one and still be read."""
 
 LEARNED = 2.0
 """BLEU: a test of two systems that are both below says nothing."""
@@ -88,8 +91,53 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def told(tests: Tests) -> str:
-    """Say what was measured: scores, difference, p and seeds of each test."""
-    return "; ".join(f"{label}: {_told(test)}" for label, test in tests.items()) or NOT_MEASURED
+    """Say what was measured: scores, difference, p and seeds of each test, or of the two at the
+    ends where they are many; see `table`."""
+    made = {label: test for label, test in tests.items() if test is not None}
+    if len(tests) <= FEW or not made:
+        return "; ".join(f"{label}: {_told(test)}" for label, test in tests.items()) or NOT_MEASURED
+    ordered = sorted(made, key=lambda label: made[label].difference)
+    better = sum(test.significant and test.difference > 0 for test in made.values())
+    worse = sum(test.significant and test.difference < 0 for test in made.values())
+    ends = "; ".join(f"{label}: {_told(made[label])}" for label in (ordered[0], ordered[-1]))
+    return (
+        f"of {len(tests)} comparisons {better} are significantly better and {worse} worse,"
+        f" {len(made) - better - worse} are neither, {len(tests) - len(made)} {NOT_MEASURED};"
+        f" the two at the ends, {ends}"
+    )
+
+
+def table(name: str, title: str, tests: Tests) -> DocumentTable:
+    """Return all tests as a table, for a finding of many.
+
+    Args:
+        name, title: of the table.
+        tests: what it shows, in this order.
+    """
+    rows = []
+    for label, test in tests.items():
+        if test is None:
+            rows.append((*words(label), *(missing() for _ in range(5))))
+            continue
+        mark = MARK if test.significant else ""
+        difference = Entry(text=f"{test.difference:+.2f}{mark}", value=test.difference)
+        rows.append(
+            (
+                *words(label),
+                number(test.score),
+                number(test.baseline_score),
+                difference,
+                number(test.p_value, ".3f"),
+                number(len(test.p_values), "d"),
+            )
+        )
+    return DocumentTable(
+        name=name,
+        title=title,
+        header=("comparison", "BLEU", "beside", "difference", "p", "seeds"),
+        rows=tuple(rows),
+        notes=(f"{MARK} p < {LEVEL}, paired bootstrap",),
+    )
 
 
 def has_learned(test: Comparison) -> bool:

@@ -65,3 +65,28 @@ def test_numbers_seeds_and_p_are_told():
         "x: 31.23 against 30.00 (+1.23, p = 0.040, 3 seeds); y: not measured"
     )
     assert claims.told({}) == "not measured"
+
+
+def test_many_are_counted_and_told_by_the_two_at_the_ends():
+    tests = {
+        "a": against(2.0, 0.01),
+        "b": against(-1.0, 0.01),
+        "c": None,
+        "d": against(0.1, 0.60),
+        "e": against(3.0, 0.01),
+        "f": against(0.2, 0.90),
+    }
+    assert claims.told(tests) == (
+        "of 6 comparisons 2 are significantly better and 1 worse, 2 are neither, 1 not measured;"
+        " the two at the ends, b: 29.00 against 30.00 (-1.00, p = 0.010, 1 seed); e: 33.00 against"
+        " 30.00 (+3.00, p = 0.010, 1 seed)"
+    )
+    assert claims.told(dict.fromkeys("abcdef")).count("not measured") == 6
+
+
+def test_a_table_has_each_test_with_what_is_missing():
+    made = claims.table("tests", "All", {"a": against(2.0, 0.01), "b": None})
+    assert [[entry.text for entry in row] for row in made.rows] == [
+        ["a", "32.00", "30.00", "+2.00*", "0.010", "1"],
+        ["b", *["–"] * 5],
+    ]

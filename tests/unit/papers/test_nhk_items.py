@@ -117,7 +117,7 @@ def test_the_papers_tables_are_whole(item, columns, rows, nothing):
 
 def test_figure3_shows_what_all_finished_slices_have(slices):
     content = figure3.build(slices)
-    by_length, sizes, paper = content.tables
+    by_length, sizes, paper, tests = content.tables
     [drawn] = content.figures
     assert drawn.about.table == by_length.name
     titles = [axes.get_title(loc="left") for axes in drawn.figure.axes]
@@ -129,6 +129,8 @@ def test_figure3_shows_what_all_finished_slices_have(slices):
     lengths = slices.prepared(short).train.source_lengths
     assert [sizes.rows[0][place].value for place in (1, 2)] == [len(lengths), sum(lengths)]
     assert texts(paper)[0][1:3] == ["8,052,523", "93,327,696"]
+    systems = slices.settings("nhk-figure3", "system")
+    assert len(tests.rows) == len(systems) * 3 * 2
 
 
 def test_the_first_slice_ends_where_the_second_bucket_begins(slices):

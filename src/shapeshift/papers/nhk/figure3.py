@@ -8,8 +8,16 @@ from shapeshift.analysis import nhk_lengths
 from shapeshift.analysis.nhk_lengths import SliceBleu, Trained
 from shapeshift.data.config import LengthSlice
 from shapeshift.evaluation.lengths import LengthBucket
-from shapeshift.experiments.significance import Comparison
-from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told, versus
+from shapeshift.papers.claims import (
+    LEARNED,
+    NOT_MEASURED,
+    Tests,
+    better,
+    finding,
+    table,
+    told,
+    versus,
+)
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.study import Study, missing, number, words
@@ -39,11 +47,17 @@ def build(study: Study) -> Content:
     """Make the figure, its data and Table 4 beside the paper's."""
     slices = {name: _bounds(study, name) for name in study.settings(GRID, "lengths")}
     data = _measured(study, slices)
+    tests = _own_beside_others(study, slices)
     return Content(
-        tables=[_by_length(study, slices), _sizes(study, slices, data), published()],
+        tables=[
+            _by_length(study, slices),
+            _sizes(study, slices, data),
+            published(),
+            table("tests", "BLEU of models trained on a slice and on another", tests),
+        ],
         figures=[] if data is None else [_figure(data)],
         findings=[
-            _lengths_decide(study, slices),
+            _lengths_decide(study, tests),
             _tokens(study, slices, data),
             _unseen(study, slices),
         ],
@@ -182,17 +196,20 @@ def _sizes(
     )
 
 
-def _lengths_decide(study: Study, slices: Mapping[str, Bounds | None]) -> Finding:
+def _own_beside_others(study: Study, slices: Mapping[str, Bounds | None]) -> Tests:
     limited = {name: bounds for name, bounds in slices.items() if bounds is not None}
-    tests: dict[str, Comparison | None] = {}
-    for system in study.settings(GRID, "system"):
-        for own, bounds in limited.items():
-            for other in limited:
-                if other != own:
-                    what = f"{system} on {label(bounds)}, trained on them and on"
-                    tests[f"{what} {label(limited[other])}"] = versus(
-                        study, GRID, "lengths", (own, other), {"system": system}, lengths=bounds
-                    )
+    return {
+        f"{system} on {label(bounds)}, trained on them beside on {label(limited[other])}": versus(
+            study, GRID, "lengths", (own, other), {"system": system}, lengths=bounds
+        )
+        for system in study.settings(GRID, "system")
+        for own, bounds in limited.items()
+        for other in limited
+        if other != own
+    }
+
+
+def _lengths_decide(study: Study, tests: Tests) -> Finding:
     return finding(
         study,
         "Training lengths decide: on the sentences of each slice, models trained on it are better"
