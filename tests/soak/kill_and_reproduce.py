@@ -16,9 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -27,32 +25,21 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+import process_group
 import toy_paper
+from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
 
-from shapeshift.cli import main as shapeshift_main
 from shapeshift.experiments import work
 from shapeshift.experiments.cell_folder import StepRecord
-from shapeshift.training.disk import Disk
 from shapeshift.training.log import read_log
 from shapeshift.training.trainer import Trainer
 
-OPERATIONS = (
-    "create", "write", "sync_file", "sync_directory", "mkdir", "rename", "unlink", "rmdir"
-)  # fmt: skip
 KINDS = ("event", "event", "moment", "event", "children")
 EVENTS = 200
 """More or less: the place of a kill is drawn from as many as a short piece of work has."""
 CLOCK = {"tokens_per_s", "training_s"}
 MANY = 20
 """Of so many kills, some come after a step that was recorded."""
-
-TIMEOUT_S = 300
-
-
-def kill_group() -> None:
-    """End this process and all others of its group, as a power cut would."""
-    os.killpg(0, signal.SIGKILL)
-    time.sleep(TIMEOUT_S)  # the signal may take a moment to arrive
 
 
 def arm(place: int, when: str) -> None:
@@ -65,17 +52,16 @@ def arm(place: int, when: str) -> None:
             here = count == place
             count += 1
             if here and when == "before":
-                kill_group()
+                kill_own()
             result = event(self, *arguments)
             if here:
-                kill_group()
+                kill_own()
             return result
 
         return call
 
     Trainer._update = counted(Trainer._update)
-    for name in OPERATIONS:
-        setattr(Disk, name, counted(getattr(Disk, name)))
+    wrap_operations(counted)
 
 
 def note_trainings(path: Path) -> None:
@@ -94,47 +80,15 @@ def start(
     folder: Path, directory: str, output: Path, jobs: int = 0, bomb: tuple[int, str] | None = None
 ) -> int:
     """Run the command in a new process group; return its number."""
-    child = os.fork()
-    if child:
-        return child
-    os.setsid()
-    os.chdir(folder)
-    handle = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    if bomb is not None:
-        arm(*bomb)
-    toy_paper.install(folder)
-    note_trainings(output.with_suffix(".trained"))
-    sys.argv = ["shapeshift", "reproduce", "toy", "--directory", directory, "--jobs", str(jobs)]
-    status = 70
-    try:
-        shapeshift_main()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
 
+    def prepare():
+        if bomb is not None:
+            arm(*bomb)
+        toy_paper.install(folder)
+        note_trainings(output.with_suffix(".trained"))
 
-def finish(child: int, output: Path) -> bool:
-    """Wait for a process; return whether it was killed.
-
-    Raises:
-        SystemExit: it has failed.
-    """
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status not in (0, -signal.SIGKILL):
-        raise SystemExit(f"ended with {status}:\n{output.read_text(encoding='utf-8')}")
-    return status == -signal.SIGKILL
-
-
-def has_ended(child: int) -> bool:
-    """Return whether a process is over, and leave it to `finish`."""
-    return bool(os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+    command = ["reproduce", "toy", "--directory", directory, "--jobs", str(jobs)]
+    return process_group.start(folder, output, command, prepare)
 
 
 def num_updates(directory: Path) -> int:
@@ -158,10 +112,7 @@ def attempt(folder: Path, output: Path, kind: str, rng: random.Random) -> bool:
                 break
             time.sleep(0.005)
     time.sleep(rng.uniform(0, 0.5))
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:  # it has not yet made a group of its own
-        os.kill(child, signal.SIGKILL)
+    kill(child)
     return finish(child, output)
 
 

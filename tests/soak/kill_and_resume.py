@@ -5,8 +5,7 @@
 Each attempt runs the same `shapeshift train` in a process group of its own, which dies by SIGKILL:
 two times in five at a file operation inside a save (before it, after it, or in the middle of a
 write), two in five a random moment after a random update, one in five at a random moment of its
-start. The last attempt is left alone. Attempts are forked from one process that has imported the
-package, so that time goes into training and not into imports.
+start. The last attempt is left alone.
 
 Prints a JSON report; exits with 1 unless weights, optimiser, cursor and log equal the other run's
 and nothing of a save is left over.
@@ -17,10 +16,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import random
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -29,28 +26,19 @@ from pathlib import Path
 import torch
 import yaml
 
-from shapeshift.cli import main as shapeshift_main
+sys.path.insert(0, str(Path(__file__).parent))
+import process_group
+from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
+
 from shapeshift.experiments import run as runs
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.disk import Disk
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest
 
 CHECKPOINT_EVERY = 3
-OPERATIONS = (
-    "create",
-    "write",
-    "sync_file",
-    "sync_directory",
-    "mkdir",
-    "rename",
-    "unlink",
-    "rmdir",
-)
 OPERATIONS_OF_A_SAVE = 25
 """More or less: the place of a kill is drawn from as many as two saves have."""
 KINDS = ("save", "update", "save", "start", "update")
-TIMEOUT_S = 120
 
 
 def write_project(folder: Path, max_updates: int) -> None:
@@ -90,12 +78,6 @@ def write_project(folder: Path, max_updates: int) -> None:
     (folder / "toy.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
 
-def kill_group() -> None:
-    """End this process and all others of its group, as a power cut would."""
-    os.killpg(0, signal.SIGKILL)
-    time.sleep(TIMEOUT_S)  # the signal may take a moment to arrive
-
-
 def arm(place: int, when: str) -> None:
     """Kill this process at an operation of its saves, the one numbered `place` counting from 0."""
     count, saving = 0, False
@@ -116,49 +98,24 @@ def arm(place: int, when: str) -> None:
             if here and when == "during" and operation.__name__ == "write":
                 file, data = arguments
                 operation(self, file, data[: len(data) // 2])
-                kill_group()
+                kill_own()
             if here and when != "after":
-                kill_group()
+                kill_own()
             result = operation(self, *arguments)
             if here:
-                kill_group()
+                kill_own()
             return result
 
         return call
 
     Checkpoints.save = counted_save
-    for name in OPERATIONS:
-        setattr(Disk, name, counted(getattr(Disk, name)))
+    wrap_operations(counted)
 
 
 def start(folder: Path, run: str, output: Path, bomb: tuple[int, str] | None = None) -> int:
     """Run the command in a new process group; return its number."""
-    child = os.fork()
-    if child:
-        return child
-    os.setsid()
-    os.chdir(folder)
-    handle = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    if bomb is not None:
-        arm(*bomb)
-    sys.argv = ["shapeshift", "train", "toy.yaml", "--run", run, "--no-test"]
-    status = 70
-    try:
-        shapeshift_main()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def finish(child: int) -> int:
-    """Wait for a process; return its status, negative for a signal."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    command = ["train", "toy.yaml", "--run", run, "--no-test"]
+    return process_group.start(folder, output, command, bomb and (lambda: arm(*bomb)))
 
 
 def num_updates(run: Path) -> int:
@@ -179,20 +136,14 @@ def attempt(folder: Path, output: Path, kind: str, rng: random.Random) -> bool:
             more = rng.randint(1, 2 * CHECKPOINT_EVERY)
             deadline = time.monotonic() + TIMEOUT_S
             while num_updates(run) < before + more and time.monotonic() < deadline:
-                if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if has_ended(child):
                     break
                 time.sleep(0.001)
             time.sleep(rng.uniform(0, 0.02))
         else:
             time.sleep(rng.uniform(0, 0.4))
-        try:
-            os.killpg(child, signal.SIGKILL)
-        except ProcessLookupError:  # it has not yet made a group of its own
-            os.kill(child, signal.SIGKILL)
-    status = finish(child)
-    if status not in (0, -signal.SIGKILL):
-        raise SystemExit(f"attempt ended with {status}:\n{output.read_text(encoding='utf-8')}")
-    return status == -signal.SIGKILL
+        kill(child)
+    return finish(child, output)
 
 
 def newest(run: Path) -> int | None:
@@ -244,11 +195,9 @@ def soak(folder: Path, num_kills: int, seed: int) -> dict[str, object]:
         # Killed at its start it may not have come to say it.
         if said != before and not (kind == "start" and said is None):
             misreported.append({"kill": number, "newest": before, "said": said})
-    ended = finish(start(folder, "killed", output))
-    if ended:
-        raise SystemExit(output.read_text(encoding="utf-8"))
-    if finish(start(folder, "alone", folder / "alone.txt")):
-        raise SystemExit((folder / "alone.txt").read_text(encoding="utf-8"))
+    for name in ("killed", "alone"):
+        if finish(start(folder, name, output), output):
+            raise SystemExit(f"{name} was killed by somebody else")
     leftovers = [str(x.relative_to(run)) for x in run.rglob(".*")]
     return {
         "kills": kills,

@@ -237,6 +237,7 @@ def write(
     made = []
     folder.mkdir(parents=True, exist_ok=True)
     with locked(directory / LOCK, wait=True):
+        _write_results(plan, directory / CELLS, folder)
         for name, item in plan.items.items():
             study = Study(
                 {grid: plan.cells[grid] for grid in item.grids},
@@ -251,7 +252,6 @@ def write(
                 if on_failure is None:
                     raise
                 on_failure(name, error)
-        _write_results(plan, directory / CELLS, folder)
     return made
 
 
