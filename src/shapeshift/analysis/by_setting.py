@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from shapeshift.analysis.document import Measured
-from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
+from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
 
 _HEIGHT_IN = 2.3
 _NUDGE = 0.05  # of the room of a setting, between one system and the next
@@ -59,8 +59,8 @@ def plot(data: BySetting) -> Figure:
         )
         axes = figure.subplots()
         axes.grid(axis="y", color="#dddddd", linewidth=0.5)
-        for number, line in enumerate(data.lines):
-            style = look(number)
+        styles = looks([line.name for line in data.lines])
+        for number, (line, style) in enumerate(zip(data.lines, styles, strict=True)):
             # Side by side, or systems that score alike would hide each other.
             nudge = _NUDGE * (number - (len(data.lines) - 1) / 2)
             axes.errorbar(

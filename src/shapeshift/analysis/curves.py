@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shapeshift.analysis.document import Measured
 from shapeshift.analysis.labels import End, label_ends
-from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
+from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import NO_VALUE, Table
 from shapeshift.training.log import read_log
@@ -141,12 +141,12 @@ def plot(data: Curves, measure: Measure = "perplexity", against: Against = "upda
         figure = Figure(figsize=(0.72 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
         axes = figure.subplots()
         ends = []
-        for number, system in enumerate(data.systems):
+        styles = looks([system.name for system in data.systems])
+        for system, style in zip(data.systems, styles, strict=True):
             lines = [_points(run, measure, against, scale) for run in system.runs]
             lines = [(xs, ys) for xs, ys in lines if xs]
             if not lines:
                 continue
-            style = look(number)
             for xs, ys in lines:
                 axes.plot(
                     xs,

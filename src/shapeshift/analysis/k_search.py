@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from matplotlib.figure import Figure
 
 from shapeshift.analysis.labels import End, label_ends
-from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
+from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, check_comparable
 from shapeshift.evaluation.tables import Table
@@ -111,7 +111,7 @@ def plot(data: KSearch) -> Figure:
     with styled():
         figure = Figure(figsize=(0.62 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
         axes = figure.subplots()
-        style = look(0)
+        style, *others = looks(["SHAPE", *(runs.name for runs in data.others)])
         means = [runs.mean for runs in data.runs]
         axes.set_xscale("log")
         if any(len(runs.bleu) > 1 for runs in data.runs):
@@ -136,19 +136,20 @@ def plot(data: KSearch) -> Figure:
         best = data.best
         winner = data.runs[data.max_offsets.index(best)]
         axes.plot([best], [winner.mean], color=style.colour, marker=style.marker, label="best")
+        # Centred it would cross the axis on the left, or the names on the right.
+        side = {data.max_offsets[0]: "left", data.max_offsets[-1]: "right"}.get(best, "center")
         axes.annotate(
             f"K = {best}: {winner.mean:.2f}",
             (best, winner.mean + winner.spread),
             xytext=(0, 7),
             textcoords="offset points",
-            ha="center",
+            ha=side,
             color=style.colour,
         )
         ends = [End(means[-1], "SHAPE", style.colour)]
-        for number, runs in enumerate(data.others, start=1):
-            colour = look(number).colour
-            axes.axhline(runs.mean, color=colour, linestyle=(0, (4, 3)), linewidth=1)
-            ends.append(End(runs.mean, runs.name, colour))
+        for runs, other in zip(data.others, others, strict=True):
+            axes.axhline(runs.mean, color=other.colour, linestyle=(0, (4, 3)), linewidth=1)
+            ends.append(End(runs.mean, runs.name, other.colour))
         axes.set_xticks(data.max_offsets, list(map(str, data.max_offsets)))
         axes.minorticks_off()
         axes.margins(y=0.18)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeshift.analysis.document import Measured
-from shapeshift.analysis.style import TEXT_WIDTH_IN, Look, look, styled
+from shapeshift.analysis.style import TEXT_WIDTH_IN, Look, looks, styled
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
 from shapeshift.evaluation.scores import Scores, length_columns
@@ -186,6 +186,7 @@ def draw(axes: Axes, data: LengthBleu, curves: Sequence[Curve]) -> None:
         curves: `data.curves` or `data.gains()`.
     """
     order = [curve.name for curve in data.curves]
+    styles = dict(zip(order, looks(order), strict=True))
     places = range(len(data.buckets))
     axes.set_xlim(-0.5, len(data.buckets) - 0.5)
     axes.set_xticks(places, [f"{bucket.label}\n{bucket.num_segments:,}" for bucket in data.buckets])
@@ -193,10 +194,10 @@ def draw(axes: Axes, data: LengthBleu, curves: Sequence[Curve]) -> None:
     for low, high in _unseen(data):
         axes.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
     for curve in curves:
-        number = order.index(curve.name)
         # Side by side inside a bucket, or systems that score alike would hide each other.
-        nudge = _NUDGE * (number - (len(order) - 1) / 2)
-        _draw_curve(axes, [place + nudge for place in places], curve, look(number), data.buckets)
+        nudge = _NUDGE * (order.index(curve.name) - (len(order) - 1) / 2)
+        xs = [place + nudge for place in places]
+        _draw_curve(axes, xs, curve, styles[curve.name], data.buckets)
 
 
 def _draw_absolute(axes: Axes, data: LengthBleu) -> None:

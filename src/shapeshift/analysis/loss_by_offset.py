@@ -17,7 +17,7 @@ import torch
 from matplotlib.figure import Figure
 
 from shapeshift.analysis.labels import End, label_ends
-from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
+from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
 from shapeshift.data.batching import Batch, collate, plan_in_order
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
@@ -195,8 +195,8 @@ def plot(data: LossByOffset) -> Figure:
         axes = figure.subplots()
         ends = []
         places = range(len(data.offsets))
-        for number, system in enumerate(data.systems):
-            style = look(number)
+        styles = looks([system.name for system in data.systems])
+        for system, style in zip(data.systems, styles, strict=True):
             axes.plot(
                 places,
                 system.losses,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ TEXT_WIDTH_IN = 6.3
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ("-", "--", ":", "-.")
+_OWN = {"ape": 0, "rpe": 1, "shape": 2}
 
 _SETTINGS: dict[Any, Any] = {
     "font.size": 8,
@@ -56,12 +58,24 @@ class Look:
 
 def look(number: int) -> Look:
     """Return the look of the system with this number, counted from 0; 28 of them differ."""
-    count = len(_COLOURS)
+    size = len(_COLOURS)
     return Look(
-        _COLOURS[number % count],
-        _MARKERS[number % count],
-        _DASHES[number // count % len(_DASHES)],
+        _COLOURS[number % size],
+        _MARKERS[number % size],
+        _DASHES[number // size % len(_DASHES)],
     )
+
+
+def looks(names: Sequence[str]) -> list[Look]:
+    """Return the looks of the systems of a figure. The SHAPE paper's three have their own ones in
+    every figure, whoever is beside them; the others take what is left, in order.
+
+    Args:
+        names: of all systems, in the figure's order.
+    """
+    own = [_OWN.get(name.lower()) for name in names]
+    left = (number for number in count() if number not in own)
+    return [look(next(left) if number is None else number) for number in own]
 
 
 @contextmanager

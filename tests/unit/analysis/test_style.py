@@ -2,7 +2,7 @@ import pytest
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 
-from shapeshift.analysis.style import look, save, styled
+from shapeshift.analysis.style import look, looks, save, styled
 from shapeshift.errors import ShapeshiftError
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -41,6 +41,13 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 
 def test_28_systems_look_different():
     assert len({look(number) for number in range(28)}) == 28
+
+
+def test_the_papers_systems_look_the_same_whoever_is_beside_them():
+    ape, rpe, shape = looks(["ape", "rpe", "shape"])
+    assert [ape, rpe, shape] == [look(number) for number in range(3)]
+    assert looks(["ape", "shape"]) == [ape, shape]
+    assert looks(["SHAPE", "mine", "ape", "other"]) == [shape, rpe, ape, look(3)]
 
 
 def test_settings_do_not_leak():
