@@ -41,7 +41,8 @@ def page(papers: list[ReportPaper]) -> str:
     parts = [
         INTRODUCTION,
         f"## Findings: {counts}\n",
-        "| item | scale | claim | verdict | measured | in the paper |\n|---|---|---|---|---|---|",
+        "| item | scale | claim | verdict | measured | in the paper | where it should show |\n"
+        "|---|---|---|---|---|---|---|",
         "\n".join(rows) + "\n",
     ]
     for paper in papers:
@@ -69,7 +70,15 @@ def _item(item: ReportItem) -> Iterator[str]:
 def _row(item: ReportItem, found: Finding) -> str:
     document = item.document
     where = f"{document.paper}:{document.item}"
-    texts = (where, document.scale, found.claim, found.verdict, found.measured, found.paper)
+    texts = (
+        where,
+        document.scale,
+        found.claim,
+        found.verdict,
+        found.measured,
+        found.paper,
+        found.remark,
+    )
     return f"| {' | '.join(map(_cell, texts))} |"
 
 
