@@ -119,8 +119,8 @@ def test_figure_6_agrees_with_what_was_measured_after_training(contents, finishe
     assert layers.header[1:] == (
         "ape, 0, 100, 250, 500",
         "shape, 0, 100, 250, 500",
-        "ape, 0, 8, 20, 40",
-        "shape, 0, 8, 20, 40",
+        "ape, 0, 2, 5, 10",
+        "shape, 0, 2, 5, 10",
     )
     [row] = layers.rows
     assert row[0].text == "layer 1"

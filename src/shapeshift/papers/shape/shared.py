@@ -44,6 +44,13 @@ def paired(study: Study, dataset: str) -> dict[int, tuple[Cell, Cell]]:
     return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}
 
 
+def max_offset(study: Study) -> int:
+    """Return the K of the cells that are called `shape`."""
+    cell = study.cells(GRID, {"position": "shape"})[0]
+    offset: int = cell.config.position.indices["max_offset"]
+    return offset
+
+
 def longest_trained(study: Study) -> int | None:
     """Return the most subwords of a training sentence in Extrapolate."""
     for cell in study.cells(GRID, {"dataset": "extrapolate"}):

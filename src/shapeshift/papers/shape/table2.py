@@ -16,6 +16,7 @@ from shapeshift.papers.shape.shared import (
     MISSING_SPEED,
     SHORT_RUNS,
     combinations,
+    max_offset,
     speed,
     speeds,
 )
@@ -62,6 +63,7 @@ def build(study: Study) -> Content:
             "mean ± standard deviation over seeds",
             f"{MARK} differs from ape: p < {LEVEL}, paired bootstrap for each seed, twice the mean",
             "speed: ape's time for a training step over the model's own, taken by turns",
+            f"shape: K = {max_offset(study)}",
         ),
     )
     return Content(tables=[ours, published()], findings=_findings(study, tests))
