@@ -114,8 +114,10 @@ def _position() -> Iterator[str]:
         indices = {"name": scheme.indices.name, **scheme.indices.options}
         parts = []
         for part in scheme.parts:
+            place = {} if part.place is None else {"place": part.place}
             stacks = {} if part.stacks == "both" else {"stacks": part.stacks}
-            parts.append({"kind": part.kind, **stacks, **part.options})
+            layers = {} if part.layers is None else {"layers": part.layers}
+            parts.append({"kind": part.kind, **place, **stacks, **layers, **part.options})
         rows.append((f"`{name}`", f"`{_yaml(indices)}`", ", ".join(f"`{_yaml(p)}`" for p in parts)))
     yield "The presets, such as `position: shape`, and what they stand for:\n"
     yield _table(("preset", "indices", "parts"), rows)

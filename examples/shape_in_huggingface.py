@@ -1,6 +1,6 @@
 """SHAPE in a Hugging Face model: one call, and a learned table is trained to its end.
 
-    pip install 'shapeshift[hf]'
+    pip install '.[hf]'
     python examples/shape_in_huggingface.py
 
 A small GPT-2 with random weights learns sequences of three counters that take turns, such as

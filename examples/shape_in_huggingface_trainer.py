@@ -1,6 +1,6 @@
 """SHAPE in Hugging Face's own training loop: a BART and Seq2SeqTrainer, with one line more.
 
-    pip install 'shapeshift[hf]'
+    pip install '.[hf]'
     python examples/shape_in_huggingface_trainer.py
 
 A small BART with random weights reads words of which one is a question mark, and writes the word

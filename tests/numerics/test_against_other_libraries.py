@@ -1,5 +1,5 @@
 """Our kinds against the implementations people know: transformers, x-transformers,
-rotary-embedding-torch. `pip install 'shapeshift[compare]'` brings them; what is missing is skipped.
+rotary-embedding-torch. `pip install '.[compare]'` brings them; what is missing is skipped.
 
 Theirs compute angles and logarithms in float32, so that tolerances grow with the positions.
 """

@@ -47,7 +47,7 @@ def train(
 
     The same command continues a run that was stopped: Ctrl-C and SIGTERM end the update, save a
     checkpoint and exit with 130 or 143. Everything that translating needs is in the run's folder.
-    On several GPUs: torchrun --nproc-per-node N -m shapeshift train ...
+    On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
     from shapeshift.config import load_config
 

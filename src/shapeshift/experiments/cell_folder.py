@@ -1,7 +1,7 @@
 """The folder of a cell: named by what its result depends on, whichever grid it belongs to.
 
 ROOT/KEY/
-  config.yaml        every setting of the cell
+  config-HASH.yaml   every setting of the cell
   run/               the run: checkpoints, log, translations; see `experiments.run`
   steps/             a JSON document for each step that is done
   lock               held by the process at work; see `locks`

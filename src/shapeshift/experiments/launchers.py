@@ -94,7 +94,7 @@ class Subprocesses:
         """
         if num_processes < 1:
             raise ShapeshiftError(f"expected 1 process or more at a time, got {num_processes}")
-        cores = len(os.sched_getaffinity(0)) if num_cores is None else num_cores
+        cores = _num_cores() if num_cores is None else num_cores
         threads = str(max(1, cores // num_processes))
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
@@ -110,7 +110,7 @@ class Subprocesses:
             num_threads: of each process, at most.
             num_cores: all that this process may use, by default.
         """
-        cores = len(os.sched_getaffinity(0)) if num_cores is None else num_cores
+        cores = _num_cores() if num_cores is None else num_cores
         threads = min(num_threads, cores)
         return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
 
@@ -129,6 +129,13 @@ class Subprocesses:
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
         return _Process(order, self._environments[slot])
+
+
+def _num_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _Process:
