@@ -158,7 +158,8 @@ def plot(data: Curves, measure: Measure = "perplexity", against: Against = "upda
                     markeredgewidth=0,
                     label=system.name,
                 )
-            ends.append(End(max(lines)[1][-1], system.name, style.colour))
+            _, longest = max(lines, key=lambda line: line[0][-1])
+            ends.append(End(longest[-1], system.name, style.colour))
         if not ends:
             raise ShapeshiftError(
                 f"no run has {_MEASURES[measure]}; train with training.validate_bleu=true"

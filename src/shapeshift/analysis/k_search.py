@@ -18,9 +18,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, check_comparable
 from shapeshift.evaluation.tables import Table
 
-MAX_OFFSETS = (10, 20, 30, 40, 100, 500)
-"""The paper's range."""
-
 _HEIGHT_IN = 2.5
 
 

@@ -21,17 +21,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores
 from shapeshift.evaluation.tables import NO_VALUE, Table
 
-EDGES = (20, 40, 60, 80)
-"""Between the buckets of test lengths: each of the paper's slices is one of them."""
-
-SLICES: dict[str, tuple[int, int | None]] = {
-    "under 20": (0, 20),
-    "40–59": (40, 60),
-    "80 and over": (80, None),
-}
-"""The paper's slices of source lengths, half open. (Its Table 4 writes `tokens < 10` for the first,
-its text and its Figure 3 `under 20`.)"""
-
 _PANEL_HEIGHT_IN = 2.0
 
 

@@ -213,7 +213,8 @@ class Grid:
 
         Raises:
             ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), a
-                setting of the file that is impossible with all others, or no cell left.
+                setting of the file that is impossible with all others, an override of the seed,
+                or no cell left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -239,6 +240,11 @@ class Grid:
                     raise named from error
                 refused |= dict.fromkeys(axes.items(), named)
                 continue
+            if config.training.seed != seed:
+                raise ShapeshiftError(
+                    "a grid sets training.seed by itself; choose among its seeds with --seed",
+                    path=self.path,
+                )
             cells.append(Cell(self.name, scale, axes, seed, config))
         for (axis, value), reason in refused.items():
             written = axis not in self._listed  # by hand: more likely a slip than without meaning

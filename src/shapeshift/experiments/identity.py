@@ -38,7 +38,7 @@ Devices, how several share a run, and the batches of decoding change results by 
 `root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
 `evaluation` changes what is computed from translations: its hash is in the names of the steps that
 measure, so that other length buckets score again and do not train again. Validation stays in: the
-log depends on it, and with it the model of COMET, where that is measured.
+log depends on it, and with it the model of COMET and how text is detokenised, where that matters.
 """
 
 HOW_TO_EVALUATE = {"comet_batch_size", "comet_device"}
@@ -64,8 +64,15 @@ def essence(config: Config) -> dict[str, Any]:
             node = node.get(section, {})
         node.pop(last, None)
     document["position"] = _position(config.position.scheme)
-    if "comet" in config.training.validated_metrics:  # it may choose the final model
-        document["validation"] = {"comet_model": config.evaluation.comet_model}
+    # What validation measures stands in the log, and may choose the final model.
+    metrics = config.training.validated_metrics
+    validation: dict[str, Any] = {}
+    if "comet" in metrics:
+        validation["comet_model"] = config.evaluation.comet_model
+    if metrics and config.evaluation.detokenize != "none":
+        validation["detokenize"] = config.evaluation.detokenize
+    if validation:
+        document["validation"] = validation
     return document
 
 

@@ -140,8 +140,8 @@ def _notes(chosen: Sequence[Row], groups: Collection[Sequence[Row]], aggregate: 
         fewest, most = min(counts), max(counts)
         seeds = str(most) if fewest == most else f"{fewest} to {most}"
         notes.append(f"{aggregate} over {seeds} seeds")
-    signatures = {row.metric: row.signature for row in chosen if row.signature}
-    return notes + [f"{metric}: {signature}" for metric, signature in signatures.items()]
+    signatures = dict.fromkeys((row.metric, row.signature) for row in chosen if row.signature)
+    return notes + [f"{metric}: {signature}" for metric, signature in signatures]
 
 
 def _with_spread(summary: Summary) -> str:

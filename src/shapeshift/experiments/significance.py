@@ -7,7 +7,8 @@ by three seeds are not three independent sentences, as a test on all seeds one a
 have it, and its p-value would be too small. The p-values of the seeds, which come from the same
 sentences and so depend on each other in an unknown way, become one by twice their mean, which is
 valid whatever the dependence (Vovk and Wang 2020, "Combining p-values via averaging"). That errs on
-the careful side. For one seed it is the test's own p-value.
+the careful side. For one seed it is the test's own p-value. A seed that points the other way than
+the means is no evidence for their difference, however sure it is of itself: its p counts as 1.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ MARK = "*"
 """Stands behind a difference that is significant."""
 
 NUM_SAMPLES = 1000
+
+METHOD = 2
+"""Of `compare`: raised whenever p-values come about in another way, so that kept ones are made
+again."""
 
 Outputs = Mapping[int, Sequence[str]]
 """Seed → translations, one for each reference."""
@@ -73,7 +78,8 @@ class Comparison:
         system, baseline: their names.
         metric: from `evaluation.metrics.SACREBLEU`.
         score, baseline_score: means over the seeds.
-        p_values: seed → of its paired bootstrap test.
+        p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
+            sign of the means'.
         num_samples: of the bootstrap.
     """
 
@@ -113,7 +119,8 @@ def compare(
     """Test every system against the baseline, seed by seed.
 
     Differs from sacreBLEU where two systems have the same score, as where they translate everything
-    alike: its p-value is then the smallest there is; here it is 1.
+    alike: its p-value is then the smallest there is; here it is 1, as it is for a seed that
+    contradicts the means.
 
     Args:
         systems: name → seed → translations; the seeds are the same for all.
@@ -140,8 +147,9 @@ def compare(
                 f"{name!r} has the seeds {_list(outputs)} but {baseline!r} has {_list(ours)}; a"
                 " paired test needs the same ones: run those that are missing"
             )
+        gain = scores[name] - scores[baseline]
         p_values = {
-            seed: _p_value(ours[seed], outputs[seed], references, metric, num_samples)
+            seed: _p_value(ours[seed], outputs[seed], references, metric, num_samples, gain)
             for seed in outputs
         }
         comparisons.append(
@@ -251,7 +259,10 @@ def _p_value(
     references: Sequence[str],
     metric: str,
     num_samples: int,
+    gain: float,
 ) -> float:
+    """Return how probable a difference of this seed's size is by chance; 1 if its sign is not that
+    of `gain`."""
     check_parallel(len(system), len(references))
     if list(baseline) == list(system):
         return 1.0
@@ -267,7 +278,7 @@ def _p_value(
     assert isinstance(first, Result)
     assert isinstance(found, Result)
     assert found.p_value is not None
-    return 1.0 if found.score == first.score else found.p_value
+    return found.p_value if (found.score - first.score) * gain > 0 else 1.0
 
 
 def _list(outputs: Outputs) -> str:

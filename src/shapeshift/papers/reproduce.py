@@ -228,7 +228,8 @@ def write(
         directory: of all results.
         prepared_root: see `experiments.run.train`.
         on_prepare: told of preparing data, if that is needed.
-        on_failure: told of an item that cannot be made, instead of an error; the others are made.
+        on_failure: told of an item (or `results.csv`) that cannot be made, instead of an error; the
+            others are made.
 
     Raises:
         ShapeshiftError: see `on_failure`.
@@ -237,7 +238,12 @@ def write(
     made = []
     folder.mkdir(parents=True, exist_ok=True)
     with locked(directory / LOCK, wait=True):
-        _write_results(plan, directory / CELLS, folder)
+        try:
+            _write_results(plan, directory / CELLS, folder)
+        except ShapeshiftError as error:
+            if on_failure is None:
+                raise
+            on_failure("results.csv", error)
         for name, item in plan.items.items():
             study = Study(
                 {grid: plan.cells[grid] for grid in item.grids},
@@ -273,7 +279,7 @@ def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -
         findings=tuple(content.findings),
         measurements=study.measurements,
         configs={cell.key: cell.config.to_yaml() for cell in done},
-        unfinished=tuple(cell.name for cell in cells if cell not in done),
+        unfinished=tuple({cell.key: cell.name for cell in cells if cell not in done}.values()),
     )
     write_item(document, content.figures, folder)
     return Made(name, document, folder)

@@ -11,18 +11,25 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from shapeshift.analysis.document import load_data, save_data
+from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.scores import Scores
+from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.identity import digest
-from shapeshift.experiments.measures import OPTIONAL, TRAIN
+from shapeshift.experiments.measures import OPTIONAL, TRAIN, hypotheses_file, references_file
 from shapeshift.experiments.pivot import AGGREGATES
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.run import DataProgress, Run, prepared_directory
-from shapeshift.experiments.significance import Comparison, compare_cells, summarise
+from shapeshift.experiments.significance import (
+    METHOD,
+    NUM_SAMPLES,
+    Comparison,
+    compare_cells,
+    summarise,
+)
 from shapeshift.papers.document import Entry
 
 _Data = TypeVar("_Data")
@@ -72,12 +79,14 @@ class Study:
 
     @cached_property
     def results(self) -> Results:
-        """All that was measured."""
+        """All that was measured on runs that are finished."""
         return Results(
             tuple(
                 row
                 for grid, cells in self._cells.items()
-                for row in Results.collect(cells, self._steps[grid], self._root).rows
+                for row in Results.collect(
+                    list(filter(self.is_finished, cells)), self._steps[grid], self._root
+                ).rows
             )
         )
 
@@ -114,9 +123,23 @@ class Study:
         """Return the run of a cell that is finished."""
         return Run(CellFolder(self._root / cell.key).run)
 
-    def scores(self, cell: Cell, split: str = "test") -> Scores:
-        """Return the scores of a cell that is finished, BLEU by source length among them."""
-        return Scores.load(self.run(cell).directory / "results" / f"{split}.average.json")
+    def scores(self, cell: Cell, *splits: Literal["valid", "test"]) -> Scores:
+        """Return BLEU of a cell that is finished, over some splits (test) together, also by source
+        length in the cell's own buckets: the run's file has those of the grid that scored last."""
+        chosen = splits or ("test",)
+
+        def compute() -> Scores:
+            results = self.run(cell).directory / "results"
+            data = self.prepared(cell)
+            hypotheses, references, lengths = [], [], []
+            for split in chosen:
+                hypotheses += list(read_lines(results / hypotheses_file(split)))
+                references += list(read_lines(results / references_file(split)))
+                lengths += [int(n) for n in data.store(split).source_lengths]
+            edges = cell.config.evaluation.edges
+            return evaluate(hypotheses, references, metrics=("bleu",), lengths=lengths, edges=edges)
+
+        return self.computed(f"scores-{'-'.join(chosen)}", Scores, [cell], compute)
 
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
@@ -182,8 +205,8 @@ class Study:
         split: Literal["valid", "test"] = "test",
         lengths: tuple[int, int | None] | None = None,
     ) -> dict[tuple[str, ...], list[Comparison]]:
-        """Test the settings of an axis against one of them on BLEU; see
-        `experiments.significance.compare_cells`.
+        """Test the settings of an axis against one of them on BLEU, each on the seeds that both
+        have; see `experiments.significance.compare_cells`.
 
         Args:
             grid: its name.
@@ -193,20 +216,19 @@ class Study:
             split: that was translated.
             lengths: only sentences whose source has so many subwords, `[from, to)`.
         """
-        cells = self._with_all_seeds(self.finished(grid, axes), axis)
-        if not cells:
-            return {}
-
-        def compute() -> _Comparisons:
-            wanted = None if lengths is None else self._of_length(cells, split, lengths)
-            found = compare_cells(
-                cells, self._root, axis=axis, baseline=baseline, split=split, wanted=wanted
-            )
-            return _Comparisons(tuple((others, tuple(each)) for others, each in found.items()))
-
-        name = digest([axis, baseline, split, lengths])[:8]
-        made = self.computed(f"comparison-{name}", _Comparisons, cells, compute)
-        return {others: list(found) for others, found in made.groups}
+        found: dict[tuple[str, ...], list[Comparison]] = {}
+        finished = self.finished(grid, axes)
+        for system in dict.fromkeys(cell.axes[axis] for cell in finished):
+            if system == baseline:
+                continue
+            pair = [cell for cell in finished if cell.axes[axis] in (system, baseline)]
+            shared = _with_all_seeds(pair, axis)
+            if not shared:
+                continue
+            made = self._compared(shared, axis, baseline, split, lengths)
+            for others, comparisons in made.groups:
+                found.setdefault(others, []).extend(comparisons)
+        return found
 
     def computed(
         self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
@@ -227,11 +249,29 @@ class Study:
             sources.append([cell.name, record.checkpoint, cell.config.model_dump(mode="json")])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
-        with suppress(ShapeshiftError):  # it is not there, damaged, or of another version
+        with suppress(ShapeshiftError):  # it is not there, damaged, or of another form
             return load_data(kind, path)
         data = compute()
         save_data(data, path)
         return data
+
+    def _compared(
+        self,
+        cells: Sequence[Cell],
+        axis: str,
+        baseline: str,
+        split: Literal["valid", "test"],
+        lengths: tuple[int, int | None] | None,
+    ) -> _Comparisons:
+        def compute() -> _Comparisons:
+            wanted = None if lengths is None else self._of_length(cells, split, lengths)
+            found = compare_cells(
+                cells, self._root, axis=axis, baseline=baseline, split=split, wanted=wanted
+            )
+            return _Comparisons(tuple((others, tuple(each)) for others, each in found.items()))
+
+        name = digest([METHOD, NUM_SAMPLES, axis, baseline, split, lengths])[:8]
+        return self.computed(f"comparison-{name}", _Comparisons, cells, compute)
 
     def _number(self, row: Row) -> int:
         key = (row.cell, row.metric, row.dataset, row.bucket, row.step)
@@ -239,16 +279,6 @@ class Study:
             self._named[key] = len(self._measurements)
             self._measurements.append(row)
         return self._named[key]
-
-    def _with_all_seeds(self, cells: Sequence[Cell], axis: str) -> list[Cell]:
-        """Leave out seeds that not all systems have: a paired test needs the same ones."""
-        groups: dict[tuple[str, ...], dict[str, set[int]]] = {}
-        for cell in cells:
-            groups.setdefault(_others(cell, axis), {}).setdefault(cell.axes[axis], set()).add(
-                cell.seed
-            )
-        shared = {others: set.intersection(*seeds.values()) for others, seeds in groups.items()}
-        return [cell for cell in cells if cell.seed in shared[_others(cell, axis)]]
 
     def _of_length(
         self,
@@ -285,6 +315,15 @@ def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -
         return missing()
     keys = tuple(dict.fromkeys(cell.key for cell in cells))
     return Entry(text=format(value, show), value=value, cells=keys)
+
+
+def _with_all_seeds(cells: Sequence[Cell], axis: str) -> list[Cell]:
+    """Leave out seeds that not all systems have: a paired test needs the same ones."""
+    groups: dict[tuple[str, ...], dict[str, set[int]]] = {}
+    for cell in cells:
+        groups.setdefault(_others(cell, axis), {}).setdefault(cell.axes[axis], set()).add(cell.seed)
+    shared = {others: set.intersection(*seeds.values()) for others, seeds in groups.items()}
+    return [cell for cell in cells if cell.seed in shared[_others(cell, axis)]]
 
 
 def _others(cell: Cell, axis: str) -> tuple[str, ...]:

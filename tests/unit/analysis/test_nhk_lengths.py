@@ -1,6 +1,6 @@
 import pytest
 
-from shapeshift.analysis.nhk_lengths import SLICES, Trained, compute, plot, tabulate
+from shapeshift.analysis.nhk_lengths import Trained, compute, plot, tabulate
 from shapeshift.errors import ShapeshiftError
 
 EDGES = (20, 40, 60, 80)
@@ -20,12 +20,8 @@ def slices(make_scores, make_store):
     short = make_store([([5, 6, 7], [8])], "short")
     return {
         "all": Trained(None, store, systems((30, 31, 32, 33, 34), (31, 32, 33, 34, 35))),
-        "under 20": Trained(
-            SLICES["under 20"], short, systems((34, 20, 9, 5, None), (35, 18, 8, 4, None))
-        ),
-        "80 and over": Trained(
-            SLICES["80 and over"], store, systems((1, 2, 9, 20, 29), (1, 2, 9, 18, 26))
-        ),
+        "under 20": Trained((0, 20), short, systems((34, 20, 9, 5, None), (35, 18, 8, 4, None))),
+        "80 and over": Trained((80, None), store, systems((1, 2, 9, 20, 29), (1, 2, 9, 18, 26))),
     }
 
 

@@ -117,3 +117,8 @@ def test_what_is_wrong_in_a_cell_is_named(grid):
         made.cells("tiny", ["training.max_udpates=3"])
     with pytest.raises(ShapeshiftError, match="no cell is left at scale 'tiny'"):
         grid(exclude=[{"scale": "tiny"}]).cells("tiny")
+
+
+def test_the_seed_is_the_grids_alone(grid):
+    with pytest.raises(ShapeshiftError, match=r"sets training\.seed by itself"):
+        grid().cells("tiny", ["training.seed=7"])

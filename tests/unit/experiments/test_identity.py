@@ -109,6 +109,12 @@ def test_the_model_of_comet_counts_where_it_judges_checkpoints():
     assert key("training.best_by=comet", "evaluation.comet_device=cpu") == judged
 
 
+def test_how_text_is_detokenised_counts_where_validation_scores_it():
+    assert key("evaluation.detokenize=moses") == key()
+    scored = key("training.validate_bleu=true")
+    assert key("training.validate_bleu=true", "evaluation.detokenize=moses") != scored
+
+
 def test_settings_that_came_later_do_not_rename_cells_or_what_was_measured():
     """Both hashes are those of the versions that did not have them."""
     assert key() == cell_key(parse_config(DOCUMENT, LATER_DEFAULTS))

@@ -63,6 +63,24 @@ def test_a_system_is_not_better_than_itself(found):
     assert found["same"].p_value == 1.0
 
 
+def test_seeds_that_contradict_each_other_prove_nothing():
+    systems = {
+        "base": {1: corrupt(0.3, 1), 2: corrupt(0.1, 2), 3: corrupt(0.1, 3)},
+        "wild": {1: corrupt(0.0, 4), 2: corrupt(0.3, 5), 3: corrupt(0.3, 6)},
+    }
+    [wild] = compare(systems, REFERENCES, baseline="base", num_samples=200)
+    own = [
+        compare({name: {seed: by_seed[seed]} for name, by_seed in systems.items()}, REFERENCES,
+                baseline="base", num_samples=200)[0]
+        for seed in (1, 2, 3)
+    ]  # fmt: skip
+    assert [one.difference > 0 for one in own] == [True, False, False]
+    assert all(one.significant for one in own)  # each by itself is sure
+    agrees = [(one.difference > 0) == (wild.difference > 0) for one in own]
+    assert [p == 1.0 for p in wild.p_values.values()] == [not each for each in agrees]
+    assert not wild.significant
+
+
 def test_two_that_are_equally_wrong_do_not_differ():
     references = ["one two three four five"] * 5
     systems = {"a": {1: ["six"] * 5}, "b": {1: ["seven eight"] * 5}}

@@ -46,6 +46,12 @@ class GivenSpeed:
         return [Measurement(metric="speed", value=value, dataset="train")]
 
 
+def with_seed(cell, seed):
+    """Return the cell as it is with another seed, one that the grid may not have."""
+    training = cell.config.training.model_copy(update={"seed": seed})
+    return replace(cell, seed=seed, config=cell.config.model_copy(update={"training": training}))
+
+
 @pytest.fixture(scope="session")
 def papers_root(tmp_path_factory):
     """The folder of runs and of prepared data, which all studies share as users' do."""
@@ -64,9 +70,9 @@ def make_study(papers_root):
                 grid = find_grid(name)
                 measures[name] = grid.config.steps
                 cells[name] = [
-                    replace(cell, seed=seed)
+                    with_seed(cell, seed)
                     for seed in seeds
-                    for cell in grid.cells("tiny", [*overrides, *extra, f"training.seed={seed}"])
+                    for cell in grid.cells("tiny", [*overrides, *extra])
                     if cell.seed == (grid.config.scales["tiny"].seeds or grid.config.seeds)[0]
                 ]
                 report = run_cells(

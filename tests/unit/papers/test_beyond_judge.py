@@ -116,3 +116,8 @@ def test_a_column_marks_what_differs_and_has_dashes_for_the_rest():
     assert column.entry("rpe", []).value == 24.0
     assert Column([against("rpe", 0.0, SURELY)]).entry("rpe", []).text == "20.00"
     assert Column([]).entry("ape", []).value is None
+
+
+def test_better_than_a_baseline_that_has_learned_nothing_says_nothing():
+    tiny = Comparison("rpe", "ape", "bleu", 1.9, 0.6, {1: SURELY})
+    assert judged(tiny, expected=["rpe"]).verdict == "cannot tell"

@@ -172,6 +172,12 @@ def test_the_best_of_several_numbers_of_layers(tests, verdict):
     assert table6.judge_any_better(dict(enumerate(tests))) == verdict
 
 
+def test_failing_shares_the_level_among_the_claims_that_have_to_hold_together():
+    tests = {"a": against(-2.0, 0.03)}
+    assert table6.judge_any_better(tests) == NOT
+    assert table6.judge_any_better(tests, num_claims=4) == UNTOLD
+
+
 @pytest.mark.parametrize(("layers", "between"), [("12", "2"), ("123", "2"), ("123456", "2345")])
 def test_the_layers_between_the_first_and_all(layers, between):
     assert "".join(table6.middle(list(layers))) == between

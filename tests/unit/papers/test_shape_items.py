@@ -9,7 +9,7 @@ import pytest
 
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.reproduce import find_grid
-from shapeshift.papers.shape import PAPER, curves, datasets
+from shapeshift.papers.shape import PAPER, curves, datasets, similarity
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
@@ -285,3 +285,22 @@ def test_table_6_counts_parameters(contents):
     sizes = column(table(contents, "table6"), "parameters")
     assert sizes["ape vanilla"].value == sizes["shape vanilla"].value
     assert sizes["rpe vanilla"].value > sizes["ape vanilla"].value
+
+
+def test_figure_6_has_no_second_group_where_training_had_the_papers_offsets(finished, monkeypatch):
+    monkeypatch.setattr(similarity, "OFFSETS", (0, 2, 5, 10))  # what K = 10 has inside
+    content = PAPER.items["figure6"].build(finished)
+    assert content.tables[1].header == ("states", "ape, 0, 2, 5, 10", "shape, 0, 2, 5, 10")
+    assert len(content.tables[1].rows) == 1
+    assert len(content.findings) == 1
+
+
+def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(finished):
+    [cell] = finished.finished(GRID, {"dataset": "extrapolate", "position": "ape"})
+    evaluation = cell.config.evaluation.model_copy(update={"edges": (7,)})
+    other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
+    assert other.key == cell.key  # one run, which both grids score
+    assert len(finished.scores(cell).by_length) == len(cell.config.evaluation.edges) + 1
+    assert len(finished.scores(other).by_length) == 2
+    both = finished.scores(cell, "valid", "test")
+    assert both.num_segments == 20 + 30

@@ -121,3 +121,12 @@ def test_cells_are_those_of_table_2_and_the_paper_has_the_item():
     own = {cell.key for cell in find_grid(table7.GRID).cells("paper")}
     assert own <= {cell.key for cell in find_grid("shape-table2").cells("paper")}
     assert PAPER.items["table7"] is table7.ITEM
+
+
+def test_only_seeds_that_all_have_are_compared(build):
+    """One seed of another toolkit is one seed, however many of ours there are."""
+    ours = [*rows("Shapeshift", 0.0), *rows("Shapeshift", 9.0, seed=2)]
+    assert build(ours, rows("fairseq", 0.3)).findings[0].verdict == "holds"
+    assert build(ours, rows("fairseq", 3.0)).findings[0].verdict == "cannot tell"
+    both = [*rows("fairseq", 3.0), *rows("fairseq", 3.0, seed=2)]
+    assert build(ours, both).findings[0].verdict == "does not hold"

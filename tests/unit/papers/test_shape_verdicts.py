@@ -27,7 +27,14 @@ HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
 
 @pytest.mark.parametrize(
     ("votes", "verdict"),
-    [([True, True], HOLDS), ([False], NOT), ([True, False], UNTOLD), ([], UNTOLD)],
+    [
+        ([True, True], HOLDS),
+        ([False], NOT),
+        ([True, False], UNTOLD),
+        ([True, None], UNTOLD),
+        ([None], UNTOLD),
+        ([], UNTOLD),
+    ],
 )
 def test_without_a_test_all_have_to_agree(votes, verdict):
     assert shared.unanimous(votes) == verdict
@@ -66,7 +73,14 @@ def test_similarity(ape, shape, verdict):
 
 @pytest.mark.parametrize(
     ("found", "as_fast", "slower"),
-    [([0.95, 1.1], HOLDS, NOT), ([0.94, 1.0], NOT, NOT), ([0.9, 0.5], NOT, HOLDS)],
+    [
+        ([0.95, 1.1], HOLDS, NOT),
+        ([0.94, 1.0], NOT, NOT),
+        ([0.9, 0.5], NOT, HOLDS),
+        ([0.95, None], UNTOLD, NOT),  # on every dataset, and one is missing
+        ([0.9, None], NOT, UNTOLD),
+        ([None], UNTOLD, UNTOLD),
+    ],
 )
 def test_speed(found, as_fast, slower):
     assert table2.judge_speed(found) == as_fast
@@ -98,6 +112,8 @@ def test_every_set(gains, verdict):
     [
         (1e6, [1.019e6, 0.981e6], HOLDS),
         (1e6, [1.03e6], NOT),
+        (1e6, [1.03e6, None], NOT),
+        (1e6, [1e6, None], UNTOLD),
         (1e6, [], UNTOLD),
         (None, [1], UNTOLD),
     ],

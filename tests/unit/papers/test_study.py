@@ -34,7 +34,7 @@ def put(root, cell, found=(), *, hypotheses=None, checkpoint="c", steps=("train"
     for step in steps:
         record = StepRecord(
             step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
-            text="t", measurements=tuple(found) if step == "score-test" else (),
+            text="t", measurements=tuple(found) if step == steps[-1] else (),
         )  # fmt: skip
         folder.write_record(record, cell.config)
     if hypotheses is not None:
@@ -116,7 +116,7 @@ def test_fields_of_words_and_of_other_numbers():
 def test_unfinished_cells_are_left_out(scored):
     missing = make_cell("rpe", 1)
     half = make_cell("learned", 1)
-    put(scored, half, steps=("train",))
+    put(scored, half, [measured("parameters", 7.0)], steps=("train",))
     study = make_study(scored, [*CELLS, missing, half])
     assert study.settings("mine", "position") == ["ape", "shape", "rpe", "learned"]
     assert [cell.seed for cell in study.finished("mine", {"position": "ape"})] == [1, 2, 3]
@@ -124,6 +124,7 @@ def test_unfinished_cells_are_left_out(scored):
     assert not study.is_finished(half)
     assert len(study.cells("mine")) == 8
     assert study.rows("mine", "BLEU", {"position": "rpe"}) == []
+    assert study.rows("mine", "parameters", {"position": "learned"}) == []
     assert [each.system for each in study.comparisons("mine", "position", "ape")[()]] == ["shape"]
 
 
@@ -139,6 +140,14 @@ def test_a_comparison_tests_the_seeds_that_all_systems_have(scored):
     only = [cell for cell in CELLS if cell.name != "shape/2"]
     [part] = make_study(scored, only).comparisons("mine", "position", "ape")[()]
     assert list(part.p_values) == [1, 3]
+
+
+def test_a_system_that_is_late_takes_no_seeds_from_the_others(scored):
+    late = make_cell("rpe", 3)
+    put(scored, late, hypotheses=WORSE)
+    shape, rpe = make_study(scored, [*CELLS, late]).comparisons("mine", "position", "ape")[()]
+    assert (shape.system, list(shape.p_values)) == ("shape", [1, 2, 3])
+    assert (rpe.system, list(rpe.p_values)) == ("rpe", [3])
 
 
 def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):

@@ -30,20 +30,21 @@ class Column:
         return holm({each.system: each.p_value for each in self.comparisons}) & differ
 
     def entry(self, system: str, cells: Sequence[Cell]) -> Entry:
-        """Return a system's mean over seeds, marked where it differs; a dash where it has none.
+        """Return a system's mean over the seeds that it shares with the baseline, marked where it
+        differs; a dash where it has none.
 
         Args:
             system: or the baseline.
             cells: its finished runs.
         """
-        for each in self.comparisons:
-            if each.baseline == system:
-                return number(each.baseline_score, cells=cells)
-            if each.system == system:
-                found = number(each.score, cells=cells)
-                mark = MARK * (system in self.significant)
-                return found.model_copy(update={"text": found.text + mark})
-        return missing()
+        own = [each for each in self.comparisons if system in (each.system, each.baseline)]
+        if not own:
+            return missing()
+        each = max(own, key=lambda one: len(one.p_values))  # the baseline is in all
+        score = each.score if each.system == system else each.baseline_score
+        found = number(score, cells=[cell for cell in cells if cell.seed in each.p_values])
+        mark = MARK * (system in self.significant)
+        return found.model_copy(update={"text": found.text + mark})
 
 
 def note(baseline: str) -> str:

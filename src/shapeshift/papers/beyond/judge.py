@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from shapeshift.experiments.significance import LEVEL, Comparison
+from shapeshift.papers.claims import has_learned
 from shapeshift.papers.document import Finding, Verdict
 
 MIN_SIMILARITY = 0.9999
@@ -58,7 +59,7 @@ def all_better(
     """Judge that some systems are better than the baseline.
 
     It holds if each is better, and does not hold if one is worse, both significantly (`holm` over
-    all comparisons); else nobody can tell.
+    all comparisons); else nobody can tell, as where neither has learned anything.
 
     Args:
         claim: the sentence.
@@ -68,6 +69,7 @@ def all_better(
     """
     sure = holm({each.system: each.p_value for each in comparisons})
     tested = [each for each in comparisons if each.system in expected]
+    sure -= {each.system for each in tested if not has_learned(each)}
     better = [each for each in tested if each.system in sure and each.difference > 0]
     worse = [each for each in tested if each.system in sure and each.difference < 0]
     verdict: Verdict = "cannot tell"

@@ -11,7 +11,15 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.shape.shared import BASELINE, GRID, LEARNS_LATE, positions, unanimous
+from shapeshift.papers.shape.shared import (
+    BASELINE,
+    GRID,
+    LEARNS_LATE,
+    listed,
+    on_all,
+    positions,
+    unanimous,
+)
 from shapeshift.papers.study import Study, missing, number, words
 
 SETTLED = 1.05
@@ -53,22 +61,21 @@ def _has_settled(run: RunCurve) -> bool:
     return settled(run) < run.updates[-1]
 
 
-def judge_convergence(updates: Mapping[str, Mapping[str, float]]) -> Verdict:
+def judge_convergence(updates: Mapping[str, Mapping[str, float | None]]) -> Verdict:
     """Return whether all systems need about as many updates as APE, on every dataset.
 
     Args:
-        updates: dataset → system → updates until it has settled.
+        updates: dataset → system → updates until it has settled; `None` if nobody knows.
     """
-    ratios = [
-        max(value / systems[BASELINE], systems[BASELINE] / value)
-        for systems in updates.values()
-        if BASELINE in systems
-        for name, value in systems.items()
-        if name != BASELINE
-    ]
-    if not ratios:
-        return "cannot tell"
-    return "holds" if max(ratios) <= ALIKE else "does not hold"
+    ratios: list[float | None] = []
+    for systems in updates.values():
+        base = systems.get(BASELINE)
+        ratios += [
+            None if base is None or value is None else max(value / base, base / value)
+            for name, value in systems.items()
+            if name != BASELINE
+        ]
+    return on_all(ratios, lambda ratio: ratio <= ALIKE)
 
 
 def _build(study: Study, item: str, against: Against) -> tuple[Content, dict[str, _Runs]]:
@@ -152,26 +159,30 @@ def _ends(runs: _Runs) -> str:
 
 
 def _converge_alike(study: Study, found: Mapping[str, _Runs]) -> Finding:
-    updates = {
+    falling = [
+        dataset
+        for dataset, runs in found.items()
+        if not all(_has_settled(run) for own in runs.values() for _, run in own.values())
+    ]
+    updates: dict[str, dict[str, float | None]] = {
         dataset: {
-            position: fmean(settled(run) for _, run in own.values())
-            for position, own in runs.items()
+            position: fmean(settled(run) for _, run in runs[position].values())
+            if position in runs and dataset not in falling
+            else None
+            for position in positions(study, dataset)
         }
         for dataset, runs in found.items()
-        if all(_has_settled(run) for own in runs.values() for _, run in own.values())
     }
-    verdict = judge_convergence(updates)
-    falling = [name for name, runs in found.items() if runs and name not in updates]
     left_out = f" (still falling at the end: {', '.join(falling)})" if falling else ""
     told = "; ".join(
-        f"{dataset}: " + ", ".join(f"{name} {value:,.0f}" for name, value in systems.items())
+        f"{dataset}: {shown}"
         for dataset, systems in updates.items()
-        if systems
+        if (shown := listed(systems, ",.0f"))
     )
     return finding(
         study,
         claim="In updates, all systems converge at a similar speed.",
-        verdict=verdict,
+        verdict=judge_convergence(updates),
         measured=f"updates until perplexity stays within {SETTLED - 1:.0%} of its last, means over"
         f" seeds: {told}{left_out}. Similar: at most {ALIKE} times as many as APE, or as few"
         if told
@@ -182,15 +193,18 @@ def _converge_alike(study: Study, found: Mapping[str, _Runs]) -> Finding:
 
 
 def _takes_longer(study: Study, found: Mapping[str, _Runs]) -> Finding:
-    votes, told = [], []
+    votes: list[bool | None] = []
+    told = []
     for dataset, runs in found.items():
+        if "rpe" not in positions(study, dataset):
+            continue
         ends = {
             position: {seed: run.elapsed_s[-1] for seed, (_, run) in own.items() if run.elapsed_s}
             for position, own in _timed(runs).items()
         }
         base, rpe = ends.get(BASELINE, {}), ends.get("rpe", {})
         shared = sorted(base.keys() & rpe.keys())
-        votes += [rpe[seed] > base[seed] for seed in shared]
+        votes += [rpe[seed] > base[seed] for seed in shared] or [None]
         told += [f"{dataset}, seed {s}: {rpe[s]:,.0f} and {base[s]:,.0f} s" for s in shared]
     verdict = unanimous(votes)
     return finding(

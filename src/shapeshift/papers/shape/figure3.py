@@ -11,11 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from shapeshift.analysis import length_bleu
 from shapeshift.analysis.length_bleu import Curve, LengthBleu
-from shapeshift.data.files import read_lines
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
-from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.measures import hypotheses_file, references_file
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
@@ -26,12 +23,12 @@ from shapeshift.papers.shape.shared import (
     LEARNS_LATE,
     SHORT_RUNS,
     longest_trained,
+    paired,
     positions,
 )
 from shapeshift.papers.study import Study, number, words
 
 DATASETS = ("extrapolate", "interpolate")
-_SPLITS = ("valid", "test")
 
 _NOT_COMPARED = (
     f"not compared: no length has {FEW_SEGMENTS} sentences and a BLEU of {LEARNED:g} for APE or"
@@ -60,7 +57,7 @@ def build_gains(study: Study) -> Content:
                 length_bleu.plot_panel(data, gains=True),
             )
         )
-    content.findings.append(_at_every_length(study, found["interpolate"][0]))
+    content.findings.append(_at_every_length(study))
     return content
 
 
@@ -106,30 +103,15 @@ def _compute(study: Study) -> dict[str, tuple[LengthBleu | None, dict[str, list[
         data = None
         if cells:
             data = length_bleu.compute(
-                {name: [_scores(study, run) for run in runs] for name, runs in cells.items()},
+                {
+                    name: [study.scores(run, "valid", "test") for run in runs]
+                    for name, runs in cells.items()
+                },
                 baseline=BASELINE if BASELINE in cells else None,
                 trained=None if longest is None else (1, longest + 1),
             )
         found[dataset] = data, cells
     return found
-
-
-def _scores(study: Study, cell: Cell) -> Scores:
-    """Return BLEU by length over validation and test sentences together."""
-
-    def compute() -> Scores:
-        results = study.run(cell).directory / "results"
-        data = study.prepared(cell)
-        hypotheses, references, lengths = [], [], []
-        for split in _SPLITS:
-            hypotheses += list(read_lines(results / hypotheses_file(split)))
-            references += list(read_lines(results / references_file(split)))
-            store = data.valid if split == "valid" else data.test
-            lengths += [int(n) for n in store.source_lengths]
-        edges = cell.config.evaluation.edges
-        return evaluate(hypotheses, references, metrics=("bleu",), lengths=lengths, edges=edges)
-
-    return study.computed("valid-and-test", Scores, [cell], compute)
 
 
 def _table(
@@ -225,7 +207,15 @@ def _num_longer(study: Study, longest: int) -> int:
     return int((study.prepared(cells[0]).test.source_lengths > longest).sum()) if cells else 0
 
 
-def _at_every_length(study: Study, data: LengthBleu | None) -> Finding:
+def _at_every_length(study: Study) -> Finding:
+    pairs = paired(study, "interpolate").values()
+    data = None
+    if pairs:
+        scores = {
+            name: [study.scores(pair[place], "valid", "test") for pair in pairs]
+            for place, name in enumerate((BASELINE, "shape"))
+        }
+        data = length_bleu.compute(scores, baseline=BASELINE)
     verdict = judge_lengths(data, "shape")
     gains = ", ".join(f"{label}: {gain:+.2f}" for label, gain in _gains(data, "shape"))
     return finding(

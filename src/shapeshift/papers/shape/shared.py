@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from shapeshift.data.config import Extrapolate
 from shapeshift.experiments.grid import Cell
+from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import Entry, Verdict
 from shapeshift.papers.study import Axes, Study
 
@@ -64,18 +65,41 @@ def speed(study: Study, axes: Axes) -> Entry:
     return study.entry(study.rows(GRID, "speed", axes))
 
 
-def speeds(study: Study, position: str) -> Iterator[tuple[str, float]]:
-    """Yield dataset and mean speed of a position, where it was measured."""
-    for dataset in study.settings(GRID, "dataset"):
-        found = speed(study, {"dataset": dataset, "position": position})
-        if found.value is not None:
-            yield dataset, found.value
+def speeds(study: Study, position: str) -> dict[str, float | None]:
+    """Return dataset → mean speed of a position, for all datasets that it has runs of; `None` where
+    it was not measured."""
+    return {
+        dataset: speed(study, {"dataset": dataset, "position": position}).value
+        for dataset in study.settings(GRID, "dataset")
+        if position in positions(study, dataset)
+    }
 
 
-def unanimous(votes: Iterable[bool]) -> Verdict:
-    """Judge without a test: what all say; `cannot tell` where they disagree, or nobody is asked."""
+def listed(values: Mapping[str, float | None], show: str = ".2f") -> str:
+    """Return names with their values, as `vanilla 0.97, extrapolate not measured`; nothing where
+    nothing was measured."""
+    if not any(value is not None for value in values.values()):
+        return ""
+    return ", ".join(
+        f"{name} {NOT_MEASURED if value is None else format(value, show)}"
+        for name, value in values.items()
+    )
+
+
+def on_all(values: Collection[float | None], agrees: Callable[[float], bool]) -> Verdict:
+    """Judge that something is so everywhere: one value that disagrees suffices to say no, one that
+    is missing leaves it open."""
+    known = [value for value in values if value is not None]
+    if not all(map(agrees, known)):
+        return "does not hold"
+    return "holds" if known and len(known) == len(values) else "cannot tell"
+
+
+def unanimous(votes: Iterable[bool | None]) -> Verdict:
+    """Judge without a test: what all say; `cannot tell` where they disagree, one is missing
+    (`None`), or nobody is asked."""
     given = set(votes)
-    if len(given) != 1:
+    if len(given) != 1 or None in given:
         return "cannot tell"
     return "holds" if given.pop() else "does not hold"
 

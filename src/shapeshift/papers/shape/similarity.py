@@ -165,7 +165,7 @@ def _by_layer(
 ) -> DocumentTable:
     """Lay out one number for each layer, system and set of offsets."""
     columns: list[tuple[str, list[Entry]]] = []
-    for group in (data, inner):
+    for group in (data, inner) if inner else (data,):
         for place, name in enumerate(("ape", "shape")):
             cells = [pair[place] for pair in runs]
             title = f"{name}, {_offsets(group[0])}" if group else name

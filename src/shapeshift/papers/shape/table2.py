@@ -16,7 +16,9 @@ from shapeshift.papers.shape.shared import (
     MISSING_SPEED,
     SHORT_RUNS,
     combinations,
+    listed,
     max_offset,
+    on_all,
     speed,
     speeds,
 )
@@ -90,11 +92,9 @@ def published() -> DocumentTable:
     )
 
 
-def judge_speed(found: Collection[float]) -> Verdict:
+def judge_speed(found: Collection[float | None]) -> Verdict:
     """Return whether a position costs no speed: `AS_FAST` or more on every dataset."""
-    if not found:
-        return "cannot tell"
-    return "holds" if min(found) >= AS_FAST else "does not hold"
+    return on_all(found, lambda value: value >= AS_FAST)
 
 
 def _row(
@@ -173,14 +173,14 @@ def _alike(study: Study, claim: str, tests: Tests, paper: str) -> Finding:
 
 
 def _costs_nothing(study: Study) -> Finding:
-    found = dict(speeds(study, "shape"))
-    shown = ", ".join(f"{dataset} {value:.2f}" for dataset, value in found.items())
+    found = speeds(study, "shape")
+    shown = listed(found)
     return finding(
         study,
         claim="SHAPE trains as fast as APE.",
         verdict=judge_speed(found.values()),
         measured=f"speed over APE's: {shown}. As fast: {AS_FAST} or more on every dataset"
-        if found
+        if shown
         else MISSING_SPEED,
         paper="1.01 on Vanilla, 0.99 on Extrapolate and Interpolate",
         elsewhere="in models this narrow, adding a position to each embedding is a larger part of"

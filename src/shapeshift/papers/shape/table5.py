@@ -10,8 +10,15 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.shape.shared import BASELINE, GRID, LEARNS_LATE, combinations, speed
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.shape.shared import (
+    BASELINE,
+    GRID,
+    LEARNS_LATE,
+    combinations,
+    paired,
+    speed,
+)
+from shapeshift.papers.study import Axes, Study, missing, number, words
 
 YEARS = (2010, 2011, 2012, 2013, 2014, 2015, 2016)
 """Of newstest: the first four are for validation."""
@@ -119,11 +126,10 @@ def _row(study: Study, dataset: str, position: str, sets: Sequence[str]) -> tupl
 def _finding(study: Study, dataset: str, sets: Sequence[str]) -> Finding:
     gains: dict[str, float | None] = {}
     best = 0.0
+    shared: Axes = {"dataset": dataset, "seed": [*paired(study, dataset)]}
     for name in sets:
         ape, shape = (
-            study.entry(
-                study.rows(GRID, "BLEU", {"dataset": dataset, "position": each}, dataset=name)
-            ).value
+            study.entry(study.rows(GRID, "BLEU", {**shared, "position": each}, dataset=name)).value
             for each in (BASELINE, "shape")
         )
         gains[name] = None if ape is None or shape is None else shape - ape

@@ -12,6 +12,8 @@ from shapeshift.papers.shape.shared import (
     GRID,
     MISSING_SPEED,
     combinations,
+    listed,
+    on_all,
     speed,
     speeds,
 )
@@ -67,20 +69,16 @@ def published() -> DocumentTable:
     )
 
 
-def judge_slower(found: Collection[float]) -> Verdict:
-    """Return whether a position trains slower than APE: below `AS_FAST` on every dataset; not on
-    one suffices."""
-    if not found:
-        return "cannot tell"
-    return "holds" if max(found) < AS_FAST else "does not hold"
+def judge_slower(found: Collection[float | None]) -> Verdict:
+    """Return whether a position trains slower than APE: below `AS_FAST` on every dataset."""
+    return on_all(found, lambda value: value < AS_FAST)
 
 
-def judge_sizes(base: float | None, others: Collection[float]) -> Verdict:
+def judge_sizes(base: float | None, others: Collection[float | None]) -> Verdict:
     """Return whether models have as many parameters as `base`, but for a share of `SAME_SIZE`."""
-    if base is None or not others:
+    if base is None:
         return "cannot tell"
-    same = all(abs(other / base - 1) <= SAME_SIZE for other in others)
-    return "holds" if same else "does not hold"
+    return on_all(others, lambda other: abs(other / base - 1) <= SAME_SIZE)
 
 
 def _row(study: Study, dataset: str, position: str) -> tuple[Entry, ...]:
@@ -91,15 +89,14 @@ def _row(study: Study, dataset: str, position: str) -> tuple[Entry, ...]:
 
 
 def _slower(study: Study) -> Finding:
-    found = dict(speeds(study, "rpe"))
-    verdict = judge_slower(found.values())
-    told = ", ".join(f"{dataset} {value:.2f}" for dataset, value in found.items())
+    found = speeds(study, "rpe")
+    told = listed(found)
     return finding(
         study,
         claim="RPE trains slower than APE.",
-        verdict=verdict,
+        verdict=judge_slower(found.values()),
         measured=f"speed over APE's: {told}. Slower: below {AS_FAST} on every dataset"
-        if found
+        if told
         else MISSING_SPEED,
         paper="speed over APE's 0.91; 107,089 s against 97,073 s on Vanilla, 111,246 s against"
         " 101,469 s on Extrapolate",
@@ -113,13 +110,12 @@ def _same_size(study: Study) -> Finding:
         position: study.entry(study.rows(GRID, "parameters", {"position": position})).value
         for position in study.settings(GRID, "position")
     }
-    known = {position: size for position, size in sizes.items() if size is not None}
-    others = [size for position, size in known.items() if position != BASELINE]
-    told = ", ".join(f"{position} {size:,.0f}" for position, size in known.items())
+    others = [size for position, size in sizes.items() if position != BASELINE]
+    told = listed(sizes, ",.0f")
     return Finding(
         claim="All models have the same number of parameters.",
-        verdict=judge_sizes(known.get(BASELINE), others),
-        measured=f"{told}. The same: within {SAME_SIZE:.0%} of APE's" if known else NOT_MEASURED,
+        verdict=judge_sizes(sizes.get(BASELINE), others),
+        measured=f"{told}. The same: within {SAME_SIZE:.0%} of APE's" if told else NOT_MEASURED,
         paper="61M each",
     )
 
