@@ -15,11 +15,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from pydantic import Field as PydanticField
 
-from shapeshift.data.config import DataConfig
+from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.data.presets import expand_corpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.config import EvaluationConfig
+from shapeshift.evaluation.tokenizers import resolve
 from shapeshift.model.config import ModelConfig
 from shapeshift.positions import (
     INDICES,
@@ -168,6 +169,14 @@ class Config(Strict):
                 " data.subwords.joint=true or model.share_embeddings=false"
             )
         return self
+
+    @property
+    def bleu_tokenizer(self) -> str:
+        """The tokenizer of BLEU by its name: `evaluation.tokenize`, or where that is `auto`, the
+        target language's. (Both languages of the grammar have 13a.)"""
+        corpus = self.data.corpus
+        language = "" if isinstance(corpus, GrammarCorpus) else corpus.target
+        return resolve(self.evaluation.tokenize, language)
 
     def to_yaml(self) -> str:
         """Return the configuration with every default spelled out."""

@@ -8,6 +8,7 @@ import pytest
 
 from shapeshift.config import Config, load_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.grid import Grid
 from shapeshift.positions import PRESETS, Scheme
 from shapeshift.training.config import Noam
 
@@ -160,3 +161,12 @@ def test_the_page_names_every_key():
     keys = {key for section in schema["$defs"].values() for key in section["properties"]}
     missing = [key for key in sorted(keys) if f"`{key}`" not in page and f".{key}`" not in page]
     assert missing == []
+
+
+def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
+    """Miyazaki et al. 2024, footnote 3."""
+    for name in ("nhk-table1", "nhk-table3"):
+        cells = Grid(ROOT / "configs" / "grids" / f"{name}.yaml").cells("paper")
+        found = {(cell.axes["languages"], cell.config.bleu_tokenizer) for cell in cells}
+        wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
+        assert found == set(wanted.items())

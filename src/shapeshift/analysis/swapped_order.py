@@ -20,6 +20,7 @@ from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score, score_corpus
 from shapeshift.evaluation.tables import Table
+from shapeshift.evaluation.tokenizers import DEFAULT
 
 NUM_PAIRS = 10_000
 """Of the paper's sample."""
@@ -141,6 +142,8 @@ def compute(
     systems: Mapping[str, Searcher],
     pairs: Sequence[Pair],
     on_translate: Callable[[str, int, int], None] | None = None,
+    *,
+    tokenizer: str = DEFAULT,
 ) -> SwappedOrder:
     """Translate all pairs in both orders and score the translations of the first sentence.
 
@@ -154,9 +157,10 @@ def compute(
         systems: name → a translator of a model that was trained on these data.
         pairs: joined ids, see `sample`.
         on_translate: told of a system, sequences done and their number, both orders together.
+        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
 
     Raises:
-        ShapeshiftError: no systems or no pairs.
+        ShapeshiftError: no systems, no pairs, or a tokenizer that cannot be used.
     """
     if not systems or not pairs:
         raise ShapeshiftError(
@@ -164,7 +168,10 @@ def compute(
         )
     return SwappedOrder(
         len(pairs),
-        tuple(_compare(name, searcher, pairs, on_translate) for name, searcher in systems.items()),
+        tuple(
+            _compare(name, searcher, pairs, on_translate, tokenizer)
+            for name, searcher in systems.items()
+        ),
     )
 
 
@@ -204,6 +211,7 @@ def _compare(
     searcher: Searcher,
     pairs: Sequence[Pair],
     on_translate: Callable[[str, int, int], None] | None,
+    tokenizer: str,
 ) -> SystemOrder:
     original = [source for source, _ in pairs]
     swapped = [swap(source) for source in original]
@@ -213,7 +221,8 @@ def _compare(
     num_parts = [len(parts(source)) for source in original]
 
     def score(found: list[list[list[int]]], place: int) -> Order:
-        [bleu] = score_corpus([decode(output[place]) for output in found], references, ("bleu",))
+        texts = [decode(output[place]) for output in found]
+        [bleu] = score_corpus(texts, references, ("bleu",), tokenizer=tokenizer)
         wrong = sum(len(output) != wanted for output, wanted in zip(found, num_parts, strict=True))
         return Order(bleu, wrong)
 

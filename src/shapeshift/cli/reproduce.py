@@ -174,6 +174,7 @@ def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> lis
 
     grids = plan.trained()
     finished = plan.finished(directory)
+    plan.check_usable(finished)
     tally = Tally((cell for grid in grids for cell in plan.cells[grid]), finished)
     reports = []
     for grid in grids:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from shapeshift.config import Config
     from shapeshift.decoding.pairs import PairScore
-    from shapeshift.evaluation.comet import Comet
     from shapeshift.evaluation.scores import Scores
 
 STDIN = "-"
@@ -38,6 +38,17 @@ def score(
             help="bleu, chrf, chrf++ or comet (which needs --source); may be given several times."
         ),
     ] = ["bleu", "chrf"],  # noqa: B006 (Typer copies it)
+    tokenize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="sacreBLEU's tokenizer for BLEU, for the language of the translations: 13a for"
+            " most, zh for Chinese, ja-mecab for Japanese, ko-mecab for Korean, flores200 for any"
+            " (Thai, for one, has no spaces between words), char for single characters. Also intl,"
+            " none and the others of sacreBLEU. [default: the run's with --run, else 13a]",
+            show_default=False,
+        ),
+    ] = None,
     source: Annotated[
         Path | None,
         typer.Option(help="The file that was translated: adds BLEU by its length in words."),
@@ -88,15 +99,18 @@ def score(
     _check_options(run, source, log_probs, batch_invariant)
     from shapeshift.data.files import read_lines
     from shapeshift.evaluation.scores import evaluate
+    from shapeshift.evaluation.tokenizers import DEFAULT
 
     title, translations = _read(hypotheses)
     sources = None if source is None else list(read_lines(source))
+    config = _config(run, overrides or [])
     scores = evaluate(
         translations,
         list(read_lines(references)),
         metrics=metric,
         sources=sources,
-        comet=_comet(run, overrides or []) if "comet" in metric else None,
+        tokenizer=tokenize or (config.bleu_tokenizer if config else DEFAULT),
+        comet=config.evaluation.comet if config else None,
         lengths=None if sources is None else [len(line.split()) for line in sources],
         edges=bounds,
     )
@@ -129,15 +143,17 @@ def _read(name: str) -> tuple[str, list[str]]:
     return name, list(read_lines(name))
 
 
-def _comet(run: Path | None, settings: list[str]) -> Comet:
-    """Return the model of COMET that the settings name, or the run's, or else the default."""
-    from shapeshift.config import parse_config
+def _config(run: Path | None, settings: list[str]) -> Config | None:
+    """Return a run's settings with these, or these alone; `None` if there is neither."""
+    if run is not None:
+        from shapeshift.experiments.run import Run
 
-    if run is None:
-        return parse_config({}, settings).evaluation.comet
-    from shapeshift.experiments.run import Run
+        return Run(run, settings).config
+    if settings:
+        from shapeshift.config import parse_config
 
-    return Run(run, settings).config.evaluation.comet
+        return parse_config({}, settings)
+    return None
 
 
 class _Likelihood:

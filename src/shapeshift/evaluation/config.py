@@ -7,7 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
+from shapeshift.evaluation.tokenizers import AUTO, check_name
 from shapeshift.schema import Grown
 from shapeshift.training.config import MetricName
 
@@ -20,6 +22,11 @@ class EvaluationConfig(Grown):
     Attributes:
         metrics: names from `evaluation.metrics.METRICS`.
         edges: bounds between the length buckets, in source subwords, ascending.
+        tokenize: how BLEU splits text into words: one of sacreBLEU's tokenizers (`13a`, `intl`,
+            `char`, `zh`, `ja-mecab`, `ko-mecab`, `flores200`, `none`, …), or `auto`: `zh` for
+            Chinese, `ja-mecab` for Japanese (the extra `ja`), `ko-mecab` for Korean (the extra
+            `ko`), `13a` for any other target language. For another one that has no spaces, such as
+            Thai, take `flores200`.
         detokenize: `moses` makes text of tokenised output before it is scored, printed or kept, by
             the rules of the target language (the extra `moses`); for text that was tokenised.
         comet_model: of the metric `comet` (the extra `comet`): a name on the Hugging Face hub, or
@@ -29,11 +36,12 @@ class EvaluationConfig(Grown):
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"comet_model", "comet_batch_size", "comet_device", "detokenize"}
+        {"comet_model", "comet_batch_size", "comet_device", "detokenize", "tokenize"}
     )
 
     metrics: tuple[MetricName, ...] = Field(("bleu", "chrf"), min_length=1)
     edges: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
+    tokenize: str = AUTO
     detokenize: Literal["none", "moses"] = "none"
     comet_model: str = Field(DEFAULT_MODEL, min_length=1)
     comet_batch_size: int = Field(16, ge=1)
@@ -45,6 +53,16 @@ class EvaluationConfig(Grown):
         if edges[0] < 1 or any(low >= high for low, high in pairwise(edges)):
             raise ValueError(f"edges must ascend from 1 or more, got {list(edges)}")
         return edges
+
+    @field_validator("tokenize")
+    @classmethod
+    def _known_tokenizer(cls, tokenize: str) -> str:
+        try:
+            if tokenize != AUTO:
+                check_name(tokenize)
+        except ShapeshiftError as error:
+            raise ValueError(f"{error}; or {AUTO}") from error
+        return tokenize
 
     @property
     def comet(self) -> Comet:

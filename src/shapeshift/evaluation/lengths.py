@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score, check_parallel, score_corpus
+from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.schema import Strict
 
 FEW_SEGMENTS = 10
@@ -56,6 +57,8 @@ def bleu_by_length(
     references: Sequence[str],
     lengths: Sequence[int],
     edges: Sequence[int],
+    *,
+    tokenizer: str = DEFAULT,
 ) -> list[LengthBucket]:
     """Compute corpus BLEU separately for each bucket of source lengths.
 
@@ -66,12 +69,14 @@ def bleu_by_length(
             subwords).
         edges: the bounds between buckets, ascending and positive. `(10, 20)` makes `[0, 10)`,
             `[10, 20)` and `[20, ∞)`, so that every segment falls into exactly one bucket.
+        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
 
     Returns:
         `len(edges) + 1` buckets, shortest first.
 
     Raises:
-        ShapeshiftError: unequal counts, nothing to score, or edges that do not ascend from 1 up.
+        ShapeshiftError: unequal counts, nothing to score, or edges that do not ascend from 1 up,
+            or a tokenizer that cannot be used.
     """
     check_parallel(len(hypotheses), len(references))
     if len(lengths) != len(hypotheses):
@@ -88,19 +93,25 @@ def bleu_by_length(
             low=low,
             high=high,
             num_segments=len(segments),
-            score=_bleu(hypotheses, references, segments),
+            score=_bleu(hypotheses, references, segments, tokenizer),
         )
         for low, high, segments in zip([0, *edges], [*edges, None], members, strict=True)
     ]
 
 
 def _bleu(
-    hypotheses: Sequence[str], references: Sequence[str], segments: Sequence[int]
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    segments: Sequence[int],
+    tokenizer: str,
 ) -> Score | None:
     if not segments:
         return None
     [score] = score_corpus(
-        [hypotheses[i] for i in segments], [references[i] for i in segments], ("bleu",)
+        [hypotheses[i] for i in segments],
+        [references[i] for i in segments],
+        ("bleu",),
+        tokenizer=tokenizer,
     )
     return score
 

@@ -14,19 +14,24 @@ from typing import Any, Protocol
 
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.base import Score as SacrebleuScore
-from sacrebleu.metrics.bleu import BLEU, BLEUScore
+from sacrebleu.metrics.bleu import BLEUScore
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation.tokenizers import DEFAULT, make_bleu
 from shapeshift.schema import Strict
 
-SACREBLEU: dict[str, Callable[[], SacrebleuMetric]] = {
-    "bleu": BLEU,
-    "chrf": CHRF,
-    "chrf++": partial(CHRF, word_order=2),
+SACREBLEU: dict[str, Callable[[str], SacrebleuMetric]] = {
+    "bleu": make_bleu,
+    "chrf": lambda _: CHRF(),
+    "chrf++": lambda _: CHRF(word_order=2),
 }
-"""sacreBLEU's metrics, with its default settings; the signature spells them out."""
+"""sacreBLEU's metrics, made for one of its tokenizers, of which chrF has no need; all else is its
+default, and the signature spells it out."""
+
+METRICS = (*SACREBLEU, "comet")
+"""The names of all metrics."""
 
 DEFAULT_METRICS = ("bleu", "chrf")
 
@@ -67,6 +72,7 @@ def score_corpus(
     references: Sequence[str],
     metrics: Sequence[str] = DEFAULT_METRICS,
     *,
+    tokenizer: str = DEFAULT,
     sources: Sequence[str] | None = None,
     comet: Comet | None = None,
 ) -> list[Score]:
@@ -76,6 +82,7 @@ def score_corpus(
         hypotheses: detokenised translations.
         references: detokenised references; `references[i]` belongs to `hypotheses[i]`.
         metrics: names from `METRICS`.
+        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
         sources: what was translated, line by line; COMET needs it.
         comet: the model of the metric `comet`; by default that of `Comet()`.
 
@@ -83,10 +90,13 @@ def score_corpus(
         One score for each metric, in the order of `metrics`.
 
     Raises:
-        ShapeshiftError: unequal counts, nothing to score, an unknown metric, a metric without what
-            it needs.
+        ShapeshiftError: unequal counts, nothing to score, an unknown metric or tokenizer, a metric
+            without what it needs.
     """
-    known = METRICS if comet is None else METRICS | {"comet": partial(_comet, comet)}
+    known: dict[str, Metric] = {
+        **{name: partial(_sacrebleu, make, tokenizer) for name, make in SACREBLEU.items()},
+        "comet": partial(_comet, comet or Comet()),
+    }
     chosen = [_lookup(name, known) for name in metrics]
     check_parallel(len(hypotheses), len(references))
     if sources is not None and len(sources) != len(hypotheses):
@@ -117,12 +127,13 @@ def _lookup(name: str, known: Mapping[str, Metric]) -> Metric:
 
 
 def _sacrebleu(
-    make: Callable[[], SacrebleuMetric],
+    make: Callable[[str], SacrebleuMetric],
+    tokenizer: str,
     hypotheses: Sequence[str],
     references: Sequence[str],
     sources: Sequence[str] | None,
 ) -> Score:
-    metric = make()
+    metric = make(tokenizer)
     result = metric.corpus_score(hypotheses, [references])
     return Score(
         name=result.name,
@@ -165,10 +176,3 @@ def _details(result: SacrebleuScore) -> dict[str, Any]:
             }
         case _:
             return {}
-
-
-METRICS: dict[str, Metric] = {
-    **{name: partial(_sacrebleu, make) for name, make in SACREBLEU.items()},
-    "comet": partial(_comet, Comet()),
-}
-"""The metrics by name."""

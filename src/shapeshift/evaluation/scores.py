@@ -14,6 +14,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
 from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus
+from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.schema import Strict
 
 
@@ -83,6 +84,7 @@ def evaluate(
     references: Sequence[str],
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
+    tokenizer: str = DEFAULT,
     sources: Sequence[str] | None = None,
     comet: Comet | None = None,
     lengths: Sequence[int] | None = None,
@@ -94,15 +96,19 @@ def evaluate(
         hypotheses: detokenised translations.
         references: detokenised references, one for each hypothesis.
         metrics: names from `metrics.METRICS`.
-        sources, comet: see `metrics.score_corpus`.
+        tokenizer, sources, comet: see `metrics.score_corpus`.
         lengths: source length of each segment; with them comes BLEU by length.
         edges: the bounds between the length buckets, see `bleu_by_length`.
 
     Raises:
         ShapeshiftError: as `score_corpus` and `bleu_by_length`.
     """
-    scores = score_corpus(hypotheses, references, metrics, sources=sources, comet=comet)
-    buckets = None if lengths is None else bleu_by_length(hypotheses, references, lengths, edges)
+    scores = score_corpus(
+        hypotheses, references, metrics, tokenizer=tokenizer, sources=sources, comet=comet
+    )
+    buckets = None
+    if lengths is not None:
+        buckets = bleu_by_length(hypotheses, references, lengths, edges, tokenizer=tokenizer)
     return Scores(
         version=__version__,
         num_segments=len(hypotheses),
@@ -138,17 +144,22 @@ def check_comparable(systems: Mapping[str, Scores]) -> None:
                 f"{both} were scored against different references; score them on one test set"
             )
         for score in scores.scores:
-            twin = first.find(score.name)
-            if twin is not None and twin.signature != score.signature:
-                raise ShapeshiftError(
-                    f"{both} have different {score.name} signatures ({twin.signature} and "
-                    f"{score.signature}); score both again with one version"
-                )
+            _check_signature(first.find(score.name), score, both)
         if _bounds(scores) != _bounds(first):
             raise ShapeshiftError(
                 f"{both} have different length buckets; score both again with the same source "
                 "and edges"
             )
+        for mine, theirs in zip(first.by_length or (), scores.by_length or (), strict=True):
+            _check_signature(mine.score, theirs.score, both)
+
+
+def _check_signature(mine: Score | None, theirs: Score | None, both: str) -> None:
+    if mine is not None and theirs is not None and mine.signature != theirs.signature:
+        raise ShapeshiftError(
+            f"{both} have different {theirs.name} signatures ({mine.signature} and"
+            f" {theirs.signature}); score both again with one version and one tokenizer"
+        )
 
 
 def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucket, ...]]:

@@ -68,7 +68,8 @@ class SwappedOrder:
             return []
         wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
         pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
-        [system] = swapped_order.compute({"": run.translator()}, pairs).systems
+        tokenizer = run.config.bleu_tokenizer
+        [system] = swapped_order.compute({"": run.translator()}, pairs, tokenizer=tokenizer).systems
         orders = {"original order": system.original, "swapped order": system.swapped}
         scores = [
             Measurement(

@@ -25,7 +25,7 @@ from shapeshift.config import Config
 from shapeshift.data.config import GrammarCorpus
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.files import write_whole
-from shapeshift.experiments.identity import HOW_TO_EVALUATE, NEUTRAL, digest, essence
+from shapeshift.experiments.identity import NEUTRAL, digest, essence, how_to_score
 from shapeshift.experiments.measures import TRAIN, Measurement
 from shapeshift.experiments.run import Run
 from shapeshift.schema import Strict
@@ -171,8 +171,7 @@ class CellFolder:
     def _record_path(self, step: str, config: Config) -> Path:
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
-            settings = config.evaluation.model_dump(mode="json", exclude=HOW_TO_EVALUATE)
-            name += "." + digest(settings)[:8]
+            name += "." + digest(how_to_score(config))[:8]
         return self.path / "steps" / f"{name}.json"
 
 

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from shapeshift.config import Config
+from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.positions import INDICES, KINDS, Scheme
 from shapeshift.positions.registry import Entry
 
@@ -38,7 +39,8 @@ Devices, how several share a run, and the batches of decoding change results by 
 `root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
 `evaluation` changes what is computed from translations: its hash is in the names of the steps that
 measure, so that other length buckets score again and do not train again. Validation stays in: the
-log depends on it, and with it the model of COMET and how text is detokenised, where that matters.
+log depends on it, and with it the model of COMET, how text is detokenised and BLEU's tokenizer,
+where that matters.
 """
 
 HOW_TO_EVALUATE = {"comet_batch_size", "comet_device"}
@@ -71,9 +73,25 @@ def essence(config: Config) -> dict[str, Any]:
         validation["comet_model"] = config.evaluation.comet_model
     if metrics and config.evaluation.detokenize != "none":
         validation["detokenize"] = config.evaluation.detokenize
+    if "bleu" in metrics:
+        validation |= other_tokenizer(config)
     if validation:
         document["validation"] = validation
     return document
+
+
+def other_tokenizer(config: Config) -> dict[str, str]:
+    """Return the name of BLEU's tokenizer as a setting, and nothing where it is 13a, which it was
+    everywhere before there was a choice: `auto` is what it stands for."""
+    name = config.bleu_tokenizer
+    return {} if name == DEFAULT else {"tokenize": name}
+
+
+def how_to_score(config: Config) -> dict[str, Any]:
+    """Return the settings of `evaluation` that what is measured depends on, as a document of plain
+    values."""
+    settings = config.evaluation.model_dump(mode="json", exclude=HOW_TO_EVALUATE | {"tokenize"})
+    return settings | other_tokenizer(config)
 
 
 def digest(document: Any) -> str:

@@ -236,7 +236,12 @@ def _score_set(
 ) -> list[Measurement]:
     settings = run.config.evaluation
     scores = score_corpus(
-        hypotheses, references, settings.metrics, sources=sources, comet=settings.comet
+        hypotheses,
+        references,
+        settings.metrics,
+        tokenizer=run.config.bleu_tokenizer,
+        sources=sources,
+        comet=settings.comet,
     )
     return [
         Measurement(

@@ -33,6 +33,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import Detokenizing, moses
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
+from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -227,11 +228,13 @@ def train(
             `training.parallel.join`. The main process alone writes and calls back.
 
     Raises:
-        ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it.
+        ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it, or
+            what will score the run is not there.
         StoppedError: after a signal; a checkpoint is saved.
     """
     parallel = parallel or Parallel()
     with parallel.main_first():
+        check_usable(config.bleu_tokenizer)
         run = Run.create(directory, config)
         progress = on_prepare if parallel.is_main else None
         data = prepare(config.data, prepared_directory(config.data, prepared_root), progress)
@@ -305,6 +308,7 @@ def translate_and_score(
         on_translate: told of sentences done and their number.
     """
     config = run.config
+    check_usable(config.bleu_tokenizer)
     data = Prepared.open(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
     hypotheses: list[str] = []
@@ -316,6 +320,7 @@ def translate_and_score(
         hypotheses,
         references,
         metrics=config.evaluation.metrics,
+        tokenizer=config.bleu_tokenizer,
         sources=sources,
         comet=config.evaluation.comet,
         lengths=[int(n) for n in data.store(split).source_lengths],
@@ -338,7 +343,12 @@ def _measure_validation(
     translator = run.translator(model=model, subwords=data.subwords)
     hypotheses = list(translator.translate(sources))
     scores = score_corpus(
-        hypotheses, references, metrics, sources=sources, comet=run.config.evaluation.comet
+        hypotheses,
+        references,
+        metrics,
+        tokenizer=run.config.bleu_tokenizer,
+        sources=sources,
+        comet=run.config.evaluation.comet,
     )
     return {f"valid_{name}": score.value for name, score in zip(metrics, scores, strict=True)}
 
@@ -370,6 +380,8 @@ def _check_same(old: Config, new: Config, directory: Path) -> None:
         if not any(name == key or name.startswith(key + ".") for key in free)
         or (name == COMET_MODEL and "comet" in old.training.validated_metrics)
     ]
+    if "bleu" in old.training.validated_metrics and old.bleu_tokenizer != new.bleu_tokenizer:
+        changed.append("evaluation.tokenize")
     if changed:
         raise ShapeshiftError(
             f"holds a run with another {', '.join(changed)}; name a new folder, or continue with"

@@ -18,12 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.significance import PairedTest, Result
 
 from shapeshift.data.files import read_lines
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import SACREBLEU, check_parallel, score_corpus
 from shapeshift.evaluation.tables import Table
+from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.measures import hypotheses_file, references_file
@@ -115,6 +117,7 @@ def compare(
     *,
     baseline: str,
     metric: str = "bleu",
+    tokenizer: str = DEFAULT,
     num_samples: int = NUM_SAMPLES,
 ) -> list[Comparison]:
     """Test every system against the baseline, seed by seed.
@@ -128,6 +131,7 @@ def compare(
         references: one for each translation.
         baseline: one of the systems.
         metric: from `evaluation.metrics.SACREBLEU`.
+        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
         num_samples: of the bootstrap.
 
     Raises:
@@ -138,7 +142,10 @@ def compare(
             f"unknown baseline {baseline!r}: expected one of {', '.join(systems)}"
         )
     ours = systems[baseline]
-    scores = {name: _mean_score(out, references, metric) for name, out in systems.items()}
+    scores = {
+        name: _mean_score(out, references, metric, tokenizer) for name, out in systems.items()
+    }
+    sacrebleu = SACREBLEU[metric](tokenizer)
     comparisons = []
     for name, outputs in systems.items():
         if name == baseline:
@@ -150,7 +157,7 @@ def compare(
             )
         gain = scores[name] - scores[baseline]
         p_values = {
-            seed: _p_value(ours[seed], outputs[seed], references, metric, num_samples, gain)
+            seed: _p_value(ours[seed], outputs[seed], references, sacrebleu, num_samples, gain)
             for seed in outputs
         }
         comparisons.append(
@@ -173,6 +180,8 @@ def compare_cells(
 ) -> dict[tuple[str, ...], list[Comparison]]:
     """Test the settings of one axis against one of them, for each combination of the other axes.
 
+    BLEU has the cells' own tokenizer, see `Config.bleu_tokenizer`.
+
     Args:
         cells: of one grid; those that were not scored yet, or that have no baseline beside them,
             are left out.
@@ -187,10 +196,12 @@ def compare_cells(
         The settings of the other axes → the comparisons.
 
     Raises:
-        ShapeshiftError: no such axis, or systems that were scored against different references.
+        ShapeshiftError: no such axis, systems that were scored against different references,
+            or with different tokenizers.
     """
     groups: dict[tuple[str, ...], dict[str, dict[int, Sequence[str]]]] = {}
     references: dict[tuple[str, ...], list[str]] = {}
+    tokenizers: dict[tuple[str, ...], str] = {}
     for cell in cells:
         if axis not in cell.axes:
             raise ShapeshiftError(f"{cell.grid} has no axis {axis!r}: {', '.join(cell.axes)}")
@@ -205,10 +216,23 @@ def compare_cells(
                 " cannot be compared",
                 path=results,
             )
+        tokenizer = cell.config.bleu_tokenizer
+        if tokenizers.setdefault(others, tokenizer) != tokenizer:
+            raise ShapeshiftError(
+                f"BLEU of the cells {'/'.join(others)} has the tokenizers {tokenizers[others]} and"
+                f" {tokenizer}; it cannot be compared: give all one evaluation.tokenize",
+                path=results,
+            )
         outputs = _chosen(results / hypotheses_file(split), wanted)
         groups.setdefault(others, {}).setdefault(cell.axes[axis], {})[cell.seed] = outputs
     return {
-        others: compare(systems, references[others], baseline=baseline, metric=metric)
+        others: compare(
+            systems,
+            references[others],
+            baseline=baseline,
+            metric=metric,
+            tokenizer=tokenizers[others],
+        )
         for others, systems in groups.items()
         if baseline in systems and len(systems) > 1
     }
@@ -247,9 +271,9 @@ def significance_table(comparisons: Mapping[tuple[str, ...], Sequence[Comparison
     return Table(header, rows, (note,))
 
 
-def _mean_score(outputs: Outputs, references: Sequence[str], metric: str) -> float:
+def _mean_score(outputs: Outputs, references: Sequence[str], metric: str, tokenizer: str) -> float:
     return statistics.fmean(
-        score_corpus(translations, references, (metric,))[0].value
+        score_corpus(translations, references, (metric,), tokenizer=tokenizer)[0].value
         for translations in outputs.values()
     )
 
@@ -258,7 +282,7 @@ def _p_value(
     baseline: Sequence[str],
     system: Sequence[str],
     references: Sequence[str],
-    metric: str,
+    metric: SacrebleuMetric,
     num_samples: int,
     gain: float,
 ) -> float:
@@ -269,7 +293,7 @@ def _p_value(
         return 1.0
     test = PairedTest(
         [("baseline", list(baseline)), ("system", list(system))],
-        {"metric": SACREBLEU[metric]()},
+        {"metric": metric},
         [list(references)],
         test_type="bs",
         n_samples=num_samples,

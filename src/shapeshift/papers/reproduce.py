@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell, Grid
 from shapeshift.experiments.locks import locked
@@ -77,6 +78,21 @@ class Plan:
                 self.usable(name)[0], cell.config
             )
         }
+
+    def check_usable(self, finished: Collection[tuple[str, str]]) -> None:
+        """Raise `ShapeshiftError` if a run that is yet to be made could not be scored here: before
+        the first one begins, and not when days have passed.
+
+        Args:
+            finished: runs that are not asked about; see `finished`.
+        """
+        for tokenizer in dict.fromkeys(
+            cell.config.bleu_tokenizer
+            for name in self.trained()
+            for cell in self.cells[name]
+            if (name, cell.key) not in finished
+        ):
+            check_usable(tokenizer)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.identity import digest
+from shapeshift.experiments.identity import digest, other_tokenizer
 from shapeshift.experiments.measures import OPTIONAL, TRAIN, hypotheses_file, references_file
 from shapeshift.experiments.pivot import AGGREGATES
 from shapeshift.experiments.results import Results, Row
@@ -137,7 +137,14 @@ class Study:
                 references += list(read_lines(results / references_file(split)))
                 lengths += [int(n) for n in data.store(split).source_lengths]
             edges = cell.config.evaluation.edges
-            return evaluate(hypotheses, references, metrics=("bleu",), lengths=lengths, edges=edges)
+            return evaluate(
+                hypotheses,
+                references,
+                metrics=("bleu",),
+                tokenizer=cell.config.bleu_tokenizer,
+                lengths=lengths,
+                edges=edges,
+            )
 
         return self.computed(f"scores-{'-'.join(chosen)}", Scores, [cell], compute)
 
@@ -246,7 +253,8 @@ class Study:
             record = CellFolder(self._root / cell.key).record(TRAIN, cell.config)
             if record is None:
                 raise ShapeshiftError(f"the run {cell.name} is not finished")
-            sources.append([cell.name, record.checkpoint, cell.config.model_dump(mode="json")])
+            settings = cell.config.model_dump(mode="json") | other_tokenizer(cell.config)
+            sources.append([cell.name, record.checkpoint, settings])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
         with suppress(ShapeshiftError):  # it is not there, damaged, or of another form

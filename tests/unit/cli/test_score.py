@@ -104,3 +104,22 @@ def test_a_terminal_gets_tables(files, monkeypatch, capsys):
     assert "hypotheses" in out
     assert re.search(r"0–2 +1 ", out)
     assert "† fewer than 10 segments" in out
+
+
+def test_text_without_spaces_needs_a_tokenizer(files):
+    (files / "hypotheses").write_text("私は新しい本を読みました。\n", "utf-8")
+    (files / "references").write_text("私は新しい本を借りました。\n", "utf-8")
+    (files / "source").write_text("I read a book .\n")
+    given = ["hypotheses", "references", "--metric", "bleu"]
+    _, plain, _ = score(files, *given)
+    assert re.match(r"BLEU 0\.00 .*tok:13a", plain)
+    _, char, _ = score(files, *given, "--tokenize", "char", "--source", "source", "--edges", "9")
+    whole, bucket, _ = char.splitlines()
+    assert re.match(r"BLEU [5-9]\d\..*tok:char", whole)
+    assert bucket.split()[1] == whole.split()[1]
+    _, by_setting, _ = score(files, *given, "--set", "evaluation.tokenize=char")
+    assert by_setting.splitlines() == [whole]
+    status, out, err = score(files, *given, "--tokenize", "chars")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "unknown tokenizer 'chars'" in err
+    assert "did you mean 'char'?" in err

@@ -8,7 +8,7 @@ from shapeshift.analysis import swapped_order
 from shapeshift.analysis.loss_by_offset import OFFSETS
 from shapeshift.data.prepare import Prepared
 from shapeshift.experiments.analyses import LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER
-from shapeshift.experiments.run import prepared_directory, train
+from shapeshift.experiments.run import Run, prepared_directory, train
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +82,10 @@ def test_swapped_order_samples_as_much_of_the_data_as_the_paper(
     with pytest.raises(StopIteration):
         SWAPPED_ORDER.measure(joined[0], SimpleNamespace(train=Store()))
     assert asked == [sampled]
+
+
+def test_swapped_order_has_the_run_s_tokenizer(joined):
+    run, data = joined
+    found = SWAPPED_ORDER.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    assert all("|tok:char|" in m.signature for m in found if m.metric == "BLEU")
+    assert any(m.metric == "BLEU" for m in found)

@@ -3,7 +3,7 @@
 import pytest
 
 from shapeshift.config import Config, parse_config
-from shapeshift.experiments.identity import NEUTRAL, cell_key, digest, essence
+from shapeshift.experiments.identity import NEUTRAL, cell_key, digest, essence, how_to_score
 from shapeshift.experiments.run import FREE_TO_CHANGE
 
 DOCUMENT = {
@@ -126,4 +126,31 @@ LATER_DEFAULTS = [
     "training.final=average",
     "training.best_by=loss",
     "evaluation.comet_model=Unbabel/wmt20-comet-da",
+    "evaluation.tokenize=auto",
 ]
+
+
+def japanese(*overrides):
+    files = {"train": ["a"], "valid": ["a"], "test": ["a"]}
+    corpus = {"corpus": "files", "source": "en", "target": "ja", **files}
+    return parse_config({**DOCUMENT, "data": {"corpus": corpus}}, overrides)
+
+
+def test_how_bleu_splits_text_counts_where_it_is_not_13a():
+    """`auto` is what it stands for; scores that were 13a's before there was a choice stay."""
+    german = parse_config(DOCUMENT)
+    assert digest(how_to_score(german))[:8] == "b6a541b6"
+    explicit = parse_config(DOCUMENT, ["evaluation.tokenize=13a"])
+    assert how_to_score(explicit) == how_to_score(german)
+    assert how_to_score(japanese("evaluation.tokenize=13a")) == how_to_score(german)
+    assert how_to_score(japanese()) != how_to_score(german)
+    assert how_to_score(japanese("evaluation.tokenize=ja-mecab")) == how_to_score(japanese())
+
+
+def test_bleu_s_tokenizer_is_in_the_name_where_validation_has_bleu():
+    thirteen, validated = "evaluation.tokenize=13a", "training.validate_bleu=true"
+    assert cell_key(japanese()) == cell_key(japanese(thirteen))
+    assert cell_key(japanese(validated)) != cell_key(japanese(validated, thirteen))
+    assert key(validated) == key(validated, thirteen)
+    chrf = "training.validate_metrics=[chrf]"
+    assert cell_key(japanese(chrf)) == cell_key(japanese(chrf, thirteen))

@@ -15,7 +15,7 @@ from shapeshift.experiments.measures import (
     find_measure,
     measure_training,
 )
-from shapeshift.experiments.run import prepared_directory, train
+from shapeshift.experiments.run import Run, prepared_directory, train
 from shapeshift.training.log import read_log
 
 MINE = """
@@ -103,3 +103,11 @@ def test_training_leaves_its_losses_speed_time_and_size(two_sets):
     assert values["tokens_per_s"] > 0
     assert values["training_s"] > 0
     assert values["parameters"] == sum(p.numel() for p in run.model().parameters())
+
+
+def test_every_file_is_scored_with_the_run_s_tokenizer(two_sets):
+    run, data = two_sets
+    found = SCORE_TEST.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    rows = [m for m in found if m.metric == "BLEU"]
+    assert {m.dataset for m in rows} == {"test", "test/test", "test/valid", "test mean"}
+    assert all("|tok:char|" in m.signature for m in rows)

@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 import torch
 import yaml
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 from safetensors.torch import load_file
 
 from shapeshift.config import Config, load_config
@@ -374,3 +375,45 @@ def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config)
         Run.create(tmp_path / "run", make_config(judged[0], "evaluation.comet_model=two"))
     Run.create(tmp_path / "free", make_config(judged[1]))
     Run.create(tmp_path / "free", make_config("evaluation.comet_model=two"))
+
+
+def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config):
+    """`char` does not mind where words end: with the same words joined it finds the characters."""
+    config = make_config("training.validate_bleu=true", "evaluation.tokenize=char")
+    seen = []
+    observer = SimpleNamespace(
+        updated=lambda *_: None, validated=lambda update, values: seen.append(values)
+    )
+    run = train(config, tmp_path / "run", observer, prepared_root=trained.prepared)
+    scores = translate_and_score(run, "valid", "last", prepared_root=trained.prepared)
+    assert "|tok:char|" in scores.find("BLEU").signature
+    assert all("|tok:char|" in x.score.signature for x in scores.by_length if x.score)
+    assert seen[-1]["valid_bleu"] == pytest.approx(scores.find("BLEU").value)
+    words = trained.observer.validations[-1][1]  # of the same model, scored with 13a
+    assert words["valid_loss"] == seen[-1]["valid_loss"]
+    assert words["valid_bleu"] != seen[-1]["valid_bleu"]
+
+
+def test_bleu_s_tokenizer_is_looked_for_before_training(
+    trained, tmp_path, copied, make_config, silent, monkeypatch
+):
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    config = make_config("evaluation.tokenize=ja-mecab")
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ja\]'"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "prepared").exists()
+    run = Run(copied.directory, ["evaluation.tokenize=ja-mecab"])
+    monkeypatch.setattr(Run, "translator", None)  # nothing is translated
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ja\]'"):
+        translate_and_score(run, prepared_root=trained.prepared)
+
+
+def test_a_run_that_validates_bleu_keeps_its_tokenizer(tmp_path, make_config):
+    validated = "training.validate_bleu=true"
+    Run.create(tmp_path / "run", make_config(validated))
+    Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=13a"))  # it is auto's
+    with pytest.raises(ShapeshiftError, match=r"another evaluation\.tokenize"):
+        Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=char"))
+    Run.create(tmp_path / "free", make_config())
+    Run.create(tmp_path / "free", make_config("evaluation.tokenize=char"))

@@ -165,3 +165,43 @@ def test_summaries():
     assert (some.mean, some.median, some.num_values) == (3.0, 2.0, 3)
     assert some.stdev == pytest.approx(7**0.5)  # (4 + 1 + 9) / (3 − 1)
     assert summarise([4.0]).stdev == 0.0
+
+
+def test_words_are_those_of_the_tokenizer():
+    """Without spaces every line is one word to 13a: all systems are equally wrong."""
+
+    def join(lines):
+        return [line.replace(" word", "") for line in lines]
+
+    systems = {
+        name: {seed: join(lines) for seed, lines in SYSTEMS[name].items()}
+        for name in ("base", "better")
+    }
+    given = {"baseline": "base", "num_samples": 200}
+    [blind] = compare(systems, join(REFERENCES), **given)
+    [found] = compare(systems, join(REFERENCES), **given, tokenizer="char")
+    assert (blind.difference, blind.p_value) == (0.0, 1.0)
+    assert found.difference > 5
+    assert max(found.p_values.values()) < 0.01
+    assert found.significant
+
+
+def test_cells_are_compared_with_their_own_tokenizer(tmp_path):
+    def make(position, tokenizer):
+        settings = [f"position={position}", f"evaluation.tokenize={tokenizer}"]
+        cell = Cell("mine", "tiny", {"position": position}, 1, parse_config({}, settings))
+        results = CellFolder(tmp_path / cell.key).run / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        lines = {"ape": ["abcdefgx"] * 20, "rpe": ["abcdefgh"] * 20}[position]
+        for name, text in (("average", lines), ("references", ["abcdefgh"] * 20)):
+            (results / f"test.{name}.txt").write_text("\n".join(text) + "\n", "utf-8")
+        return cell
+
+    def against(*cells):
+        [[rpe]] = compare_cells(cells, tmp_path, axis="position", baseline="ape").values()
+        return rpe
+
+    assert against(make("ape", "13a"), make("rpe", "13a")).baseline_score == 0.0
+    assert against(make("ape", "char"), make("rpe", "char")).baseline_score > 50
+    with pytest.raises(ShapeshiftError, match="has the tokenizers 13a and char; it cannot be"):
+        against(make("ape", "13a"), make("rpe", "char"))

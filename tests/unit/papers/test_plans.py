@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.errors import ShapeshiftError
@@ -286,3 +287,17 @@ def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
     for bad in ({"slurm": ["gpu"]}, {"slurm": ["a=1"], "gpus": "0"}):
         with pytest.raises(command.typer.BadParameter):
             launcher(**bad)
+
+
+def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch, capsys):
+    """One that is finished needs nothing; the grid that needs it is the second one."""
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    two = GRIDS["two"] | {"scales": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(two), encoding="utf-8")
+    launcher, made = Recording(), plan()
+    with pytest.raises(ShapeshiftError, match=r"shapeshift\[ja\]"):
+        command._run(made, tmp_path, tmp_path / "prepared", launcher)
+    assert launcher.started == []
+    run(made, tmp_path)
+    assert all(report.ok for report in command._run(made, tmp_path, tmp_path, launcher))
+    assert launcher.started == []

@@ -198,3 +198,32 @@ def test_what_cannot_be_read_again_is_computed_again(scored):
 def test_nothing_is_computed_from_a_run_that_is_not_finished(tmp_path):
     with pytest.raises(ShapeshiftError, match="the run ape/1 is not finished"):
         make_study(tmp_path).computed("x", dict, CELLS[:1], dict)
+
+
+def test_scores_and_tests_are_made_again_with_another_tokenizer(scored, monkeypatch):
+    def study(tokenizer):
+        settings = [f"evaluation.tokenize={tokenizer}"]
+        cells = [
+            Cell(c.grid, c.scale, c.axes, c.seed, parse_config(c.config.model_dump(), settings))
+            for c in CELLS
+        ]
+        for cell in cells:
+            put(scored, cell)
+            config = CellFolder(scored / cell.key).run / "config.yaml"
+            config.write_text(cell.config.to_yaml(), encoding="utf-8")
+        made = make_study(scored, cells)
+        store = SimpleNamespace(source_lengths=np.array(LENGTHS))
+        prepared = SimpleNamespace(store=lambda split: store)
+        monkeypatch.setattr(made, "prepared", lambda cell: prepared)
+        return made, cells[0]
+
+    found = {}
+    for tokenizer in ("auto", "char", "auto"):
+        made, cell = study(tokenizer)
+        scores = made.scores(cell)
+        [comparison] = made.comparisons("mine", "position", "ape")[()]
+        assert comparison.baseline_score == pytest.approx(scores.find("BLEU").value)
+        found.setdefault(scores.find("BLEU").signature.split("|")[3], []).append(comparison)
+    assert {name: len(each) for name, each in found.items()} == {"tok:13a": 2, "tok:char": 1}
+    assert found["tok:13a"][0].difference != found["tok:char"][0].difference
+    assert len(list((scored / "computed").iterdir())) == 4

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from shapeshift.config import Config
 from shapeshift.data.prepare import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
+from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.experiments.measures import Measurement, files_of, mean_of
 from shapeshift.experiments.run import Run, scored_form
 from shapeshift.experiments.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
@@ -42,11 +44,13 @@ class TrainedBy:
         """Train, translate and score, all in `toolkits/NAME` beside the run's folder.
 
         Raises:
-            ShapeshiftError: the toolkit is not there, cannot do what the run does, or failed.
+            ShapeshiftError: the toolkit or BLEU's tokenizer is not there; the toolkit cannot do
+                what the run does, or failed.
         """
         found = self.missing()
         if found is not None:
             raise ShapeshiftError(found)
+        check_usable(run.config.bleu_tokenizer)
         folder = run.directory.parent / "toolkits"
         baseline = Baseline(
             run.config,
@@ -68,7 +72,8 @@ class TrainedBy:
         _, references = data.text(split)
         parts = files_of(data, split, len(references)) or {split: slice(None)}
         found = [
-            self._bleu(hypotheses[part], references[part], name) for name, part in parts.items()
+            self._bleu(baseline.config, hypotheses[part], references[part], name)
+            for name, part in parts.items()
         ]
         mean = found[0].model_copy(
             update={
@@ -80,8 +85,10 @@ class TrainedBy:
         )
         return [*found, mean]
 
-    def _bleu(self, hypotheses: list[str], references: list[str], dataset: str) -> Measurement:
-        [score] = score_corpus(hypotheses, references, ("bleu",))
+    def _bleu(
+        self, config: Config, hypotheses: list[str], references: list[str], dataset: str
+    ) -> Measurement:
+        [score] = score_corpus(hypotheses, references, ("bleu",), tokenizer=config.bleu_tokenizer)
         return Measurement(
             metric=score.name,
             value=score.value,

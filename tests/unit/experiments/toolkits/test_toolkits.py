@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.config import parse_config
 from shapeshift.data.prepare import prepare
@@ -378,3 +379,16 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_another_toolkit_is_scored_with_the_run_s_tokenizer(data, programs, tmp_path, monkeypatch):
+    config = make_config(data.report.config.corpus.root, "evaluation.tokenize=char")
+    Run.create(tmp_path / "cell" / "run", config)
+    found = MARIAN.measure(Run(tmp_path / "cell" / "run"), data)
+    assert all("|tok:char|" in row.signature for row in found)
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    config = make_config(data.report.config.corpus.root, "evaluation.tokenize=ja-mecab")
+    Run.create(tmp_path / "other" / "run", config)
+    with pytest.raises(ShapeshiftError, match=r"shapeshift\[ja\]"):
+        MARIAN.measure(Run(tmp_path / "other" / "run"), data)
+    assert not (tmp_path / "other" / "toolkits").exists()  # nothing was trained

@@ -1,0 +1,83 @@
+"""How BLEU splits text into words: sacreBLEU's tokenizers, by name and by language.
+
+Most languages have spaces between words, and 13a splits off the punctuation. For those that have
+none, 13a takes a whole sentence for one word, and BLEU is near 0 however good the translation is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sacrebleu.metrics.bleu import BLEU
+
+from shapeshift.errors import ShapeshiftError, nearest
+
+AUTO = "auto"
+"""The tokenizer of the target language, see `BY_LANGUAGE`."""
+
+DEFAULT = "13a"
+"""sacreBLEU's, for all languages that are not in `BY_LANGUAGE`."""
+
+BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+"""Language → what sacreBLEU takes for it where it knows the language."""
+
+_TWO_LETTERS = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
+
+_EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
+"""Tokenizer → the extra of this package that it needs."""
+
+
+def check_name(name: str) -> None:
+    """Raise `ShapeshiftError` unless sacreBLEU has a tokenizer of this name."""
+    if name not in BLEU.TOKENIZERS:
+        raise ShapeshiftError(
+            f"unknown tokenizer {name!r}: expected one of sacreBLEU's,"
+            f" {', '.join(BLEU.TOKENIZERS)}" + nearest(name, BLEU.TOKENIZERS)
+        )
+
+
+def resolve(name: str, language: str) -> str:
+    """Return the tokenizer that `name` stands for.
+
+    Args:
+        name: of a tokenizer, or `AUTO`.
+        language: of the text, such as `ja`, `jpn` or `zh-TW`.
+    """
+    if name != AUTO:
+        return name
+    code = re.split("[-_]", language.lower())[0]
+    return BY_LANGUAGE.get(_TWO_LETTERS.get(code, code), DEFAULT)
+
+
+def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
+    """Return sacreBLEU's BLEU with this tokenizer, its other settings being the default ones.
+
+    Args:
+        tokenizer: its name, not `AUTO`. `flores101`, `flores200`, `spm` and `spBLEU-1K` are
+            downloaded when they are wanted for the first time.
+
+    Raises:
+        ShapeshiftError: an unknown name, or a tokenizer that is not installed or cannot be
+            downloaded.
+    """
+    check_name(tokenizer)
+    try:
+        return BLEU(tokenize=tokenizer)
+    except (Exception, SystemExit) as error:  # of packages, of their dictionaries, of the network
+        extra = _EXTRAS.get(tokenizer)
+        remedy = f"pip install 'shapeshift[{extra}]'" if extra else "connect to the internet"
+        raise ShapeshiftError(
+            f"BLEU's tokenizer {tokenizer} cannot be used ({_reason(error)}); {remedy}, or take"
+            " another one (evaluation.tokenize=char, or --tokenize char)"
+        ) from error
+
+
+def check_usable(tokenizer: str) -> None:
+    """Raise `ShapeshiftError` as `make_bleu` does, so that a run which will score with this
+    tokenizer does not find out when it ends."""
+    make_bleu(tokenizer)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of what an error says, and no more of it: the rest is advice."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]

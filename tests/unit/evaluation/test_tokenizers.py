@@ -1,0 +1,147 @@
+"""BLEU of languages that have no spaces."""
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
+
+from shapeshift.config import Config, parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import check_comparable, evaluate
+from shapeshift.evaluation.tokenizers import BY_LANGUAGE, make_bleu, resolve
+
+PACKAGES = {"ja-mecab": "MeCab", "ko-mecab": "mecab_ko"}
+"""What the tokenizers need, by the names that they are imported by."""
+
+HYPOTHESES = ["私は昨日、図書館で新しい本を読みました。", "猫が机の下で静かに眠っている。"]
+REFERENCES = ["私は昨日、図書館で新しい本を借りました。", "犬が机の下で静かに眠っている。"]
+WORDS = [
+    [
+        "私 は 昨日 、 図書館 で 新しい 本 を 読み まし た 。",
+        "猫 が 机 の 下 で 静か に 眠っ て いる 。",
+    ],
+    [
+        "私 は 昨日 、 図書館 で 新しい 本 を 借り まし た 。",
+        "犬 が 机 の 下 で 静か に 眠っ て いる 。",
+    ],
+]
+"""The words of both sides by the IPA dictionary."""
+
+
+def bleu(tokenizer, hypotheses=HYPOTHESES, references=REFERENCES):
+    [score] = score_corpus(hypotheses, references, ["bleu"], tokenizer=tokenizer)
+    return score
+
+
+def need(tokenizer):
+    if tokenizer in PACKAGES:
+        pytest.importorskip(PACKAGES[tokenizer], reason=f"{tokenizer} needs its extra")
+
+
+def corpus(target, source="fr"):
+    files = {"train": ["a"], "valid": ["a"], "test": ["a"]}
+    return {"data": {"corpus": {"corpus": "files", "source": source, "target": target, **files}}}
+
+
+def test_a_sentence_without_spaces_is_one_word_to_13a():
+    assert bleu("13a").value == 0.0
+    # Two of 34 characters differ, and with them 8 of the 28 groups of four that there are.
+    assert 70 < bleu("char").value < 95
+    assert 70 < bleu("zh").value < 95
+
+
+def test_japanese_is_split_into_words():
+    need("ja-mecab")
+    found = bleu("ja-mecab")
+    assert found.value == pytest.approx(bleu("none", *WORDS).value)
+    assert 60 < found.value < 95
+    assert "|tok:ja-mecab-0.996-IPA|" in found.signature  # as in NHK 2024, footnote 3
+
+
+def test_chrf_has_no_tokenizer():
+    one, other = (
+        score_corpus(HYPOTHESES, REFERENCES, ["chrf"], tokenizer=name)[0] for name in ("13a", "zh")
+    )
+    assert one == other
+
+
+def test_buckets_of_lengths_have_the_tokenizer_too():
+    scores = evaluate(HYPOTHESES, REFERENCES, tokenizer="char", lengths=[3, 30], edges=[10])
+    assert [bucket.bleu > 50 for bucket in scores.by_length] == [True, True]
+    signatures = {bucket.score.signature for bucket in scores.by_length}
+    assert signatures == {scores.find("BLEU").signature}
+    assert "|tok:char|" in signatures.pop()
+
+
+def test_scores_with_different_tokenizers_are_not_compared():
+    given = {"lengths": [3, 30], "edges": [10]}
+    ours, theirs = (evaluate(HYPOTHESES, REFERENCES, tokenizer=t, **given) for t in ("13a", "zh"))
+    with pytest.raises(ShapeshiftError, match=r"different BLEU signatures .*tok:13a.*tok:zh"):
+        check_comparable({"a": ours, "b": theirs})
+    # Where BLEU is wanted by length alone, it is the buckets' that differ.
+    ours, theirs = (x.model_copy(update={"scores": x.scores[1:]}) for x in (ours, theirs))
+    with pytest.raises(ShapeshiftError, match=r"different BLEU signatures .*tok:13a.*tok:zh"):
+        check_comparable({"a": ours, "b": theirs})
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        ("ja", "ja-mecab"), ("jpn", "ja-mecab"), ("zh", "zh"), ("zh-CN", "zh"), ("zho_Hant", "zh"),
+        ("cmn", "zh"), ("ko", "ko-mecab"), ("kor", "ko-mecab"), ("de", "13a"), ("en", "13a"),
+        ("th", "13a"), ("jam", "13a"), ("kok", "13a"),
+    ],
+)  # fmt: skip
+def test_the_target_language_chooses(language, tokenizer):
+    assert parse_config(corpus(language)).bleu_tokenizer == tokenizer
+    assert parse_config(corpus("es", source=language)).bleu_tokenizer == "13a"
+    chosen = parse_config(corpus(language), ["evaluation.tokenize=intl"])
+    assert chosen.bleu_tokenizer == "intl"
+
+
+@pytest.mark.parametrize("language", [*BY_LANGUAGE, "de"])
+def test_sacrebleu_chooses_alike(language):
+    tokenizer = resolve("auto", language)
+    need(tokenizer)
+    theirs = BLEU(trg_lang=language).tokenizer_signature
+    assert theirs == make_bleu(tokenizer).tokenizer_signature
+
+
+def test_the_grammar_and_hub_corpora_have_tokenizers():
+    assert Config().bleu_tokenizer == "13a"
+    assert parse_config({}, ["data.corpus.reverse=true"]).bleu_tokenizer == "13a"
+    hub = {"corpus": "hub", "repo": "x/y", "source": "en", "target": "ja"}
+    assert parse_config({"data": {"corpus": hub}}).bleu_tokenizer == "ja-mecab"
+
+
+def test_a_name_that_sacrebleu_does_not_have_is_refused_before_anything_begins():
+    with pytest.raises(ShapeshiftError) as refused:
+        parse_config({}, ["evaluation.tokenize=ja_mecab"])
+    message = str(refused.value)
+    assert "evaluation.tokenize: unknown tokenizer 'ja_mecab'" in message
+    assert "did you mean 'ja-mecab'?" in message
+    assert "\n" not in message
+    with pytest.raises(ShapeshiftError, match="unknown tokenizer '14a'"):
+        make_bleu("14a")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "module", "extra"),
+    [("ja-mecab", tokenizer_ja_mecab, "ja"), ("ko-mecab", tokenizer_ko_mecab, "ko")],
+)
+def test_the_extra_of_a_tokenizer_is_named(tokenizer, module, extra, monkeypatch):
+    monkeypatch.setattr(module, "MeCab", None)
+    with pytest.raises(ShapeshiftError, match=rf"pip install 'shapeshift\[{extra}\]'") as refused:
+        make_bleu(tokenizer)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("error", [OSError("no route to host"), SystemExit(1)])
+def test_a_tokenizer_that_cannot_be_downloaded_is_one_line(error, tmp_path, monkeypatch):
+    def download(*_):
+        raise error
+
+    monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(tokenizer_spm, "download_file", download)
+    with pytest.raises(ShapeshiftError, match=rf"flores200 .*\({error}\); connect to the internet"):
+        make_bleu("flores200")
