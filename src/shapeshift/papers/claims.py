@@ -180,7 +180,7 @@ def _told(test: Comparison | None) -> str:
         return NOT_MEASURED
     num_seeds = len(test.p_values)
     seeds = f"{num_seeds} seed" + "s" * (num_seeds > 1)
+    p = "p < 0.001" if test.p_value < 0.001 else f"p = {test.p_value:.3f}"
     return (
-        f"{test.score:.2f} against {test.baseline_score:.2f}"
-        f" ({test.difference:+.2f}, p = {test.p_value:.3f}, {seeds})"
+        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f}, {p}, {seeds})"
     )

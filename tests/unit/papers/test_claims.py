@@ -65,6 +65,7 @@ def test_numbers_seeds_and_p_are_told():
         "x: 31.23 against 30.00 (+1.23, p = 0.040, 3 seeds); y: not measured"
     )
     assert claims.told({}) == "not measured"
+    assert claims.told({"x": against(1.0, 0.0004)}).endswith("(+1.00, p < 0.001, 1 seed)")
 
 
 def test_many_are_counted_and_told_by_the_two_at_the_ends():
