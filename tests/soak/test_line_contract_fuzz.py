@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from shapeshift.cli.score import score
 from shapeshift.cli.translate import translate
+from shapeshift.config import Config
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig
@@ -105,7 +106,7 @@ def check_lines(output: bytes, lines: list[str], on_long: str | None) -> None:
 def patched(data: bytes, on_long: str | None):
     """The commands read `data` from standard input and find the tiny model in any run."""
     ready = translator(LIMIT if on_long else None, on_long or "error", len(data) % 5 == 0)
-    run = SimpleNamespace(translator=lambda *_: ready, subwords=subwords)
+    run = SimpleNamespace(translator=lambda *_: ready, subwords=subwords, config=Config())
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shapeshift.experiments.run.Run", lambda *_: run)
@@ -149,14 +150,14 @@ def check_score(data: bytes, folder: Path) -> None:
     references = folder / "references"
     references.write_text("ab cd\n" * (len(lines) or 1), encoding="utf-8")
     with patched(data, None) as (out, _):
-        arguments = ("-", references, ["bleu"], folder / "source", "3,6")
+        files = {"hypotheses": "-", "references": references, "source": folder / "source"}
         if fault is None and lines:
-            score(*arguments, run=folder)
+            score(**files, metric=["bleu"], edges="3,6", run=folder)
             out.flush()
             assert out.buffer.getvalue().decode().startswith("BLEU ")
         else:
             with pytest.raises(ShapeshiftError) as caught:
-                score(*arguments, run=folder)
+                score(**files, metric=["bleu"], edges="3,6", run=folder)
             assert fault is None or str(caught.value).startswith(f"<stdin>:{fault}: ")
             out.flush()
             assert out.buffer.getvalue() == b""
