@@ -127,7 +127,7 @@ def table(name: str, title: str, tests: Tests) -> DocumentTable:
                 number(test.score),
                 number(test.baseline_score),
                 difference,
-                number(test.p_value, ".3f"),
+                number(test.p_value, ".4f"),
                 number(len(test.p_values), "d"),
             )
         )

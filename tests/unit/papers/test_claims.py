@@ -88,6 +88,6 @@ def test_many_are_counted_and_told_by_the_two_at_the_ends():
 def test_a_table_has_each_test_with_what_is_missing():
     made = claims.table("tests", "All", {"a": against(2.0, 0.01), "b": None})
     assert [[entry.text for entry in row] for row in made.rows] == [
-        ["a", "32.00", "30.00", "+2.00*", "0.010", "1"],
+        ["a", "32.00", "30.00", "+2.00*", "0.0100", "1"],
         ["b", *["–"] * 5],
     ]
