@@ -67,17 +67,24 @@ def essence(config: Config) -> dict[str, Any]:
         node.pop(last, None)
     document["position"] = _position(config.position.scheme)
     # What validation measures stands in the log, and may choose the final model.
-    metrics = config.training.validated_metrics
-    validation: dict[str, Any] = {}
-    if "comet" in metrics:
-        validation["comet_model"] = config.evaluation.comet_model
-    if metrics and config.evaluation.detokenize != "none":
-        validation["detokenize"] = config.evaluation.detokenize
-    if "bleu" in metrics:
-        validation |= other_tokenizer(config)
+    validation = how_to_validate(config)
     if validation:
         document["validation"] = validation
     return document
+
+
+def how_to_validate(config: Config) -> dict[str, Any]:
+    """Return the settings of `evaluation` that what training measures on the validation set depends
+    on, as a document of plain values."""
+    metrics = config.training.validated_metrics
+    found: dict[str, Any] = {}
+    if "comet" in metrics:
+        found["comet_model"] = config.evaluation.comet_model
+    if metrics and config.evaluation.detokenize != "none":
+        found["detokenize"] = config.evaluation.detokenize
+    if "bleu" in metrics:
+        found |= other_tokenizer(config)
+    return found
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:

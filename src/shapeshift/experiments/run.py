@@ -34,6 +34,7 @@ from shapeshift.evaluation.detokenize import Detokenizing, moses
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import check_usable
+from shapeshift.experiments.identity import how_to_validate
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -63,12 +64,10 @@ FREE_TO_CHANGE = {
     "evaluation",
     "data.corpus.root",
 }
-"""Settings that a run may be continued with although they differ."""
+"""Settings that a run may be continued with although they differ. Those of `evaluation` by which
+its checkpoints are judged may not: such scores do not compare."""
 
 AVERAGE = "average.safetensors"
-COMET_MODEL = "evaluation.comet_model"
-"""Not free to change where it judges checkpoints: scores of two models do not compare."""
-
 DataProgress = Callable[[str, int, int | None], None]
 
 
@@ -378,10 +377,9 @@ def _check_same(old: Config, new: Config, directory: Path) -> None:
         name
         for name in _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
         if not any(name == key or name.startswith(key + ".") for key in free)
-        or (name == COMET_MODEL and "comet" in old.training.validated_metrics)
     ]
-    if "bleu" in old.training.validated_metrics and old.bleu_tokenizer != new.bleu_tokenizer:
-        changed.append("evaluation.tokenize")
+    judged = _differences(how_to_validate(old), how_to_validate(new), "evaluation")
+    changed += [name for name in judged if name not in changed]
     if changed:
         raise ShapeshiftError(
             f"holds a run with another {', '.join(changed)}; name a new folder, or continue with"

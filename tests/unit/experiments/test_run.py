@@ -377,6 +377,15 @@ def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config)
     Run.create(tmp_path / "free", make_config("evaluation.comet_model=two"))
 
 
+def test_how_validation_detokenizes_is_fixed_where_it_scores(tmp_path, make_config):
+    validates = "training.validate_bleu=true"
+    Run.create(tmp_path / "run", make_config(validates))
+    with pytest.raises(ShapeshiftError, match=r"another evaluation\.detokenize;"):
+        Run.create(tmp_path / "run", make_config(validates, "evaluation.detokenize=moses"))
+    Run.create(tmp_path / "free", make_config())
+    Run.create(tmp_path / "free", make_config("evaluation.detokenize=moses"))
+
+
 def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config):
     """`char` does not mind where words end: with the same words joined it finds the characters."""
     config = make_config("training.validate_bleu=true", "evaluation.tokenize=char")
