@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shapeshift.analysis import loss_by_offset, similarity, swapped_order
 from shapeshift.data.config import Interpolate
 from shapeshift.data.prepare import Prepared
+from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.experiments.measures import Measurement
 from shapeshift.experiments.run import Run
 from shapeshift.model import Transformer
@@ -12,6 +15,9 @@ from shapeshift.training.precision import choose_device
 
 _NUM_SENTENCES = 10
 """Of the figures in the SHAPE paper's appendix C."""
+
+SHIFTS = (10, 40, 100, 500)
+"""The largest offsets under which `learning` compares states."""
 
 _SAMPLED, _MIN_SAMPLE = 45, 500
 """The SHAPE paper's Table 1 samples one in 45 of its training sequences: 10,000 of 450,000."""
@@ -42,18 +48,7 @@ class Similarity:
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it on the first sentences of validation; see `analysis.similarity`."""
-        numbers = range(min(_NUM_SENTENCES, len(data.valid)))
-        sentences = [data.valid[number][0].tolist() for number in numbers]
-        [system] = similarity.compute({"": _model(run)}, sentences).systems
-        return [
-            Measurement(
-                metric="shift_similarity",
-                value=system.invariance(layer),
-                dataset="valid",
-                bucket=f"layer {layer}",
-            )
-            for layer in range(system.num_layers + 1)
-        ]
+        return _similarity(_model(run), data)
 
 
 class SwappedOrder:
@@ -64,36 +59,101 @@ class SwappedOrder:
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it on one in 45 training pairs, 500 at least and 10,000 at most; see
         `analysis.swapped_order`."""
-        if not isinstance(run.config.data.dataset, Interpolate):
-            return []
-        wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
-        pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
-        tokenizer = run.config.bleu_tokenizer
-        [system] = swapped_order.compute({"": run.translator()}, pairs, tokenizer=tokenizer).systems
-        orders = {"original order": system.original, "swapped order": system.swapped}
-        scores = [
-            Measurement(
-                metric="BLEU",
-                value=order.bleu.value,
-                dataset="train",
-                bucket=name,
-                signature=order.bleu.signature,
-            )
-            for name, order in orders.items()
-        ]
-        return scores + [
-            Measurement(
-                metric="misparted_percent",
-                value=100 * order.num_misparted / len(pairs),
-                dataset="train",
-                bucket=name,
-            )
-            for name, order in orders.items()
-        ]
+        return _swapped_order(run, data) if _is_joined(run) else []
 
 
-def _model(run: Run) -> Transformer:
-    return run.model(device=choose_device(run.config.training.device))
+class Learning:
+    """Shift invariance on the way: what `similarity` and `swapped-order` measure, and BLEU on the
+    validation set, of the last checkpoint in each eighth of training, if one is kept. Offsets
+    are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket `layer n to K`): 500 are the paper's."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure one checkpoint after the other; `step` says of which update."""
+        found = []
+        for update in _eighths(run):
+            which = str(update)
+            at_update = _validation_bleu(run, data, which)
+            model = _model(run, which)
+            for most in SHIFTS:
+                offsets = (0, most // 5, most // 2, most)
+                at_update += _similarity(model, data, offsets, bucket=f" to {most}")
+            if _is_joined(run):
+                at_update += _swapped_order(run, data, which)
+            found += [each.model_copy(update={"step": update}) for each in at_update]
+        return found
+
+
+def _eighths(run: Run) -> list[int]:
+    """Return the update of the last checkpoint in each eighth of training that has one."""
+    last, checkpoints = run.config.training.max_updates, run.checkpoints.updates()
+    in_order = ((-(-8 * update // last), update) for update in checkpoints)
+    return list(dict(in_order).values())
+
+
+def _validation_bleu(run: Run, data: Prepared, which: str) -> list[Measurement]:
+    sources, references = data.text("valid")
+    hypotheses = list(run.translator(which).translate(sources))
+    [bleu] = score_corpus(
+        hypotheses, references, ("bleu",), tokenizer=run.config.bleu_tokenizer, sources=sources
+    )
+    return [Measurement(metric="BLEU", value=bleu.value, dataset="valid", signature=bleu.signature)]
+
+
+def _similarity(
+    model: Transformer,
+    data: Prepared,
+    offsets: Sequence[int] = similarity.OFFSETS,
+    bucket: str = "",
+) -> list[Measurement]:
+    numbers = range(min(_NUM_SENTENCES, len(data.valid)))
+    sentences = [data.valid[number][0].tolist() for number in numbers]
+    [system] = similarity.compute({"": model}, sentences, offsets).systems
+    return [
+        Measurement(
+            metric="shift_similarity",
+            value=system.invariance(layer),
+            dataset="valid",
+            bucket=f"layer {layer}{bucket}",
+        )
+        for layer in range(system.num_layers + 1)
+    ]
+
+
+def _is_joined(run: Run) -> bool:
+    return isinstance(run.config.data.dataset, Interpolate)
+
+
+def _swapped_order(run: Run, data: Prepared, which: str = "average") -> list[Measurement]:
+    wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
+    pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
+    tokenizer = run.config.bleu_tokenizer
+    translator = run.translator(which)
+    [system] = swapped_order.compute({"": translator}, pairs, tokenizer=tokenizer).systems
+    orders = {"original order": system.original, "swapped order": system.swapped}
+    scores = [
+        Measurement(
+            metric="BLEU",
+            value=order.bleu.value,
+            dataset="train",
+            bucket=name,
+            signature=order.bleu.signature,
+        )
+        for name, order in orders.items()
+    ]
+    return scores + [
+        Measurement(
+            metric="misparted_percent",
+            value=100 * order.num_misparted / len(pairs),
+            dataset="train",
+            bucket=name,
+        )
+        for name, order in orders.items()
+    ]
+
+
+def _model(run: Run, which: str = "average") -> Transformer:
+    return run.model(which, device=choose_device(run.config.training.device))
 
 
 LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER = LossByOffset(), Similarity(), SwappedOrder()
+LEARNING = Learning()

@@ -69,6 +69,7 @@ MEASURES: dict[str, str] = {
     "loss-by-offset": "shapeshift.experiments.analyses:LOSS_BY_OFFSET",
     "similarity": "shapeshift.experiments.analyses:SIMILARITY",
     "swapped-order": "shapeshift.experiments.analyses:SWAPPED_ORDER",
+    "learning": "shapeshift.experiments.analyses:LEARNING",
     "speed": "shapeshift.experiments.speed:SPEED",
     "decoding-speed": "shapeshift.experiments.properties:DECODING_SPEED",
     "step-memory": "shapeshift.experiments.properties:STEP_MEMORY",

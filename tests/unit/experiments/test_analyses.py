@@ -7,7 +7,13 @@ import pytest
 from shapeshift.analysis import swapped_order
 from shapeshift.analysis.loss_by_offset import OFFSETS
 from shapeshift.data.prepare import Prepared
-from shapeshift.experiments.analyses import LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER
+from shapeshift.experiments.analyses import (
+    LEARNING,
+    LOSS_BY_OFFSET,
+    SHIFTS,
+    SIMILARITY,
+    SWAPPED_ORDER,
+)
 from shapeshift.experiments.run import Run, prepared_directory, train
 
 
@@ -89,3 +95,28 @@ def test_swapped_order_has_the_run_s_tokenizer(joined):
     found = SWAPPED_ORDER.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
     assert all("|tok:char|" in m.signature for m in found if m.metric == "BLEU")
     assert any(m.metric == "BLEU" for m in found)
+
+
+def test_learning_measures_the_last_checkpoint_of_each_eighth(trained):
+    settings = ("training.max_updates=16", "training.checkpoint_every=1")
+    kept = ("training.keep_checkpoints=9", "training.average_checkpoints=1")
+    joined = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
+    run, data = trained("position=shape", *joined, *settings, *kept)
+    assert run.checkpoints.updates() == list(range(8, 17))
+    found = LEARNING.measure(run, data)
+    assert sorted({m.step for m in found}) == [8, 10, 12, 14, 16]
+    last = {(m.metric, m.bucket): m.value for m in found if m.step == 16}
+    layers = [f"layer {layer} to {most}" for most in SHIFTS for layer in (0, 1)]
+    assert [bucket for metric, bucket in last if metric == "shift_similarity"] == layers
+    assert last["shift_similarity", "layer 1 to 500"] == pytest.approx(
+        SIMILARITY.measure(run, data)[1].value
+    )
+    swapped = {(m.metric, m.bucket): m.value for m in SWAPPED_ORDER.measure(run, data)}
+    assert swapped.items() <= last.items()
+    first = {(m.metric, m.bucket): m.value for m in found if m.step == 8}
+    key = ("shift_similarity", "layer 1 to 500")
+    assert first[key] != last[key]
+
+
+def test_learning_of_single_pairs_has_no_swapped_order(relative):
+    assert {m.metric for m in LEARNING.measure(*relative)} == {"BLEU", "shift_similarity"}

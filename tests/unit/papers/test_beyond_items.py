@@ -155,3 +155,51 @@ def test_places_and_clipping_tables(papers_root):
 def test_what_the_library_declares():
     relative = {name for name, scheme in PRESETS.items() if is_declared(scheme)}
     assert relative == {"nope", "rpe", "skew", "t5", "alibi", "rope", "xpos"}
+
+
+@pytest.fixture(scope="module")
+def learning(papers_root):
+    """Two of the five positions, after four updates."""
+    steps = {"beyond-learning": ("score-test", "learning")}
+    wanted = ("ape", "shape-40")
+    study = study_of(
+        papers_root, ["beyond-learning"], steps, lambda cell: cell.axes["position"] in wanted
+    )
+    return PAPER.items["learning"].build(study), study
+
+
+def test_learning_has_a_row_for_each_checkpoint_and_one_for_each_end(learning):
+    content, study = learning
+    [course] = [table for table in content.tables if table.name == "learning"]
+    points = [(row[0].text, row[1].value) for row in course.rows]
+    assert points == [("ape", 2), ("ape", 4), ("shape-40", 2), ("shape-40", 4)]
+    ends = fields(content, "learned")
+    assert list(ends) == study.settings("beyond-learning", "position")
+    assert {e.value for title, e in ends["shape-10"].items()} == {None}
+    last = dict(zip(course.header, course.rows[3], strict=True))
+    for title in ("drop", "similarity to 10", "similarity to 500"):
+        assert ends["shape-40"][title].value == last[title].value is not None
+    assert last["drop"].value == pytest.approx(
+        last["BLEU, original order"].value - last["swapped order"].value
+    )
+
+
+def test_learning_means_the_layers_without_the_embeddings(learning):
+    content, study = learning
+    [measured] = [
+        row.value
+        for row in study.results.rows
+        if (row.axes["position"], row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
+    ]
+    assert fields(content, "learned")["ape"]["similarity to 100"].value == measured
+
+
+def test_learning_draws_what_is_there_and_judges_nothing_that_has_learned_nothing(learning):
+    content, _ = learning
+    [drawn] = content.figures
+    assert [len(axes.lines) for axes in drawn.figure.axes] == [2] * 4
+    alike, swapped, better = content.findings
+    assert alike.verdict == "cannot tell"  # of the other K nobody knows
+    assert "offsets to 40: shape-40" in alike.measured
+    assert swapped.verdict == better.verdict == "cannot tell"
+    assert "not finished: shape-10, shape-100, shape-500" in better.measured

@@ -4,7 +4,15 @@ import pytest
 
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond.column import Column
-from shapeshift.papers.beyond.judge import Shifts, all_better, all_export, as_declared, holm
+from shapeshift.papers.beyond.judge import (
+    Shifts,
+    all_better,
+    all_export,
+    any_better,
+    any_of,
+    as_declared,
+    holm,
+)
 
 
 def against(system, difference, p_value):
@@ -121,3 +129,23 @@ def test_a_column_marks_what_differs_and_has_dashes_for_the_rest():
 def test_better_than_a_baseline_that_has_learned_nothing_says_nothing():
     tiny = Comparison("rpe", "ape", "bleu", 1.9, 0.6, {1: SURELY})
     assert judged(tiny, expected=["rpe"]).verdict == "cannot tell"
+
+
+YES, NO, OPEN = "holds", "does not hold", "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [([], OPEN), ([NO, YES], YES), ([NO, NO], NO), ([NO, OPEN], OPEN), ([OPEN, YES], YES)],
+)
+def test_one_of_several_claims(verdicts, together):
+    assert any_of(verdicts) == together
+
+
+def test_one_better_system_is_enough_and_all_have_to_be_worse():
+    better, worse = against("a", 4.0, SURELY), against("b", -4.0, SURELY)
+    by_chance = against("c", 1.0, 0.06)
+    assert any_better("One.", [better, worse], ["a", "b"]).verdict == YES
+    assert any_better("One.", [worse], ["b"]).verdict == NO
+    assert any_better("One.", [worse, by_chance], ["b", "c"]).verdict == OPEN
+    assert any_better("One.", [worse], ["b", "a"]).verdict == OPEN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shapeshift.papers.beyond.clipping import ITEM as CLIPPING
+from shapeshift.papers.beyond.learning import ITEM as LEARNING
 from shapeshift.papers.beyond.master import ITEM as MASTER
 from shapeshift.papers.beyond.places import ITEM as PLACES
 from shapeshift.papers.item import Paper
@@ -15,5 +16,6 @@ PAPER = Paper(
         "master": MASTER,
         "places": PLACES,
         "clipping": CLIPPING,
+        "learning": LEARNING,
     },
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shapeshift.experiments.significance import LEVEL, Comparison
-from shapeshift.papers.claims import has_learned
+from shapeshift.papers.claims import all_of, has_learned
 from shapeshift.papers.document import Finding, Verdict
 
 MIN_SIMILARITY = 0.9999
@@ -67,17 +67,45 @@ def all_better(
         expected: the systems of the claim, tested or not.
         remark: of the finding.
     """
+    return _compared(claim, comparisons, expected, remark, all_of)
+
+
+def any_better(
+    claim: str,
+    comparisons: Sequence[Comparison],
+    expected: Collection[str],
+    remark: str = "",
+) -> Finding:
+    """Judge that one of some systems at least is better than the baseline; see `all_better`, with
+    which it shares all but who decides: it does not hold if each is worse."""
+    return _compared(claim, comparisons, expected, remark, any_of)
+
+
+def any_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Judge that one of several claims holds at least. No claims at all cannot be told."""
+    found = list(verdicts)
+    if "holds" in found:
+        return "holds"
+    fails = found and all(verdict == "does not hold" for verdict in found)
+    return "does not hold" if fails else "cannot tell"
+
+
+def _compared(
+    claim: str,
+    comparisons: Sequence[Comparison],
+    expected: Collection[str],
+    remark: str,
+    decide: Callable[[Iterable[Verdict]], Verdict],
+) -> Finding:
     sure = holm({each.system: each.p_value for each in comparisons})
     tested = [each for each in comparisons if each.system in expected]
     sure -= {each.system for each in tested if not has_learned(each)}
     better = [each for each in tested if each.system in sure and each.difference > 0]
     worse = [each for each in tested if each.system in sure and each.difference < 0]
-    verdict: Verdict = "cannot tell"
-    if worse:
-        verdict = "does not hold"
-    elif expected and len(better) == len(expected):
-        verdict = "holds"
     open_ = [each for each in tested if each not in better and each not in worse]
+    verdicts: dict[str, Verdict] = dict.fromkeys(expected, "cannot tell")
+    verdicts |= {each.system: "holds" for each in better}
+    verdicts |= {each.system: "does not hold" for each in worse}
     groups = {"better": better, "worse": worse, "no difference shown": open_}
     parts = [f"{name}: {_differences(group)}" for name, group in groups.items() if group]
     missing = sorted(set(expected) - {each.system for each in tested})
@@ -86,7 +114,11 @@ def all_better(
         seeds = ", ".join(map(str, sorted(comparisons[0].p_values)))
         parts.append(f"paired bootstrap, seeds {seeds}, Holm over {len(comparisons)} systems")
     return Finding(
-        claim=claim, verdict=verdict, measured="; ".join(parts), paper="none", remark=remark
+        claim=claim,
+        verdict=decide(verdicts.values()),
+        measured="; ".join(parts),
+        paper="none",
+        remark=remark,
     )
 
 

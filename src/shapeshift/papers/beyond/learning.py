@@ -1,0 +1,262 @@
+"""How shift invariance is learned: similarity of states, the cost of a swapped order (Kiyono et al.
+2021, Figure 6 and Table 1) and BLEU against updates, for APE and for SHAPE with several K."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from shapeshift.analysis import progress
+from shapeshift.analysis.progress import Panel, Progress
+from shapeshift.experiments.analyses import SHIFTS
+from shapeshift.experiments.results import Row
+from shapeshift.experiments.significance import Comparison
+from shapeshift.papers.beyond.column import Column, note
+from shapeshift.papers.beyond.judge import any_better, any_of
+from shapeshift.papers.claims import NOT_MEASURED, finding
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.shape import similarity, table1
+from shapeshift.papers.study import Study, missing, words
+
+GRID = "beyond-learning"
+BASELINE = "ape"
+
+_LATER = "runs longer than these go on learning it"
+
+_BLEU = "validation BLEU"
+_ORIGINAL, _SWAPPED, _DROP = "BLEU, original order", "swapped order", "drop"
+_ALIKE = {most: f"similarity to {most}" for most in SHIFTS}
+
+Rows = Mapping[str, Sequence[Row]]
+"""Column → its measurements, one for each seed."""
+
+
+def build(study: Study) -> Content:
+    """Make the table of all checkpoints, the one of the ends, the figure, and judge the ends."""
+    points = _points(study)
+    positions = study.settings(GRID, "position")
+    tested = study.comparisons(GRID, "position", BASELINE).get((), [])
+    content = Content(
+        tables=[_ends(study, positions, points, tested), _course(study, points)],
+        findings=[
+            _alike(study, positions, points),
+            _swapped(study, positions, points),
+            any_better(
+                "With some K, SHAPE translates joined sentences better than APE.",
+                tested,
+                [name for name in positions if name != BASELINE],
+                _LATER,
+            ),
+        ],
+    )
+    if points:
+        content.figures.append(_draw(positions, points))
+    return content
+
+
+def _points(study: Study) -> dict[tuple[str, int], Rows]:
+    """Return (position, update) → what was measured there, over seeds that are finished."""
+    found: dict[tuple[str, int], dict[str, list[Row]]] = {}
+    for row in study.results.rows:
+        column = _column(row)
+        if row.step is not None and column is not None:
+            point = found.setdefault((row.axes["position"], row.step), {})
+            point.setdefault(column, []).append(row)
+    order = study.settings(GRID, "position")
+    return dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
+
+
+def _column(row: Row) -> str | None:
+    if row.metric == "BLEU":
+        return {None: _BLEU, "original order": _ORIGINAL, "swapped order": _SWAPPED}.get(row.bucket)
+    if row.metric == "shift_similarity" and row.bucket and not row.bucket.startswith("layer 0"):
+        return _ALIKE.get(int(row.bucket.rpartition(" ")[2]))
+    return None
+
+
+def _by_seed(rows: Sequence[Row]) -> dict[int, float]:
+    """Return seed → the mean of its measurements, such as those of all layers."""
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        values.setdefault(row.seed, []).append(row.value)
+    return {seed: fmean(each) for seed, each in values.items()}
+
+
+def _drops(rows: Rows) -> dict[int, float]:
+    original, swapped = (_by_seed(rows.get(name, ())) for name in (_ORIGINAL, _SWAPPED))
+    return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
+
+
+def _value(rows: Rows, column: str) -> float:
+    values = _drops(rows) if column == _DROP else _by_seed(rows.get(column, ()))
+    return fmean(values.values()) if values else math.nan
+
+
+_COLUMNS = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_ALIKE.values())
+
+
+def _fields(study: Study, rows: Rows, columns: Sequence[str]) -> tuple[Entry, ...]:
+    fields = []
+    for column in columns:
+        value = _value(rows, column)
+        if math.isnan(value):
+            fields.append(missing())
+            continue
+        sources = [*rows[_ORIGINAL], *rows[_SWAPPED]] if column == _DROP else rows[column]
+        show = ".3f" if column in _ALIKE.values() else ".2f"
+        entry = study.entry(sources)
+        fields.append(entry.model_copy(update={"text": format(value, show), "value": value}))
+    return tuple(fields)
+
+
+def _course(study: Study, points: Mapping[tuple[str, int], Rows]) -> DocumentTable:
+    return DocumentTable(
+        name="learning",
+        title="Single checkpoints in the course of training, Interpolate",
+        header=("position", "updates", *_COLUMNS),
+        rows=tuple(
+            (
+                *words(position),
+                Entry(text=f"{update:,}", value=update),
+                *_fields(study, rows, _COLUMNS),
+            )
+            for (position, update), rows in points.items()
+        ),
+        notes=_NOTES,
+    )
+
+
+def _ends(
+    study: Study,
+    positions: Sequence[str],
+    points: Mapping[tuple[str, int], Rows],
+    tested: Sequence[Comparison],
+) -> DocumentTable:
+    column, last = Column(tested), _last(points)
+    columns = (_DROP, *_ALIKE.values())
+    return DocumentTable(
+        name="learned",
+        title="After training, Interpolate",
+        header=("position", "seeds", "test BLEU", *columns),
+        rows=tuple(
+            (
+                *words(name, str(len(study.finished(GRID, {"position": name})))),
+                column.entry(name, study.finished(GRID, {"position": name})),
+                *_fields(study, last.get(name, {}), columns),
+            )
+            for name in positions
+        ),
+        notes=("test BLEU: of the averaged model", note(BASELINE), *_NOTES),
+    )
+
+
+_NOTES = (
+    "BLEU in original and swapped order: of the first sentence of joined training pairs, in its"
+    " place and moved to the end",
+    "similarity to K: mean cosine of the encoder's states over its layers, under each two of the"
+    " offsets 0, K/5, K/2 and K",
+    "mean over seeds",
+)
+
+
+def _last(points: Mapping[tuple[str, int], Rows]) -> dict[str, Rows]:
+    """Return position → its last point."""
+    return {position: rows for (position, _), rows in points.items()}
+
+
+def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> Drawn:
+    there = {position for position, _ in points}
+    systems = tuple(name for name in positions if name in there)
+    updates = tuple(sorted({update for _, update in points}))
+    titles = {
+        _BLEU: _BLEU,
+        _DROP: "BLEU lost by swapped order",
+        _ALIKE[SHIFTS[0]]: f"similarity of states, offsets to {SHIFTS[0]}",
+        _ALIKE[SHIFTS[-1]]: f"similarity of states, offsets to {SHIFTS[-1]}",
+    }
+    data = Progress(
+        systems,
+        updates,
+        tuple(
+            Panel(
+                title,
+                tuple(
+                    tuple(_value(points.get((name, update), {}), column) for update in updates)
+                    for name in systems
+                ),
+            )
+            for column, title in titles.items()
+        ),
+    )
+    last = _last(points)
+    told = "; ".join(
+        f"{name} {_value(last[name], _BLEU):.1f}, {_value(last[name], _DROP):.1f} and"
+        f" {_value(last[name], _ALIKE[SHIFTS[0]]):.2f}"
+        for name in systems
+    )
+    about = DocumentFigure(
+        name="learning",
+        title="Learning to be shift invariant, Interpolate",
+        table="learning",
+        alt=f"Four panels against updates, a line for each of {', '.join(systems)}. Validation"
+        f" BLEU, BLEU lost by swapped order and similarity to {SHIFTS[0]} at the end: {told}.",
+    )
+    return Drawn(about, progress.plot(data))
+
+
+def _alike(
+    study: Study, positions: Sequence[str], points: Mapping[tuple[str, int], Rows]
+) -> Finding:
+    last, verdicts, told = _last(points), list[Verdict](), []
+    for name in positions:
+        if name == BASELINE:
+            continue
+        most = study.cells(GRID, {"position": name})[0].config.position.indices["max_offset"]
+        ape, shape = (_layers(last.get(who, {}), most) for who in (BASELINE, name))
+        verdicts.append(similarity.judge(ape, shape))
+        if ape and shape:
+            told.append(
+                f"offsets to {most}: {name} {fmean(shape):.3f}, {min(shape):.3f} in the lowest"
+                f" layer, {BASELINE} {fmean(ape):.3f}"
+            )
+    return finding(
+        study,
+        claim="With some K, a shift within K does not change the states of SHAPE's encoder: their"
+        f" similarity is {similarity.INVARIANT} or more in every layer, and APE's is clearly below"
+        " it.",
+        verdict=any_of(verdicts),
+        measured="; ".join(told) or NOT_MEASURED,
+        paper="K = 500: SHAPE almost always 1.0, whatever the offsets; APE not",
+        elsewhere=_LATER,
+    )
+
+
+def _layers(rows: Rows, most: int) -> list[float]:
+    """Return the mean over seeds in each layer."""
+    by_layer: dict[str | None, list[float]] = {}
+    for row in rows.get(_ALIKE.get(most, ""), ()):
+        by_layer.setdefault(row.bucket, []).append(row.value)
+    return [fmean(values) for values in by_layer.values()]
+
+
+def _swapped(
+    study: Study, positions: Sequence[str], points: Mapping[tuple[str, int], Rows]
+) -> Finding:
+    last = _last(points)
+    drops = {name: _drops(last.get(name, {})) for name in positions}
+    others = [name for name in positions if name != BASELINE]
+    told = [f"{name} {fmean(each.values()):.2f}" for name, each in drops.items() if each]
+    return finding(
+        study,
+        claim="With some K, moving the first sentence to the end costs APE at least"
+        f" {table1.FACTOR} times as much BLEU as SHAPE.",
+        verdict=any_of(table1.judge(drops[BASELINE], drops[name]) for name in others),
+        measured=f"drop in BLEU: {', '.join(told)}" if told else NOT_MEASURED,
+        paper="K = 500, drop in BLEU: APE 8.07, SHAPE 1.45",
+        elsewhere=_LATER,
+    )
+
+
+ITEM = Item("How shift invariance is learned, by K", (GRID,), build)
