@@ -29,7 +29,7 @@ from torch import Tensor
 from shapeshift.data.batching import make_batch
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.model.attention import Attention
-from shapeshift.positions import PRESETS, Part, Scheme, Shaw, Stack, place
+from shapeshift.positions import PRESETS, Part, Representation, Scheme, Shaw, Stack, place
 from shapeshift.training.config import OptimizerConfig
 from shapeshift.training.optim import build_optimizer
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
@@ -51,9 +51,11 @@ SYSTEMS = {
 class Textbook(Shaw):
     """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
 
+    scores, outputs = Representation.scores, Representation.outputs  # by `bias` and `mix`
+
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         each = self._each(self.keys, pos_q, pos_k)
-        return torch.einsum("bhqe,qke->bhqk", q * q.shape[-1] ** -0.5, each)
+        return torch.einsum("bhqe,qke->bhqk", q, each)
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q, pos_k))

@@ -72,6 +72,27 @@ def test_shapes_and_dtypes(cell: Scheme, dtype: torch.dtype, each: bool) -> None
         assert torch.equal(tensor, copy), "a hook changed what it was given"
 
 
+@pytest.mark.parametrize("length", [5, 40])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_scores_and_outputs_are_those_of_bias_and_mix(
+    cell: Scheme, dtype: torch.dtype, length: int
+) -> None:
+    """Of self-attention, where a kind may know a faster way; `dtype` chooses among its ways."""
+    position, _ = build_cell(cell)
+    position.to(dtype)
+    pos = positions(True, length)
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    q, k, v = torch.randn(3, B, H, length, E, dtype=dtype)
+    plain, tolerance = Representation, 1e-12 if dtype == torch.float64 else 0.03
+    expected, got = (
+        of.scores(position, q, k, pos, pos).masked_fill(later, -torch.inf).softmax(-1)
+        for of in (plain, type(position))
+    )
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
+    expected, got = (of.outputs(position, got, v, pos, pos) for of in (plain, type(position)))
+    torch.testing.assert_close(got, expected, rtol=0, atol=3 * tolerance)
+
+
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
 def test_no_new_keys(cell: Scheme, each: bool) -> None:
     # While decoding, cross-attention has all its keys in the cache and none to add.

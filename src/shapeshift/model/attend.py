@@ -77,19 +77,11 @@ def attend_with_probs(
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
-    q = _scaled(q)
-    scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
-    bias = position.bias(q, pos_q, pos_k)
-    if bias is not None:
-        scores += bias
+    scores = position.scores(_scaled(q), k, pos_q, pos_k)  # (B, H, Q, K)
     if mask is not None:
         scores += mask
     probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
-    heads = probs @ v  # (B, H, Q, E)
-    mixed = position.mix(probs, pos_q, pos_k)
-    if mixed is not None:
-        heads += mixed
-    return heads, probs
+    return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
 
 
 def _scaled(q: Tensor) -> Tensor:

@@ -284,8 +284,8 @@ def _run_hooks(
 
     x = zeros(Q, config.dim, dtype=torch.float32)
     memory = zeros(K, config.dim, dtype=torch.float32) if site.cross else x
-    q, k, probs = zeros(H, Q, E), zeros(H, K, E), zeros(H, Q, K, dtype=torch.float32)
-    given = {tensor.untyped_storage().data_ptr() for tensor in (x, memory, q, k, probs)}
+    q, k, v, probs = zeros(H, Q, E), zeros(H, K, E), zeros(H, K, E), zeros(H, Q, K)
+    given = {tensor.untyped_storage().data_ptr() for tensor in (x, memory, q, k, v, probs)}
     given |= {p.untyped_storage().data_ptr() for p in site.position.parameters()}
     saved: dict[int, Tensor] = {}
 
@@ -302,7 +302,8 @@ def _run_hooks(
             position.inputs(x, memory, memory, pos_q, pos_k)
             position.heads(q, k, pos_q, pos_k)
         with saving if keeps_scores else nullcontext():
-            position.bias(q, pos_q, pos_k)
-            position.mix(probs, pos_q, pos_k)
+            position.scores(q, k, pos_q, pos_k)
+            position.outputs(probs, v, pos_q, pos_k)
     kept = sum(t.untyped_storage().nbytes() for key, t in saved.items() if key not in given)
-    return _HookCosts(counter.get_total_flops(), kept)
+    without = 2 * 2 * num_pairs * H * Q * K * E  # the two products of attention itself
+    return _HookCosts(counter.get_total_flops() - without, kept)

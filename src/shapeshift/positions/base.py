@@ -12,8 +12,10 @@ from shapeshift.errors import ShapeshiftError
 class Representation(nn.Module):
     """How position enters a Transformer; the base class is "no position".
 
-    A model calls the five hooks at fixed points and knows nothing else. Every hook does nothing by
-    default, so this class itself is the kind `none`. A subclass overrides the hooks it needs.
+    A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `heads`,
+    `bias` and `mix` do nothing by default, so this class itself is the kind `none`. A subclass
+    overrides those it needs. `scores` and `outputs` do the rest of attention with `bias` and `mix`;
+    a subclass that knows a faster way overrides them as well.
 
     With x a layer's input, W the projections and i, j the query and key positions, attention is
 
@@ -21,7 +23,7 @@ class Representation(nn.Module):
         Q, K     = heads(q W^Q, k W^K)                    # the projected heads
         Q        = Q / sqrt(E)
         e_ij     = Q_i K_j^T + bias(Q)_ij                 # scores, then mask and softmax
-        z_i      = sum_j softmax(e)_ij (v W^V)_j + mix(softmax(e))_i
+        z_i      = sum_j softmax(e)_ij (v W^V)_j + mix(softmax(e))_i    # outputs
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never sees nor builds a mask.
@@ -76,6 +78,24 @@ class Representation(nn.Module):
         values.
         """
         return None
+
+    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return e_ij, `(B, H, Q, K)`, a new tensor: `q k^T + bias`, or what the same softmax comes
+        of. A subclass may know a faster way than by its `bias`."""
+        made = q @ k.transpose(-1, -2)
+        bias = self.bias(q, pos_q, pos_k)
+        if bias is not None:
+            made += bias
+        return made
+
+    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + mix`. A subclass may know a faster
+        way than by its `mix`."""
+        made = probs @ v
+        mixed = self.mix(probs, pos_q, pos_k)
+        if mixed is not None:
+            made += mixed
+        return made
 
 
 class Encoding(Representation):
@@ -154,6 +174,18 @@ class Chain(Representation):
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return _total([part.mix(probs, pos_q, pos_k) for part in self._parts()])
+
+    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        parts = [part for part in self._parts() if part.biases]
+        if len(parts) == 1:
+            return parts[0].scores(q, k, pos_q, pos_k)
+        return super().scores(q, k, pos_q, pos_k)
+
+    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        parts = [part for part in self._parts() if part.mixes]
+        if len(parts) == 1:
+            return parts[0].outputs(probs, v, pos_q, pos_k)
+        return super().outputs(probs, v, pos_q, pos_k)
 
 
 def _total(terms: list[Tensor | None]) -> Tensor | None:

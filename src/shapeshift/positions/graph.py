@@ -13,7 +13,8 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
 from .edges import Edges
-from .relative import AddTo, Clip, by_table, key_bias, tables, value_mix
+from .pairs import by_table
+from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
 
 
 class Graph(Representation):
@@ -111,6 +112,18 @@ class Graph(Representation):
         rows, pairs, weights = self._find(B, Q, K, probs.device)
         by_label = _carry(probs, pairs, rows, weights, width=self.num_rows)  # (B, H, Q, R)
         return by_table(by_label, self.values)  # (B, H, Q, E)
+
+    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        made = None
+        if self.keys is not None and self.num_labels is None:
+            made = key_scores(q, k, self._clipped(self.keys), self.clip, pos_q, pos_k)
+        return super().scores(q, k, pos_q, pos_k) if made is None else made
+
+    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        made = None
+        if self.values is not None and self.num_labels is None:
+            made = value_outputs(probs, v, self._clipped(self.values), self.clip, pos_q, pos_k)
+        return super().outputs(probs, v, pos_q, pos_k) if made is None else made
 
     def _clipped(self, table: Tensor) -> Tensor:
         """Return `table` with rows of zeros where `clip` puts what is too far for an edge."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .relative import AddTo, Clip, key_bias, tables, value_mix
+from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
 
 
 class Shaw(Representation):
@@ -68,6 +68,18 @@ class Shaw(Representation):
         if self.values is None:
             return None
         return value_mix(probs, self.values, self.clip, pos_q, pos_k)
+
+    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        made = None
+        if self.keys is not None:
+            made = key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
+        return super().scores(q, k, pos_q, pos_k) if made is None else made
+
+    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        made = None
+        if self.values is not None:
+            made = value_outputs(probs, v, self.values, self.clip, pos_q, pos_k)
+        return super().outputs(probs, v, pos_q, pos_k) if made is None else made
 
     def extra_repr(self) -> str:
         tables = [name for name in ("keys", "values") if getattr(self, name) is not None]

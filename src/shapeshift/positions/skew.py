@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .relative import Clip, key_bias
+from .relative import Clip, key_bias, key_scores
 
 
 class Skew(Representation):
@@ -60,6 +60,10 @@ class Skew(Representation):
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         return key_bias(q, self.keys, self.clip, pos_q, pos_k)
+
+    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        made = key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
+        return super().scores(q, k, pos_q, pos_k) if made is None else made
 
     def extra_repr(self) -> str:
         num_tables, num_rows, _ = self.keys.shape

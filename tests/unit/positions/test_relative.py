@@ -3,8 +3,15 @@
 import pytest
 import torch
 
-from shapeshift.positions import relative
-from shapeshift.positions.relative import Clip, by_distance, key_bias, value_mix
+from shapeshift.positions import pairs, relative
+from shapeshift.positions.relative import (
+    Clip,
+    by_distance,
+    key_bias,
+    key_scores,
+    value_mix,
+    value_outputs,
+)
 
 B, H, E = 2, 3, 4
 
@@ -36,43 +43,131 @@ POSITIONS = {
 }
 
 
-WAYS = {  # from how many keys on pairs are sorted by distance, and how many numbers at a time
-    "gathered": (1000, 1),
-    "sorted": (1, 1 << 19),
-    "sorted in groups": (1, 1),
+WAYS = {  # below how many keys each distance has a row, how many numbers are sorted at a time
+    "exact": (1000, 1),
+    "clipped": (0, 1 << 19),
+    "clipped in groups": (0, 1),
 }
 
 
 @pytest.fixture(params=WAYS.values(), ids=list(WAYS))
 def _way(request, monkeypatch):
-    runs_from, in_cache = request.param
-    monkeypatch.setattr(relative, "_RUNS_FROM", runs_from)
-    monkeypatch.setattr(relative, "_IN_CACHE", in_cache)
+    below, in_cache = request.param
+    monkeypatch.setattr(relative, "_EXACT_BELOW", below)
+    monkeypatch.setattr(relative, "_ALIGNED", 1)
+    monkeypatch.setattr(pairs, "IN_CACHE", in_cache)
 
 
-@pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize("clip", [Clip(2, False), Clip(2, True), Clip(0, False), Clip(30, False)])
-@pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
-def test_each_pair_has_the_vector_of_its_row(positions, clip):
-    pos_q, pos_k = positions
-    both = (pos_q.expand(B, -1), pos_k.expand(B, -1))
-    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
-    q = torch.randn(B, H, num_queries, E, dtype=torch.float64)
-    probs = torch.rand(B, H, num_queries, num_keys, dtype=torch.float64)
-    keys, values = torch.randn(2, 1, clip.num_rows, E, dtype=torch.float64)
-    bias = key_bias(q, keys, clip, pos_q, pos_k)
-    mix = value_mix(probs, values, clip, pos_q, pos_k)
-    wanted_bias, wanted_mix = torch.zeros_like(bias), torch.zeros_like(mix)
+CLIPS = [Clip(2, False), Clip(2, True), Clip(0, False), Clip(0, True), Clip(30, False)]
+CLIPS += [Clip(1, False), Clip(1, True), Clip(30, True)]
+
+
+def wanted(q, probs, keys, values, clip, pos_q, pos_k):
+    """Return q_i a_ij^T and sum_j p_ij a_ij, a pair at a time."""
+    bias, mix = torch.zeros_like(probs), torch.zeros_like(q)
+    both = (pos.expand(len(q), -1) for pos in (pos_q, pos_k))
     for b, queries in enumerate(expected_rows(clip, *both)):
         for i, rows in enumerate(queries):
             for j, row in enumerate(rows):
-                wanted_bias[b, :, i, j] = q[b, :, i] @ keys[0, row]
-                wanted_mix[b, :, i] += probs[b, :, i, j, None] * values[0, row]
-    torch.testing.assert_close(bias, wanted_bias, rtol=0, atol=1e-12)
-    torch.testing.assert_close(mix, wanted_mix, rtol=0, atol=1e-12)
+                bias[b, :, i, j] = q[b, :, i] @ keys[0, row]
+                mix[b, :, i] += probs[b, :, i, j, None] * values[0, row]
+    return bias, mix
+
+
+def numbers(positions, clip):
+    num_queries, num_keys = (pos.shape[1] for pos in positions)
+    q = torch.randn(B, H, num_queries, E, dtype=torch.float64)
+    probs = torch.rand(B, H, num_queries, num_keys, dtype=torch.float64)
+    return q, probs, *torch.randn(2, 1, clip.num_rows, E, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
+def test_each_pair_has_the_vector_of_its_row(positions, clip):
+    q, probs, keys, values = numbers(positions, clip)
+    bias, mix = wanted(q, probs, keys, values, clip, *positions)
+    same = {"rtol": 0, "atol": 1e-12}
+    torch.testing.assert_close(key_bias(q, keys, clip, *positions), bias, **same)
+    torch.testing.assert_close(value_mix(probs, values, clip, *positions), mix, **same)
+
+
+FAST = {"square", "two", "last of many", "first keys alone", "keys far left", "keys far right"}
+FAST |= {"an offset each"}
+NOT_CAUSAL = {"first keys alone", "keys far left", "keys far right"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("name", POSITIONS)
+def test_sequences_without_gaps_have_a_faster_way(name, clip, dtype, monkeypatch):
+    positions = POSITIONS[name]
+    q, probs, keys, values = (x.to(dtype) for x in numbers(positions, clip))
+    monkeypatch.setattr(relative, "_EXACT_BELOW", 6)
+    found = key_scores(q, q.new_zeros(B, H, positions[1].shape[1], E), keys, clip, *positions)
+    other = value_outputs(
+        probs, q.new_zeros(B, H, positions[1].shape[1], E), values, clip, *positions
+    )
+    fast = name in FAST and clip.max_distance and not (clip.causal and name in NOT_CAUSAL)
+    assert (found is not None) == (other is not None) == bool(fast)
 
 
 @pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize(
+    ("name", "clip"),
+    [
+        (x, clip)
+        for x in sorted(FAST)
+        for clip in CLIPS
+        if clip.max_distance and not (clip.causal and x in NOT_CAUSAL)
+    ],
+)
+def test_the_faster_way_comes_to_the_same(name, clip):
+    positions = POSITIONS[name]
+    q, probs, keys, values = numbers(positions, clip)
+    k, v = torch.randn(2, B, H, positions[1].shape[1], E, dtype=torch.float64)
+    right = (positions[1][:, None, :] > positions[0][:, :, None]).unsqueeze(1)
+    hidden = right & clip.causal
+    probs = probs.masked_fill(hidden, 0)
+    probs = probs / probs.sum(-1, keepdim=True)
+    bias, mix = wanted(q, probs, keys, values, clip, *positions)
+    same = {"rtol": 0, "atol": 1e-12}
+    outputs = value_outputs(probs, v, values, clip, *positions)
+    torch.testing.assert_close(outputs, probs @ v + mix, **same)
+    scores, expected = key_scores(q, k, keys, clip, *positions), q @ k.transpose(-1, -2) + bias
+    scores, expected = (x.masked_fill(hidden, -torch.inf) for x in (scores, expected))
+    torch.testing.assert_close(scores.softmax(-1), expected.softmax(-1), **same)
+
+
+@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(12, False), Clip(12, True)])
+@pytest.mark.parametrize("tables", [1, H])
+@pytest.mark.parametrize("queries", [run_of(0, 9), run_of(6, 3), run_of(2, 4)])
+def test_gradients_of_the_faster_way(clip, tables, queries):
+    keys = run_of(0, 9)
+    size = queries.shape[1]
+    hidden = ((keys[0] > queries[0, :, None]) & clip.causal)[None, None]
+    q, probs, k, table = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        for shape in (
+            (B, H, size, E),
+            (B, H, size, 9),
+            (B, H, 9, E),
+            (tables, clip.num_rows, E),
+        )
+    )
+
+    def scores(q, k, table):
+        found = key_scores(q, k, table, clip, queries, keys)
+        return found.masked_fill(hidden, 0)
+
+    def outputs(probs, v, table):
+        return value_outputs(probs.masked_fill(hidden, 0), v, table, clip, queries, keys)
+
+    for function, x in ((scores, q), (outputs, probs)):
+        assert torch.autograd.gradcheck(function, (x, k, table), fast_mode=True)
+        assert torch.autograd.gradgradcheck(function, (x, k, table), fast_mode=True)
+
+
 @pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(12, False)])
 @pytest.mark.parametrize("tables", [1, H])
 def test_gradients_of_keys_and_values(clip, tables):
@@ -103,10 +198,10 @@ def test_a_bias_of_the_distance_alone(positions):
     )
 
 
-def test_no_tensor_of_pairs_and_channels_is_made():
+@pytest.mark.parametrize("clip", [Clip(8, False), Clip(8, True)])
+def test_no_tensor_of_pairs_and_channels_is_made(clip):
     # 64 queries and keys: n · n · E would be 64 · 64 · E numbers for each head.
-    pos, clip = run_of(0, 64), Clip(8, False)
-    largest = 0
+    pos, largest = run_of(0, 64), 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -120,6 +215,8 @@ def test_no_tensor_of_pairs_and_channels_is_made():
     q = torch.randn(1, 1, 64, 32, requires_grad=True)
     table = torch.randn(1, clip.num_rows, 32, requires_grad=True)
     with Watch():
-        scores = key_bias(q, table, clip, pos, pos)
-        value_mix(scores.softmax(-1), table, clip, pos, pos).sum().backward()
+        probs = key_scores(q, q, table, clip, pos, pos).softmax(-1)
+        value_outputs(probs, q, table, clip, pos, pos).sum().backward()
+        probs = key_bias(q, table, clip, pos, pos).softmax(-1)
+        value_mix(probs, table, clip, pos, pos).sum().backward()
     assert largest <= 64 * 127  # the pairs sorted by distance
