@@ -98,16 +98,16 @@ def num_updates(directory: Path) -> int:
     )
 
 
-def attempt(folder: Path, output: Path, kind: str, rng: random.Random) -> bool:
+def attempt(folder: Path, directory: str, output: Path, kind: str, rng: random.Random) -> bool:
     """Start the command and kill it; return False if it came to its end before."""
     if kind == "event":
         bomb = (rng.randrange(EVENTS), rng.choice(["before", "after"]))
-        return finish(start(folder, "killed", output, bomb=bomb), output)
-    before = num_updates(folder / "killed")
-    child = start(folder, "killed", output, jobs=2 if kind == "children" else 0)
+        return finish(start(folder, directory, output, bomb=bomb), output)
+    before = num_updates(folder / directory)
+    child = start(folder, directory, output, jobs=2 if kind == "children" else 0)
     deadline = time.monotonic() + TIMEOUT_S
     if kind == "children":
-        while num_updates(folder / "killed") <= before and time.monotonic() < deadline:
+        while num_updates(folder / directory) <= before and time.monotonic() < deadline:
             if has_ended(child):
                 break
             time.sleep(0.005)
@@ -145,32 +145,45 @@ def fingerprint(directory: Path) -> dict[str, object]:
 
 
 def soak(folder: Path, num_kills: int, seed: int, max_updates: int) -> dict[str, object]:
-    """Kill `num_kills` times; return what was done and what came out."""
+    """Kill `num_kills` times; return what was done and what came out.
+
+    A command that comes to its end before has done its work: another one begins anew.
+    """
     toy_paper.write_project(folder, max_updates)
     output = folder / "output.txt"
     rng, kills = random.Random(seed), dict.fromkeys(KINDS, 0)
-    kept: dict[str, tuple[int, str]] = {}
     rewritten: list[str] = []
-    for number in range(num_kills):
-        kind = KINDS[number % len(KINDS)]
-        if not attempt(folder, output, kind, rng):
-            break
-        kills[kind] += 1
-        now = records(folder / "killed")
-        rewritten += [name for name, made in kept.items() if now.get(name) != made]
-        kept = now
-    for directory in ("killed", "alone"):
-        if finish(start(folder, directory, output), output):
-            raise SystemExit(f"{directory} was killed by somebody else")
-    now = records(folder / "killed")
-    rewritten += [name for name, made in kept.items() if now.get(name) != made]
+    results, most = [], 0
+    while sum(kills.values()) < num_kills:
+        directory = f"killed-{len(results)}"
+        kept: dict[str, tuple[int, str]] = {}
+        ended = False
+        while not ended:
+            number = sum(kills.values())
+            left_alone = number == num_kills
+            kind = KINDS[number % len(KINDS)]
+            if left_alone:
+                if finish(start(folder, directory, output), output):
+                    raise SystemExit(f"{directory} was killed by somebody else")
+                ended = True
+            elif attempt(folder, directory, output, kind, rng):
+                kills[kind] += 1
+            else:
+                ended = True
+            most = max(most, len(kept))
+            now = records(folder / directory)
+            rewritten += [name for name, made in kept.items() if now.get(name) != made]
+            kept = now
+        results.append(fingerprint(folder / directory))
+    if finish(start(folder, "alone", output), output):
+        raise SystemExit("alone was killed by somebody else")
     return {
         "kills": kills,
         "num_kills": sum(kills.values()),
-        "recorded_before_the_last_attempt": len(kept),
+        "recorded_before_the_last_attempt": most,
         "recorded_twice": rewritten,
         "alone": fingerprint(folder / "alone"),
-        "killed": fingerprint(folder / "killed"),
+        "killed": results,
     }
 
 
@@ -213,7 +226,8 @@ def main() -> None:
         report["num_kills"] == options.kills
         and (report["recorded_before_the_last_attempt"] or options.kills < MANY)
         and not report["recorded_twice"]
-        and report["alone"] == report["killed"] == report["shared"]["result"]
+        and all(each == report["alone"] for each in report["killed"])
+        and report["alone"] == report["shared"]["result"]
         and len(trained) == len(set(trained)) == toy_paper.NUM_CELLS
     )
     sys.exit(not good)

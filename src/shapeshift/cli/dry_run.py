@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 SPEED = 100.0
 """TFLOP/s for which the time is given."""
 
+HERE = "here"
+"""Stands for this machine where a GPU may be named: its speed is measured."""
+
 
 def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> None:
     """Print what a run would take: tables on a terminal, Markdown into a file or a pipe.
@@ -30,17 +33,18 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
 
     Args:
         config: of the run.
-        gpu: whose time is printed; a name from `training.gpus.GPUS`.
+        gpu: whose time is printed; a name from `training.gpus.GPUS`, or `HERE`.
         num_gpus: that share the run.
 
     Raises:
         ShapeshiftError: no such GPU, or so many of them cannot share an update.
     """
     from shapeshift.data.origins import origins
-    from shapeshift.training.estimate import assumed_length, estimate
+    from shapeshift.training.estimate import assumed_length, estimate, measure_speed
     from shapeshift.training.gpus import find_gpu
 
-    card = None if gpu is None else find_gpu(gpu)
+    _check_one(gpu, num_gpus)
+    card = None if gpu in (None, HERE) else find_gpu(str(gpu))
     training = config.training
     if training.accumulation % num_gpus:
         raise ShapeshiftError(
@@ -50,15 +54,14 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
         )
     if card is not None and card.bf16 is None and training.precision == "auto":
         training = training.model_copy(update={"precision": "fp32"})
-    made = estimate(
-        config.model,
-        config.position.scheme,
-        training,
-        config.data.subwords.vocab_size,
-        min(assumed_length(config.data), training.batch.max_tokens),
-    )
+    run = (config.model, config.position.scheme, training, config.data.subwords.vocab_size)
+    made = estimate(*run, min(assumed_length(config.data), training.batch.max_tokens))
+    if gpu == HERE:
+        time = ("time here", _duration(made.hours(measure_speed(*run, made)))), _measured_note()
+    else:
+        time = _time(made, card, num_gpus)
     _print_table(_parts_table(made))
-    _print_table(_run_table(made, config, _time(made, card, num_gpus)))
+    _print_table(_run_table(made, config, time))
     _warn_missing(origins(config.data.corpus))
 
 
@@ -67,18 +70,21 @@ def show_plan(plan: Plan, gpu: str, num_gpus: int = 1) -> None:
 
     Args:
         plan: from `papers.reproduce.plan`.
-        gpu: a name from `training.gpus.GPUS`.
+        gpu: a name from `training.gpus.GPUS`, or `HERE`.
         num_gpus: that the runs are shared out to.
 
     Raises:
         ShapeshiftError: no such GPU, or a run that cannot be.
     """
+    from shapeshift.cli.progress import console
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.dry_run import dry_run
     from shapeshift.training.gpus import find_gpu
 
-    card = find_gpu(gpu)
-    made = dry_run(plan, card)
+    _check_one(gpu, num_gpus)
+    card = None if gpu == HERE else find_gpu(gpu)
+    with console.status("") as status:
+        made = dry_run(plan, card, lambda name: status.update(f"measuring {name}"))
     rows = [
         (
             f"{runs.grid} {runs.name}",
@@ -94,16 +100,19 @@ def show_plan(plan: Plan, gpu: str, num_gpus: int = 1) -> None:
     ]
     total = _si(made.total_flops, "FLOP")
     disk = _si(made.disk_bytes, "B")
-    rows.append(("all", str(made.num_cells), "", "", total, _duration(made.gpu_hours), "", disk))
-    title = (f"time of one, {card.title}", "memory", "disk of one")
-    notes = [_speed_note(card, {runs.estimate.dtype for runs in made.runs})]
+    rows.append(("all", str(made.num_cells), "", "", total, _duration(made.hours), "", disk))
+    title = (f"time of one, {card.title if card else HERE}", "memory", "disk of one")
+    if card is None:
+        notes = [_measured_note()]
+    else:
+        notes = [_speed_note(card, {runs.estimate.dtype for runs in made.runs})]
     if num_gpus > 1:
         notes.append(
-            f"on {num_gpus} GPUs at once: {_duration(made.gpu_hours / num_gpus)} for all, one run"
+            f"on {num_gpus} GPUs at once: {_duration(made.hours / num_gpus)} for all, one run"
             " on each, or each run on all of them where its accumulation is a multiple"
         )
     notes.append("without validation, translation and measures; the last row is all runs together")
-    if not all(runs.fits for runs in made.runs):
+    if card is not None and not all(runs.fits for runs in made.runs):
         notes.append(
             f"! more than the {_si(card.memory, 'B')} of the GPU: lower training.batch.max_tokens"
             " and raise training.accumulation by as much"
@@ -111,6 +120,22 @@ def show_plan(plan: Plan, gpu: str, num_gpus: int = 1) -> None:
     header = ("runs", "number", "parameters", "updates", "FLOP of one", *title)
     _print_table(Table(header, rows, notes))
     _print_table(Table(("text", ""), [(one.what, one.state) for one in made.origins]))
+
+
+def _check_one(gpu: str | None, num_gpus: int) -> None:
+    if gpu == HERE and num_gpus > 1:
+        raise ShapeshiftError(
+            f"--gpu {HERE} measures one process on this machine; leave --num-gpus out"
+        )
+
+
+def _measured_note() -> str:
+    import torch
+
+    return (
+        f"time: measured on three batches here, {torch.get_num_threads()} threads or one GPU;"
+        " batches of real text are less full"
+    )
 
 
 def _print_table(table: Table) -> None:

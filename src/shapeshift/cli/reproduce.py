@@ -79,7 +79,11 @@ def reproduce(
         ),
     ] = False,
     gpu: Annotated[
-        str, typer.Option(help="With --dry-run: the time on this GPU, such as h100, v100, rtx4090.")
+        str,
+        typer.Option(
+            help="With --dry-run: the time on this GPU, such as h100, v100, rtx4090; here: on this"
+            " machine, measured."
+        ),
     ] = "a100",
     num_gpus: Annotated[int, typer.Option(min=1, help="With --dry-run: so many of them.")] = 1,
     show_list: Annotated[

@@ -35,7 +35,8 @@ def train(
     gpu: Annotated[
         str | None,
         typer.Option(
-            help="With --dry-run: the time on this GPU, such as a100, h100, v100, rtx4090.",
+            help="With --dry-run: the time on this GPU, such as a100, h100, v100, rtx4090; here: on"
+            " this machine, measured.",
             show_default=False,
         ),
     ] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,7 @@ from shapeshift.config import Config
 from shapeshift.data.origins import Origin, origins
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.reproduce import Plan
-from shapeshift.training.estimate import Estimate, assumed_length, estimate
+from shapeshift.training.estimate import Estimate, assumed_length, estimate, measure_speed
 from shapeshift.training.gpus import Gpu
 
 
@@ -22,14 +23,16 @@ class Runs:
         name: the settings of its axes.
         cells: one for each seed.
         estimate: of one of them.
-        gpu: that times are for.
+        tflops_per_s: speed of training, 10^12 FLOP/s.
+        gpu: that times are for; None for this machine.
     """
 
     grid: str
     name: str
     cells: tuple[Cell, ...]
     estimate: Estimate
-    gpu: Gpu
+    tflops_per_s: float
+    gpu: Gpu | None
 
     @property
     def config(self) -> Config:
@@ -38,13 +41,13 @@ class Runs:
 
     @property
     def hours(self) -> float:
-        """Hours of training of one of them on one GPU."""
-        return self.estimate.hours(self.gpu.speed(self.estimate.dtype))
+        """Hours of training of one of them on one GPU, or on this machine."""
+        return self.estimate.hours(self.tflops_per_s)
 
     @property
     def fits(self) -> bool:
-        """Whether a batch fits into the GPU's memory."""
-        return self.estimate.memory.total <= self.gpu.memory
+        """Whether a batch fits into the GPU's memory; of this machine's nothing is said."""
+        return self.gpu is None or self.estimate.memory.total <= self.gpu.memory
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class DryRun:
         return sum(len(runs.cells) * runs.estimate.total_flops for runs in self.runs)
 
     @property
-    def gpu_hours(self) -> float:
-        """Hours of training, on one GPU, one after the other."""
+    def hours(self) -> float:
+        """Hours of training, one run after the other."""
         return sum(len(runs.cells) * runs.hours for runs in self.runs)
 
     @property
@@ -80,12 +83,15 @@ class DryRun:
         return list(dict.fromkeys(found))
 
 
-def dry_run(plan: Plan, gpu: Gpu) -> DryRun:
+def dry_run(
+    plan: Plan, gpu: Gpu | None, on_measure: Callable[[str], None] = lambda name: None
+) -> DryRun:
     """Estimate all runs that the items of a plan need.
 
     Args:
         plan: from `papers.reproduce.plan`, which has checked every setting.
-        gpu: that times and the precision are for.
+        gpu: that times and the precision are for; None measures the speed of this machine.
+        on_measure: told of each model that is measured.
 
     Raises:
         ShapeshiftError: a run cannot be estimated, or names a test set that there is none of.
@@ -97,22 +103,34 @@ def dry_run(plan: Plan, gpu: Gpu) -> DryRun:
     groups: dict[str, list[Cell]] = {}
     for cell in cells.values():
         groups.setdefault(_without_seed(cell.config), []).append(cell)
-    made: dict[str, Estimate] = {}  # many runs differ in what costs nothing, such as the languages
-    return DryRun(tuple(_runs(tuple(group), gpu, made) for group in groups.values()))
+    made: dict[str, tuple[Estimate, float]] = {}  # many runs differ in what costs nothing
+    return DryRun(tuple(_runs(tuple(group), gpu, made, on_measure) for group in groups.values()))
 
 
 def _without_seed(config: Config) -> str:
     return config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
 
 
-def _runs(cells: tuple[Cell, ...], gpu: Gpu, made: dict[str, Estimate]) -> Runs:
+def _runs(
+    cells: tuple[Cell, ...],
+    gpu: Gpu | None,
+    made: dict[str, tuple[Estimate, float]],
+    on_measure: Callable[[str], None],
+) -> Runs:
     cell = cells[0]
     config, training = cell.config, cell.config.training
-    if training.precision == "auto" and gpu.bf16 is None:
+    if training.precision == "auto" and gpu is not None and gpu.bf16 is None:
         training = training.model_copy(update={"precision": "fp32"})
     length = min(assumed_length(config.data), training.batch.max_tokens)
     scheme, vocab_size = config.position.scheme, config.data.subwords.vocab_size
     key = f"{config.model} {scheme} {training.model_copy(update={'seed': 0})} {vocab_size} {length}"
+    name = "/".join(cell.axes.values())
     if key not in made:
-        made[key] = estimate(config.model, scheme, training, vocab_size, length)
-    return Runs(cell.grid, "/".join(cell.axes.values()), cells, made[key], gpu)
+        found = estimate(config.model, scheme, training, vocab_size, length)
+        if gpu is None:
+            on_measure(f"{cell.grid} {name}")
+            speed = measure_speed(config.model, scheme, training, vocab_size, found)
+        else:
+            speed = gpu.speed(found.dtype)
+        made[key] = (found, speed)
+    return Runs(cell.grid, name, cells, *made[key], gpu)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 
+from shapeshift.data.batching import make_batch
 from shapeshift.data.config import DataConfig, Extrapolate, Interpolate, LengthSlice
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import ModelConfig, build
+from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.model.cost import (
     FP32,
     BatchShape,
@@ -19,6 +22,8 @@ from shapeshift.model.cost import (
 )
 from shapeshift.positions import Scheme
 from shapeshift.training.config import TrainingConfig
+from shapeshift.training.optim import build_optimizer
+from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 
 TYPICAL_LENGTH = 30
 """Subwords of a sentence where nothing is known of the data: the mean of WMT's news text, or so."""
@@ -166,3 +171,45 @@ def estimate(
         checkpoint_bytes=checkpoint,
         disk_bytes=saved * checkpoint + memory.weights,
     )
+
+
+def measure_speed(
+    model: ModelConfig, scheme: Scheme, training: TrainingConfig, vocab_size: int, made: Estimate
+) -> float:
+    """Return the speed of training on this machine in 10^12 FLOP/s, from a few batches of random
+    sentences with a step of the optimiser each.
+
+    Args:
+        model, scheme, training, vocab_size: as they were for `estimate`.
+        made: what it has found.
+    """
+    device = choose_device(training.device)
+    dtype = choose_precision(training.precision, device)
+    shape = made.batch
+    rows = torch.randint(_ORDINARY, vocab_size, (shape.num_pairs, shape.source_length - 1)).tolist()
+    with tuned(device):
+        net = build(model, scheme, vocab_size, vocab_size).to(device).train()
+        optimizer = build_optimizer(training.optimizer, net.parameters())
+        batch = make_batch(rows, rows).to(device)
+        times = []
+        for _ in range(_MEASURED + 1):  # the first one is slower
+            began = time.perf_counter()
+            with autocast(device, dtype):
+                loss = label_smoothed_loss(
+                    net, batch.source, batch.target_input, batch.target_output, 0.1
+                )
+            (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times.append(time.perf_counter() - began)
+    flops = made.flops_per_update.total / training.accumulation
+    return flops / median(times[1:]) / 1e12
+
+
+_ORDINARY = 5
+"""The first id that is no special symbol."""
+
+_MEASURED = 3
+"""Batches."""

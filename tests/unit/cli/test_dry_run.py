@@ -11,6 +11,7 @@ from shapeshift.data.config import DataConfig
 from shapeshift.errors import ShapeshiftError
 from shapeshift.papers import reproduce as papers
 from shapeshift.papers.catalogue import find_items
+from shapeshift.training import estimate as training_estimate
 from shapeshift.training.estimate import assumed_length
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -89,11 +90,40 @@ def test_a_gpu_without_bf16_computes_in_fp32(capsys):
     [
         ("a10", 1, r"unknown GPU 'a10'; did you mean 'a100'\?"),
         ("a100", 3, r"accumulation=8 batches of an update cannot be shared among 3 GPUs"),
+        ("here", 2, r"--gpu here measures one process"),
     ],
 )
 def test_a_gpu_that_cannot_be_is_refused(gpu, count, message):
     with pytest.raises(ShapeshiftError, match=message):
         show_estimate(parse_config({}, [*SMALL, "training.accumulation=8"]), gpu, count)
+
+
+def test_time_on_this_machine_is_measured(capsys, monkeypatch):
+    ticks = iter([0.0, 9.0, 9.0, 11.0, 11.0, 12.0, 12.0, 17.0])  # batches of 9, 2, 1 and 5 seconds
+    monkeypatch.setattr(training_estimate.time, "perf_counter", lambda: next(ticks))
+    batch = ["training.batch.max_tokens=62", "training.accumulation=3"]
+    config = parse_config({}, [*SMALL, *batch, "training.max_updates=1800"])
+    show_estimate(config, "here")
+    rows = cells(capsys.readouterr().out)
+    assert rows["time here"] == ["3.0 h"]  # 1,800 updates of 3 batches of 2 seconds
+    assert next(ticks, None) is None
+
+
+def test_each_model_of_a_paper_is_measured_once(capsys, monkeypatch):
+    asked = []
+
+    def measure(*run_and_estimate):
+        asked.append(run_and_estimate)
+        return 0.001 * len(asked)
+
+    monkeypatch.setattr("shapeshift.papers.dry_run.measure_speed", measure)
+    name, paper, items = find_items("shape:table2")
+    show_plan(papers.plan(name, paper, items, "tiny", SMALL), "here")
+    out, _ = capsys.readouterr()
+    rows = {key: row for key, row in cells(out).items() if key.startswith("shape-table2")}
+    assert len(asked) == len(rows) > 3
+    assert "time: measured on three batches here" in out
+    assert not any(row[5].endswith("!") for row in rows.values())
 
 
 def test_all_runs_of_a_paper(capsys, monkeypatch, tmp_path):
