@@ -114,16 +114,14 @@ class Graph(Representation):
         return by_table(by_label, self.values)  # (B, H, Q, E)
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        made = None
-        if self.keys is not None and self.num_labels is None:
-            made = key_scores(q, k, self._clipped(self.keys), self.clip, pos_q, pos_k)
-        return super().scores(q, k, pos_q, pos_k) if made is None else made
+        if self.keys is None or self.num_labels is not None:
+            return super().scores(q, k, pos_q, pos_k)
+        return key_scores(q, k, self._clipped(self.keys), self.clip, pos_q, pos_k)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        made = None
-        if self.values is not None and self.num_labels is None:
-            made = value_outputs(probs, v, self._clipped(self.values), self.clip, pos_q, pos_k)
-        return super().outputs(probs, v, pos_q, pos_k) if made is None else made
+        if self.values is None or self.num_labels is not None:
+            return super().outputs(probs, v, pos_q, pos_k)
+        return value_outputs(probs, v, self._clipped(self.values), self.clip, pos_q, pos_k)
 
     def _clipped(self, table: Tensor) -> Tensor:
         """Return `table` with rows of zeros where `clip` puts what is too far for an edge."""

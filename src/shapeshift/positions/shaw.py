@@ -70,16 +70,14 @@ class Shaw(Representation):
         return value_mix(probs, self.values, self.clip, pos_q, pos_k)
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        made = None
-        if self.keys is not None:
-            made = key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
-        return super().scores(q, k, pos_q, pos_k) if made is None else made
+        if self.keys is None:
+            return super().scores(q, k, pos_q, pos_k)
+        return key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        made = None
-        if self.values is not None:
-            made = value_outputs(probs, v, self.values, self.clip, pos_q, pos_k)
-        return super().outputs(probs, v, pos_q, pos_k) if made is None else made
+        if self.values is None:
+            return super().outputs(probs, v, pos_q, pos_k)
+        return value_outputs(probs, v, self.values, self.clip, pos_q, pos_k)
 
     def extra_repr(self) -> str:
         tables = [name for name in ("keys", "values") if getattr(self, name) is not None]

@@ -62,8 +62,7 @@ class Skew(Representation):
         return key_bias(q, self.keys, self.clip, pos_q, pos_k)
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        made = key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
-        return super().scores(q, k, pos_q, pos_k) if made is None else made
+        return key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
 
     def extra_repr(self) -> str:
         num_tables, num_rows, _ = self.keys.shape

@@ -96,32 +96,24 @@ FAST |= {"an offset each"}
 NOT_CAUSAL = {"first keys alone", "keys far left", "keys far right"}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("name", POSITIONS)
-def test_sequences_without_gaps_have_a_faster_way(name, clip, dtype, monkeypatch):
-    positions = POSITIONS[name]
-    q, probs, keys, values = (x.to(dtype) for x in numbers(positions, clip))
-    monkeypatch.setattr(relative, "_EXACT_BELOW", 6)
-    found = key_scores(q, q.new_zeros(B, H, positions[1].shape[1], E), keys, clip, *positions)
-    other = value_outputs(
-        probs, q.new_zeros(B, H, positions[1].shape[1], E), values, clip, *positions
-    )
+def test_sequences_without_gaps_have_a_faster_way(name, clip, monkeypatch):
+    asked = []
+    monkeypatch.setattr(pairs, "scores", lambda *given: asked.append(given))
+    q, _, keys, _ = numbers(POSITIONS[name], clip)
+    k = q.new_zeros(B, H, POSITIONS[name][1].shape[1], E)
+    key_scores(q, k, keys, clip, *POSITIONS[name])
     fast = name in FAST and clip.max_distance and not (clip.causal and name in NOT_CAUSAL)
-    assert (found is not None) == (other is not None) == bool(fast)
+    assert len(asked) == bool(fast)
 
 
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize(
     ("name", "clip"),
-    [
-        (x, clip)
-        for x in sorted(FAST)
-        for clip in CLIPS
-        if clip.max_distance and not (clip.causal and x in NOT_CAUSAL)
-    ],
+    [(x, clip) for x in POSITIONS for clip in CLIPS if not (clip.causal and x in NOT_CAUSAL)],
 )
-def test_the_faster_way_comes_to_the_same(name, clip):
+def test_every_way_comes_to_the_same(name, clip):
     positions = POSITIONS[name]
     q, probs, keys, values = numbers(positions, clip)
     k, v = torch.randn(2, B, H, positions[1].shape[1], E, dtype=torch.float64)
