@@ -140,6 +140,11 @@ def table(name: str, title: str, tests: Tests) -> DocumentTable:
     )
 
 
+def shown(p_value: float) -> str:
+    """Return a p-value for people."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
 def has_learned(test: Comparison) -> bool:
     """Return whether one system at least translates at all."""
     return max(test.score, test.baseline_score) >= LEARNED
@@ -180,7 +185,7 @@ def _told(test: Comparison | None) -> str:
         return NOT_MEASURED
     num_seeds = len(test.p_values)
     seeds = f"{num_seeds} seed" + "s" * (num_seeds > 1)
-    p = "p < 0.001" if test.p_value < 0.001 else f"p = {test.p_value:.3f}"
     return (
-        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f}, {p}, {seeds})"
+        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
+        f" {shown(test.p_value)}, {seeds})"
     )

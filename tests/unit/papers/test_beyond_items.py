@@ -203,3 +203,13 @@ def test_learning_draws_what_is_there_and_judges_nothing_that_has_learned_nothin
     assert "offsets to 40: shape-40" in alike.measured
     assert swapped.verdict == better.verdict == "cannot tell"
     assert "not finished: shape-10, shape-100, shape-500" in better.measured
+
+
+def test_the_drop_over_the_course_of_training_is_the_mean_of_its_checkpoints(learning):
+    content, _ = learning
+    [course] = [table for table in content.tables if table.name == "learning"]
+    column = course.header.index("drop")
+    drops = [row[column].value for row in course.rows if row[0].text == "ape"]
+    assert len(drops) == 2
+    told = f"ape {sum(drops) / 2:.2f} ({drops[-1]:.2f})"
+    assert told in content.findings[1].measured

@@ -50,7 +50,7 @@ def test_better_holds_where_every_system_is_significantly_better():
         expected=["rpe", "t5"],
     )
     assert found.verdict == "holds"
-    assert "better: rpe +4.00 (p 0.001), t5 +2.00 (p 0.001)" in found.measured
+    assert "better: rpe +4.00 (p = 0.001), t5 +2.00 (p = 0.001)" in found.measured
     assert "Holm over 3 systems" in found.measured
     assert "xpos" not in found.measured
 

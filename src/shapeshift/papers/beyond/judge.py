@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shapeshift.experiments.significance import LEVEL, Comparison
-from shapeshift.papers.claims import all_of, has_learned
+from shapeshift.papers.claims import all_of, has_learned, shown
 from shapeshift.papers.document import Finding, Verdict
 
 MIN_SIMILARITY = 0.9999
@@ -178,6 +178,6 @@ def all_export(reasons: Mapping[str, str | None], expected: Collection[str]) -> 
 
 def _differences(comparisons: Sequence[Comparison]) -> str:
     return ", ".join(
-        f"{each.system} {each.difference:+.2f} (p {each.p_value:.3f})"
+        f"{each.system} {each.difference:+.2f} ({shown(each.p_value)})"
         for each in sorted(comparisons, key=lambda each: -each.difference)
     )
