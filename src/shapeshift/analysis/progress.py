@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shapeshift.analysis.document import Measured
 from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
@@ -68,6 +68,7 @@ def plot(data: Progress) -> Figure:
             axes.set_title(panel.title)
             axes.set_xlim(0)
             axes.margins(y=0.1)
+            axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         for axes in grid.flat[len(data.panels) :]:
             axes.set_visible(False)

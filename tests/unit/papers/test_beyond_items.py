@@ -197,7 +197,7 @@ def test_learning_means_the_layers_without_the_embeddings(learning):
 def test_learning_draws_what_is_there_and_judges_nothing_that_has_learned_nothing(learning):
     content, _ = learning
     [drawn] = content.figures
-    assert [len(axes.lines) for axes in drawn.figure.axes] == [2] * 4
+    assert [len(axes.lines) for axes in drawn.figure.axes] == [2] * 6
     alike, swapped, better = content.findings
     assert alike.verdict == "cannot tell"  # of the other K nobody knows
     assert "offsets to 40: shape-40" in alike.measured

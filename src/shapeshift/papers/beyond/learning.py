@@ -178,8 +178,7 @@ def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> D
     titles = {
         _BLEU: _BLEU,
         _DROP: "BLEU lost by swapped order",
-        _ALIKE[SHIFTS[0]]: f"similarity of states, offsets to {SHIFTS[0]}",
-        _ALIKE[SHIFTS[-1]]: f"similarity of states, offsets to {SHIFTS[-1]}",
+        **{_ALIKE[most]: f"similarity of states, offsets to {most}" for most in SHIFTS},
     }
     data = Progress(
         systems,
@@ -205,7 +204,7 @@ def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> D
         name="learning",
         title="Learning to be shift invariant, Interpolate",
         table="learning",
-        alt=f"Four panels against updates, a line for each of {', '.join(systems)}. Validation"
+        alt=f"Panels against updates, a line for each of {', '.join(systems)}. Validation"
         f" BLEU, BLEU lost by swapped order and similarity to {SHIFTS[0]} at the end: {told}.",
     )
     return Drawn(about, progress.plot(data))
