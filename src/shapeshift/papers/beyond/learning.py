@@ -18,6 +18,7 @@ from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape import similarity, table1
+from shapeshift.papers.shape.shared import seeds
 from shapeshift.papers.study import Study, missing, words
 
 GRID = "beyond-learning"
@@ -39,7 +40,7 @@ Rows = Mapping[str, Sequence[Row]]
 
 
 def build(study: Study) -> Content:
-    """Make the table of all checkpoints, the one of the ends, the figure, and judge the ends."""
+    """Make the tables of all checkpoints and of the ends, the figure, and judge both."""
     points = _points(study)
     positions = study.settings(GRID, "position")
     tested = study.comparisons(GRID, "position", BASELINE).get((), [])
@@ -261,8 +262,9 @@ def _swapped(
         claim="With some K, moving the first sentence to the end costs APE, over the course of"
         f" training, at least {table1.FACTOR} times as much BLEU as SHAPE.",
         verdict=any_of(table1.judge(course[BASELINE], course[name]) for name in others),
-        measured=f"mean drop in BLEU of all checkpoints (of the last one): {', '.join(told)}. No"
-        f" test: all seeds have to agree, and one of the two to drop by {table1.SMALL_DROP:g}"
+        measured=f"mean drop in BLEU of all checkpoints (of the last one): {', '.join(told)}"
+        f" ({seeds(course[BASELINE])}). No test: all seeds have to agree, and one of the two to"
+        f" drop by {table1.SMALL_DROP:g}"
         if told
         else NOT_MEASURED,
         paper="K = 500, after training, drop in BLEU: APE 8.07, SHAPE 1.45",
