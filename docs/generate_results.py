@@ -1,24 +1,27 @@
-"""Write docs/results.md from what `shapeshift reproduce` has made.
+"""Write docs/results.md and docs/results/ from what `shapeshift reproduce` has made.
 
     shapeshift reproduce shape && shapeshift reproduce shaw && shapeshift reproduce nhk
     python docs/generate_results.py reproduced
 
-Figures go to docs/results/ as PNG, so that the page shows them.
+Each item is a page, docs/results/SCALE/PAPER-ITEM.md, with its figures as PNG beside it. Pages of
+items that are not in the folder stay as they are: results may come from several machines. The
+overview is made of all pages that are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
+from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import Finding
 from shapeshift.papers.write import markdown
-from shapeshift.report.collect import ReportItem, ReportPaper, collect, count, findings
+from shapeshift.report.collect import SCALES, VERDICTS, ReportItem, collect
 
 DOCS = Path(__file__).parent
-FIGURES = DOCS / "results"
+RESULTS = DOCS / "results"
 
 INTRODUCTION = """\
 # Results
@@ -29,56 +32,62 @@ What `shapeshift reproduce` made, beside the papers' figures; this page is writt
 report` makes a page of the same items on which each number shows where it is from.
 """
 
-
-def page(papers: list[ReportPaper]) -> str:
-    """Return the whole page."""
-    items = [item for paper in papers for item in paper.items]
-    told = findings(items)
-    counts = ", ".join(
-        f"{number} {verdict}" for verdict, number in count(f for _, f in told).items()
-    )
-    rows = [_row(item, found) for item, found in told]
-    parts = [
-        INTRODUCTION,
-        f"## Findings: {counts}\n",
-        "| item | scale | claim | verdict | measured | in the paper | where it should show |\n"
-        "|---|---|---|---|---|---|---|",
-        "\n".join(rows) + "\n",
-    ]
-    for paper in papers:
-        parts.append(f"## {paper.title}\n\n{paper.citation}.\n")
-        parts += [part for item in paper.items for part in _item(item)]
-    return "\n".join(parts)
+COLUMNS = "claim | verdict | measured | in the paper | where it should show |"
+RULE = "|---|---|---|---|---|"
 
 
-def _item(item: ReportItem) -> Iterator[str]:
+def write_item(item: ReportItem) -> None:
+    """Write an item's page and copy its figures."""
     document = item.document
-    yield f"### {document.title} ({document.scale})\n"
-    yield f"`{document.command}`\n"
+    folder = RESULTS / document.scale
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{document.paper}-{document.item}"
+    for old in folder.glob(f"{name}.*"):
+        old.unlink()
+    parts = [f"# {document.title} ({document.scale})\n", f"`{document.command}`\n"]
+    if document.findings:
+        parts.append("\n".join((f"| {COLUMNS}", RULE, *map(_row, document.findings))) + "\n")
     for figure in document.figures:
-        name = f"{document.scale}-{document.paper}-{figure.name}.png"
         source = item.directory / f"{figure.name}.png"
         if source.exists():
-            FIGURES.mkdir(exist_ok=True)
-            shutil.copyfile(source, FIGURES / name)
-            yield f"![{figure.alt}](results/{name})\n"
-    yield from (markdown(table) for table in document.tables)
+            shutil.copyfile(source, folder / f"{name}.{figure.name}.png")
+            parts.append(f"![{figure.alt}]({name}.{figure.name}.png)\n")
+    parts += map(markdown, document.tables)
     if document.unfinished:
-        yield f"Not finished, and not in these numbers: {', '.join(document.unfinished)}.\n"
+        parts.append(f"Not finished, and not in these numbers: {', '.join(document.unfinished)}.\n")
+    (folder / f"{name}.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _row(item: ReportItem, found: Finding) -> str:
-    document = item.document
-    where = f"{document.paper}:{document.item}"
-    texts = (
-        where,
-        document.scale,
-        found.claim,
-        found.verdict,
-        found.measured,
-        found.paper,
-        found.remark,
-    )
+def overview() -> str:
+    """Return the page that leads to all others."""
+    rows, lists = list[str](), list[str]()
+    for name in PAPERS:
+        links = list[str]()
+        for item, path in _pages(name):
+            link = f"[{name}:{item}]({path.relative_to(DOCS)})"
+            title, _, text = path.read_text(encoding="utf-8").removeprefix("# ").partition("\n")
+            links.append(f"- {link}: {title}")
+            _, _, table = text.partition(f"{RULE}\n")
+            found = table.partition("\n\n")[0].splitlines()
+            rows += (f"| {link} | {path.parent.name} {row}" for row in found)
+        if links:
+            paper = find_paper(name)
+            lists.append(f"## {paper.title}\n\n{paper.citation}.\n\n" + "\n".join(links) + "\n")
+    verdicts = Counter(row.split(" | ")[3] for row in rows)
+    counts = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
+    table = "\n".join((f"| item | scale | {COLUMNS}", f"|---|---{RULE}", *rows))
+    return "\n".join((INTRODUCTION, *lists, f"## Findings: {counts}\n", table + "\n"))
+
+
+def _pages(paper: str) -> list[tuple[str, Path]]:
+    """Return a paper's items and their pages, in its order, each from the smallest scale up."""
+    items = find_paper(paper).items
+    paths = ((item, RESULTS / scale / f"{paper}-{item}.md") for item in items for scale in SCALES)
+    return [(item, path) for item, path in paths if path.exists()]
+
+
+def _row(found: Finding) -> str:
+    texts = found.claim, found.verdict, found.measured, found.paper, found.remark
     return f"| {' | '.join(map(_cell, texts))} |"
 
 
@@ -90,9 +99,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("directory", type=Path, nargs="?", default=Path("reproduced"))
     args = parser.parse_args()
-    papers = collect(args.directory)
-    shutil.rmtree(FIGURES, ignore_errors=True)
-    (DOCS / "results.md").write_text(page(papers), encoding="utf-8")
+    for paper in collect(args.directory):
+        for item in paper.items:
+            write_item(item)
+    (DOCS / "results.md").write_text(overview(), encoding="utf-8")
 
 
 if __name__ == "__main__":
