@@ -5,7 +5,7 @@
 
 Each item is a page, docs/results/SCALE/PAPER-ITEM.md, with its figures as PNG beside it. Pages of
 items that are not in the folder stay as they are: results may come from several machines. The
-overview is made of all pages that are there.
+overview is made from all pages that are there; a test compares it with them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_item(item: ReportItem) -> None:
     (folder / f"{name}.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def overview() -> str:
+def document() -> str:
     """Return the page that leads to all others."""
     rows, lists = list[str](), list[str]()
     for name in PAPERS:
@@ -97,12 +97,11 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("directory", type=Path, nargs="?", default=Path("reproduced"))
-    args = parser.parse_args()
-    for paper in collect(args.directory):
-        for item in paper.items:
+    parser.add_argument("directories", type=Path, nargs="*", help="none: the overview alone")
+    for directory in parser.parse_args().directories:
+        for item in (item for paper in collect(directory) for item in paper.items):
             write_item(item)
-    (DOCS / "results.md").write_text(overview(), encoding="utf-8")
+    (DOCS / "results.md").write_text(document(), encoding="utf-8")
 
 
 if __name__ == "__main__":

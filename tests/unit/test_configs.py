@@ -1,4 +1,4 @@
-"""The files in configs/, files that extend others, and the page that documents every key."""
+"""The files in configs/, files that extend others, and the pages in docs/ that are generated."""
 
 import re
 import runpy
@@ -139,7 +139,7 @@ def test_what_cannot_be_extended_is_named(files, message, tmp_path):
         load_config(write(tmp_path, **files))
 
 
-@pytest.mark.parametrize("page", ["configuration", "positions"])
+@pytest.mark.parametrize("page", ["configuration", "positions", "results"])
 def test_a_generated_page_is_fresh(page):
     made = runpy.run_path(str(ROOT / "docs" / f"generate_{page}.py"))["document"]()
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
