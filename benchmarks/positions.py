@@ -4,9 +4,10 @@
     python benchmarks/positions.py --memory --lengths 1024
     python benchmarks/positions.py --attention
 
-A step is forward, backward and Adam on random sentences of one length, a batch of `--tokens`. The
-systems take turns; a ratio is APE's time over a system's, the median over rounds of neighbours in
-time, so that the noise of a machine meets both. `textbook` is Shaw et al. with the n × n × d tensor
+A step is forward, backward and Adam on random sentences of one length, a batch of `--tokens`. Each
+of the other systems takes turns with APE, so that what a machine does beside meets both, and each
+step comes after one of the other. A ratio is the time of the two APE steps around a step of the
+system over that step's, the median over these. `textbook` is Shaw et al. with the n × n × d tensor
 of relative vectors built in each layer, as toolkits have it. `--attention` measures one
 self-attention layer alone (forward and backward), `--memory` the peak memory of a process that does
 two steps: resident memory on a CPU, allocated memory on a GPU.
@@ -22,17 +23,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from shapeshift.data.batching import make_batch
-from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
 from shapeshift.positions import PRESETS, Part, Representation, Scheme, Shaw, Stack, place
-from shapeshift.training.config import OptimizerConfig
-from shapeshift.training.optim import build_optimizer
+from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
+from shapeshift.training.step import TrainingStep, random_batch
 
 SYSTEMS = {
     "ape": PRESETS["ape"],
@@ -66,28 +67,17 @@ class Textbook(Shaw):
 
 def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:
     """Return a function that does one training step of a system on sentences of one length."""
-    device, dtype = args.device, args.dtype
     torch.manual_seed(0)
-    config = ModelConfig(size=args.size)
-    model = build(config, SYSTEMS[name], args.vocabulary, args.vocabulary).to(device)
+    model = build(ModelConfig(size=args.size), SYSTEMS[name], args.vocabulary, args.vocabulary)
+    model.to(args.device)
     if name == "textbook":
         for module in model.modules():
             if isinstance(module, Shaw):
                 module.__class__ = Textbook
-    optimizer = build_optimizer(OptimizerConfig(), model.parameters())
-    rows = torch.randint(5, args.vocabulary, (max(1, args.tokens // length), length - 1)).tolist()
-    batch = make_batch(rows, rows).to(device)
-
-    def step() -> None:
-        with autocast(device, dtype):
-            loss = label_smoothed_loss(
-                model, batch.source, batch.target_input, batch.target_output, 0.1
-            )
-        (loss.smoothed / loss.num_tokens).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
+    num_sentences = max(1, args.tokens // length)
+    batch = random_batch(num_sentences, length, (args.vocabulary, args.vocabulary), args.device)
+    config = TrainingConfig(precision=args.precision)
+    return partial(TrainingStep(model, config), batch)
 
 
 def attention_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:
@@ -129,19 +119,19 @@ def timed(step: Callable[[], None], args: argparse.Namespace) -> float:
 def compare(length: int, args: argparse.Namespace) -> None:
     """Print a row for each system."""
     make = attention_of if args.attention else step_of
-    steps = {name: make(name, length, args) for name in args.systems}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(args.repeats + 1):
-        # Forwards and backwards by turns: a system stands before APE as often as after it.
-        for name in args.systems if repeat % 2 else reversed(args.systems):
-            took = timed(steps[name], args)
-            if repeat:
-                times[name].append(took)
-    first = times[args.systems[0]]
-    for name, took in times.items():
-        ratios = [a / b for a, b in zip(first, took, strict=True)]
+    first, *others = args.systems
+    baseline = make(first, length, args)
+    for name in others:
+        by_turns = (baseline, make(name, length, args)) * (args.repeats + 2)
+        times = [timed(step, args) for step in by_turns][1:-1]
+        befores, own, afters = times[1:-1:2], times[2::2], times[3::2]
+        ratios = [
+            (before + after) / 2 / took
+            for before, took, after in zip(befores, own, afters, strict=True)
+        ]
         print(
-            f"{length:6}  {name:9} {1e3 * statistics.median(took):9.1f}"
+            f"{length:6}  {name:9} {1e3 * statistics.median(befores):9.1f}"
+            f" {1e3 * statistics.median(own):9.1f}"
             f"  {statistics.median(ratios):6.3f}  {min(ratios):.3f}–{max(ratios):.3f}",
             flush=True,
         )
@@ -202,7 +192,7 @@ def main() -> None:
     print(
         "length  system           GB   ratio"
         if args.memory
-        else "length  system           ms   ratio  range"
+        else f"length  system    {args.systems[0]:>6}, ms        ms   ratio  range"
     )
     for length in map(int, args.lengths.split(",")):
         (compare_memory if args.memory else compare)(length, args)

@@ -15,13 +15,13 @@ import time
 
 import torch
 
-from shapeshift.data.batching import make_batch
+from shapeshift.data.batching import Batch
 from shapeshift.decoding.search import beam_search
-from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import PRESETS
-from shapeshift.training.config import OptimizerConfig
-from shapeshift.training.optim import build_optimizer
+from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision
+from shapeshift.training.step import TrainingStep, random_batch
 
 
 class System:
@@ -34,20 +34,14 @@ class System:
         config = ModelConfig(size=args.size)
         self.model: Transformer = build(config, PRESETS[name], args.vocabulary, args.vocabulary)
         self.model.to(self.device)
-        self.optimizer = build_optimizer(OptimizerConfig(), self.model.parameters())
+        self.step = TrainingStep(self.model, TrainingConfig(precision=args.precision))
         self.train_s: list[float] = []
         self.decode_s: list[float] = []
 
-    def train(self, batch) -> None:
+    def train(self, batch: Batch) -> None:
         self.model.train()
         began = time.perf_counter()
-        with autocast(self.device, self.dtype):
-            loss = label_smoothed_loss(
-                self.model, batch.source, batch.target_input, batch.target_output, 0.1
-            )
-        (loss.smoothed / loss.num_tokens).backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.step(batch)
         self._wait()
         self.train_s.append(time.perf_counter() - began)
 
@@ -83,11 +77,10 @@ def main() -> None:
     systems = {name: System(name, args) for name in args.positions.split(",")}
     device = next(iter(systems.values())).device
 
-    def batch(num_sentences: int):
-        rows = torch.randint(5, args.vocabulary, (num_sentences, args.length - 1)).tolist()
-        return make_batch(rows, rows).to(device)
-
-    training, decoding = batch(max(1, args.tokens // args.length)), batch(args.sentences)
+    training, decoding = (
+        random_batch(num_sentences, args.length, (args.vocabulary, args.vocabulary), device)
+        for num_sentences in (max(1, args.tokens // args.length), args.sentences)
+    )
     for _ in range(args.repeats + 1):
         for system in systems.values():
             system.train(training)

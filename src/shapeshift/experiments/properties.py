@@ -17,18 +17,17 @@ from torch.export import Dim, export
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from shapeshift.data.batching import Batch, make_batch
+from shapeshift.data.batching import Batch
 from shapeshift.data.prepare import Prepared
-from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.decoding.capacity import capacity
 from shapeshift.experiments.measures import Measurement
 from shapeshift.experiments.run import Run
 from shapeshift.experiments.speed import ratio_by_turns
-from shapeshift.model import Transformer, build, label_smoothed_loss
+from shapeshift.model import Transformer, build
 from shapeshift.model.layers import Memory
 from shapeshift.positions import PRESETS, Scheme
-from shapeshift.training.optim import build_optimizer
 from shapeshift.training.precision import autocast, choose_device, choose_precision
+from shapeshift.training.step import TrainingStep, random_batch
 
 BASELINE = PRESETS["ape"]
 
@@ -98,8 +97,12 @@ def why_not_exported(model: Transformer) -> str | None:
     Args:
         model: in evaluation mode, on a CPU, float32.
     """
-    vocabulary = model.output.weight.shape[0]
-    source, target = _random_ids(3, 9, vocabulary), _random_ids(3, 7, vocabulary)
+    sizes = model.source.tokens.num_embeddings, model.target.tokens.num_embeddings
+
+    def batch(num_sentences: int, length: int) -> Batch:
+        return random_batch(num_sentences, length, sizes, torch.device("cpu"))
+
+    source, target = batch(3, 9).source, batch(3, 7).target_input
     room = capacity(model)
     B = Dim("B", max=_LONGEST)
     S = Dim("S", max=min(_LONGEST, room.source or _LONGEST))
@@ -113,7 +116,7 @@ def why_not_exported(model: Transformer) -> str | None:
                 (target, memory),
                 dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, {1: S}, {0: B, 3: S}]),
             ).module()
-            source, target = _random_ids(2, 40, vocabulary), _random_ids(2, 33, vocabulary)
+            source, target = batch(2, 40).source, batch(2, 33).target_input
             expected = model.project(model.decode(target, model.encode(source)))
             torch.testing.assert_close(
                 decoder(target, encoder(source)), expected, rtol=1e-3, atol=1e-3
@@ -187,31 +190,19 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _peak_bytes(run: Run, data: Prepared, scheme: Scheme) -> int:
     config = run.config.training
     device = choose_device(config.device)
-    dtype = choose_precision(config.precision, device)
-    model = _fresh(run, data, scheme, device)
-    optimizer = build_optimizer(config.optimizer, model.parameters())
-    batch = _sentences(
-        max(1, config.batch.max_tokens // MEMORY_LENGTH), MEMORY_LENGTH, data, device
-    )
-
-    def step() -> None:
-        with autocast(device, dtype):
-            loss = label_smoothed_loss(
-                model, batch.source, batch.target_input, batch.target_output, 0.1
-            )
-        (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    step()  # which allocates the optimiser's moments
+    step = TrainingStep(_fresh(run, data, scheme, device), config)
+    num_sentences = max(1, config.batch.max_tokens // MEMORY_LENGTH)
+    batch = random_batch(num_sentences, MEMORY_LENGTH, _vocabularies(data), device)
+    step(batch)  # which allocates the optimiser's moments
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        step()
+        step(batch)
         return int(torch.cuda.max_memory_allocated(device))
-    kept: list[Tensor] = [*model.parameters(), *model.buffers()]
-    kept += [x for state in optimizer.state.values() for x in state.values() if torch.is_tensor(x)]
+    kept: list[Tensor] = [*step.model.parameters(), *step.model.buffers()]
+    for state in step.optimizer.state.values():
+        kept += [x for x in state.values() if torch.is_tensor(x)]
     with TensorBytes() as counted:
-        step()
+        step(batch)
     held: int = sum(x.nbytes for x in kept)
     peak: int = counted.peak
     return peak + held
@@ -222,7 +213,7 @@ def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Callable[[], None]:
     device = choose_device(config.device)
     dtype = choose_precision(config.precision, device)
     model = _fresh(run, data, scheme, device).eval()
-    batch = _sentences(_NUM_SENTENCES, DECODED_LENGTH, data, device)
+    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, _vocabularies(data), device)
 
     @torch.inference_mode()
     def decode() -> None:
@@ -239,23 +230,12 @@ def _scheme(run: Run) -> Scheme:
 
 
 def _fresh(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Transformer:
-    subwords = data.subwords
-    model = build(run.config.model, scheme, subwords.source_size, subwords.target_size)
-    return model.to(device).train()
+    model = build(run.config.model, scheme, *_vocabularies(data))
+    return model.to(device)
 
 
-def _sentences(num_sentences: int, length: int, data: Prepared, device: torch.device) -> Batch:
-    """Return sentences of random subwords, all of one length, which counts `</s>`."""
-    sizes = (data.subwords.source_size, data.subwords.target_size)
-    sides = [_random_ids(num_sentences, length - 1, size).tolist() for size in sizes]
-    return make_batch(*sides).to(device)
-
-
-def _random_ids(num_sentences: int, length: int, vocabulary: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(
-        len(SPECIAL_PIECES), vocabulary, (num_sentences, length), generator=generator
-    )
+def _vocabularies(data: Prepared) -> tuple[int, int]:
+    return data.subwords.source_size, data.subwords.target_size
 
 
 STEP_MEMORY, DECODING_SPEED, EXPORT = StepMemory(), DecodingSpeed(), Export()

@@ -21,11 +21,10 @@ from shapeshift.data.batching import Batch, collate, plan_epoch
 from shapeshift.data.prepare import Prepared
 from shapeshift.experiments.measures import Measurement
 from shapeshift.experiments.run import Run
-from shapeshift.model import build, label_smoothed_loss
+from shapeshift.model import build
 from shapeshift.positions import PRESETS, Scheme
-from shapeshift.training.config import TrainingConfig
-from shapeshift.training.optim import build_optimizer, learning_rate
-from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
+from shapeshift.training.precision import choose_device, tuned
+from shapeshift.training.step import TrainingStep
 
 Step = Callable[[Batch], object]
 Work = Callable[[], object]
@@ -103,35 +102,9 @@ def ratio_by_turns(
 
 def _stepper(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Step:
     """Return a function that trains a fresh model on a batch."""
-    training = run.config.training
     subwords = data.subwords
     model = build(run.config.model, scheme, subwords.source_size, subwords.target_size)
-    model.to(device).train()
-    optimizer = build_optimizer(training.optimizer, model.parameters())
-    for group in optimizer.param_groups:
-        group["lr"] = _first_rate(training, run.config.model.dim)
-    dtype = choose_precision(training.precision, device)
-
-    def step(batch: Batch) -> None:
-        with autocast(device, dtype):
-            loss = label_smoothed_loss(
-                model,
-                batch.source,
-                batch.target_input,
-                batch.target_output,
-                training.label_smoothing,
-            )
-        (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
-        if training.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), training.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
-
-
-def _first_rate(training: TrainingConfig, dim: int) -> float:
-    return learning_rate(training.schedule, 1, dim=dim, max_updates=training.max_updates)
+    return TrainingStep(model.to(device), run.config.training)
 
 
 def _seconds(work: Work, device: torch.device) -> float:

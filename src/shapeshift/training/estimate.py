@@ -8,10 +8,9 @@ from statistics import median
 
 import torch
 
-from shapeshift.data.batching import make_batch
 from shapeshift.data.config import DataConfig, Extrapolate, Interpolate, LengthSlice
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model import ModelConfig, build
 from shapeshift.model.cost import (
     FP32,
     BatchShape,
@@ -22,8 +21,8 @@ from shapeshift.model.cost import (
 )
 from shapeshift.positions import Scheme
 from shapeshift.training.config import TrainingConfig
-from shapeshift.training.optim import build_optimizer
-from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
+from shapeshift.training.precision import choose_device, tuned
+from shapeshift.training.step import TrainingStep, random_batch
 
 TYPICAL_LENGTH = 30
 """Subwords of a sentence where nothing is known of the data: the mean of WMT's news text, or so."""
@@ -184,32 +183,19 @@ def measure_speed(
         made: what it has found.
     """
     device = choose_device(training.device)
-    dtype = choose_precision(training.precision, device)
-    shape = made.batch
-    rows = torch.randint(_ORDINARY, vocab_size, (shape.num_pairs, shape.source_length - 1)).tolist()
+    vocabularies, times = (vocab_size, vocab_size), list[float]()
+    batch = random_batch(made.batch.num_pairs, made.batch.source_length, vocabularies, device)
     with tuned(device):
-        net = build(model, scheme, vocab_size, vocab_size).to(device).train()
-        optimizer = build_optimizer(training.optimizer, net.parameters())
-        batch = make_batch(rows, rows).to(device)
-        times = []
+        step = TrainingStep(build(model, scheme, *vocabularies).to(device), training)
         for _ in range(_MEASURED + 1):  # the first one is slower
             began = time.perf_counter()
-            with autocast(device, dtype):
-                loss = label_smoothed_loss(
-                    net, batch.source, batch.target_input, batch.target_output, 0.1
-                )
-            (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            step(batch)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - began)
     flops = made.flops_per_update.total / training.accumulation
     return flops / median(times[1:]) / 1e12
 
-
-_ORDINARY = 5
-"""The first id that is no special symbol."""
 
 _MEASURED = 3
 """Batches."""

@@ -1,0 +1,71 @@
+"""A training step by itself, for whoever measures its time or memory."""
+
+from __future__ import annotations
+
+import torch
+
+from shapeshift.data.batching import Batch, make_batch
+from shapeshift.data.subwords import SPECIAL_PIECES
+from shapeshift.model import Transformer, label_smoothed_loss
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.precision import autocast, choose_precision
+
+
+class TrainingStep:
+    """Forward, backward and update on a batch, as training does them in one process at its first
+    update; on a GPU they may still be under way on return.
+
+    Attributes:
+        model: it is trained, where it is.
+        optimizer: of its parameters.
+    """
+
+    def __init__(self, model: Transformer, config: TrainingConfig):
+        self.model = model.train()
+        self.optimizer = build_optimizer(config.optimizer, model.parameters())
+        rate = learning_rate(
+            config.schedule, 1, dim=model.output.weight.shape[1], max_updates=config.max_updates
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self._config = config
+        self._device = model.output.weight.device
+        self._dtype = choose_precision(config.precision, self._device)
+
+    def __call__(self, batch: Batch) -> None:
+        """Do it.
+
+        Args:
+            batch: on the model's device.
+        """
+        with autocast(self._device, self._dtype):
+            loss = label_smoothed_loss(
+                self.model,
+                batch.source,
+                batch.target_input,
+                batch.target_output,
+                self._config.label_smoothing,
+            )
+        (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
+        if self._config.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._config.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def random_batch(
+    num_sentences: int, length: int, vocabularies: tuple[int, int], device: torch.device
+) -> Batch:
+    """Return pairs of random subwords, all of one length; the same ones for the same arguments.
+
+    Args:
+        num_sentences: B.
+        length: subwords of a side, with `</s>`.
+        vocabularies: their numbers on the source and on the target side.
+        device: where the batch is to be.
+    """
+    generator = torch.Generator().manual_seed(0)
+    shape, first = (num_sentences, length - 1), len(SPECIAL_PIECES)
+    sides = (torch.randint(first, size, shape, generator=generator) for size in vocabularies)
+    return make_batch(*(side.tolist() for side in sides)).to(device)
