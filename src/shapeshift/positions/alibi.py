@@ -60,7 +60,7 @@ class ALiBi(Representation):
         def penalties(distances: Tensor) -> Tensor:
             return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
 
-        return by_distance(penalties, pos_q, pos_k).to(q.dtype)  # (B|1, H, Q, K)
+        return by_distance(penalties, pos_q, pos_k, q.dtype)  # (B|1, H, Q, K)
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"

@@ -50,6 +50,17 @@ def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
     return made  # type: ignore[no-any-return]
 
 
+def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
+    """Return the pairs `(…, Q, K)`, a view of a contiguous `(…, Q, Q + K − 1 or more)`, the row of
+    each query sorted by distance."""
+    *batch, num_queries, width = by_distance.shape
+    return by_distance.as_strided(
+        (*batch, num_queries, num_keys),
+        (*by_distance.stride()[:-2], width - 1, 1),
+        by_distance.storage_offset() + num_queries - 1,
+    )
+
+
 class Exact(NamedTuple):
     """A row for each distance from 1 − Q − lag to K − lag, the last one of no pair: so many are
     even, which products like.
@@ -61,13 +72,13 @@ class Exact(NamedTuple):
 
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
         """Add `by_row (…, Q, R)` to the pairs `(…, Q, K)` of each row, in place."""
-        by_pair += _diagonals(by_row.contiguous(), by_pair.shape[-1])
+        by_pair += diagonals(by_row.contiguous(), by_pair.shape[-1])
 
     def collect(self, by_pair: Tensor) -> Tensor:
         """Return the sums `(…, Q, R)` over the pairs of each row: the transpose of `add`."""
         *batch, num_queries, num_keys = by_pair.shape
         made = by_pair.new_zeros(*batch, num_queries, num_queries + num_keys)
-        _diagonals(made, num_keys).copy_(by_pair)
+        diagonals(made, num_keys).copy_(by_pair)
         return made
 
 
@@ -141,7 +152,7 @@ class Clipped(NamedTuple):
             sides = (part.new_zeros(()), left), (part[..., -1:], right)
             empty, repeated = (x.expand(*part.shape[:-1], n) for x, n in sides)
             by_distance = torch.cat([empty, part[..., rows], repeated], dim=-1)
-            by_pair[..., queries, :] += _diagonals(by_distance, by_pair.shape[-1])
+            by_pair[..., queries, :] += diagonals(by_distance, by_pair.shape[-1])
 
     def collect(self, by_pair: Tensor) -> Tensor:
         """See `Exact.collect`."""
@@ -153,7 +164,7 @@ class Clipped(NamedTuple):
             width = size + num_keys - 1
             if by_distance.shape[-1] != width:  # only pairs are written, the rest stays zero
                 by_distance = by_pair.new_zeros(*batch, size, width)
-            _diagonals(by_distance, num_keys).copy_(by_pair[..., queries, :])
+            diagonals(by_distance, num_keys).copy_(by_pair[..., queries, :])
             part = made[..., queries, :]
             part[..., rows] = by_distance[..., left : width - right]
             if right:
@@ -179,16 +190,6 @@ Layout = Exact | Band | Clipped
 
 IN_CACHE = 1 << 19
 """How many numbers are sorted by distance at a time: so few stay in the cache of one core."""
-
-
-def _diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
-    """Return the pairs `(…, Q, K)`, a view of a contiguous `(…, Q, Q + K − 1 or more)`."""
-    *batch, num_queries, width = by_distance.shape
-    return by_distance.as_strided(
-        (*batch, num_queries, num_keys),
-        (*by_distance.stride()[:-2], width - 1, 1),
-        by_distance.storage_offset() + num_queries - 1,
-    )
 
 
 def _alike(*tensors: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from shapeshift.errors import ShapeshiftError
 
 from . import pairs
 from .checks import can_read
-from .pairs import Band, Clipped, Exact, Layout, by_table
+from .pairs import Band, Clipped, Exact, Layout, by_table, diagonals
 
 AddTo = Literal["both", "keys", "values"]
 """Which vectors of a pair there are: a^K and a^V, or one of them."""
@@ -142,21 +142,22 @@ def value_outputs(
     return pairs.outputs(probs, v, rows, layout)
 
 
-def by_distance(values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor) -> Tensor:
+def by_distance(
+    values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
+) -> Tensor:
     """Return a bias `(B|1, H, Q, K)` that depends on the distance alone.
 
     Args:
         values: distances j − i, any shape -> `(H, …)`.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+        dtype: of the bias.
     """
-    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     lag = _lag(pos_q, pos_k)
     if lag is None:
-        return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1)
-    table = values(torch.arange(1 - num_queries - lag, num_keys - lag + 1)).unsqueeze(-1)
-    one = table.new_ones(1, table.shape[0], num_queries, 1)
-    nothing = table.new_zeros(1, table.shape[0], num_keys, 1)
-    return pairs.scores(one, nothing, table, Exact())
+        return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1).to(dtype)
+    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
+    row = values(torch.arange(1 - num_queries - lag, num_keys - lag)).to(dtype)  # (H, Q + K − 1)
+    return diagonals(row.unsqueeze(-2).repeat(1, num_queries, 1), num_keys).unsqueeze(0)
 
 
 def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:

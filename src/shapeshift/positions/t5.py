@@ -78,7 +78,7 @@ class T5(Representation):
         nn.init.normal_(self.weight, std=dim**-0.5)  # as the released code
 
     def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return by_distance(self._values, pos_q, pos_k).to(q.dtype)  # (B|1, H, Q, K)
+        return by_distance(self._values, pos_q, pos_k, q.dtype)  # (B|1, H, Q, K)
 
     def _values(self, distances: Tensor) -> Tensor:
         to_left = -distances.clamp(max=0) if self.causal else distances.abs()

@@ -183,11 +183,22 @@ def test_a_bias_of_the_distance_alone(positions):
     def values(distances):
         return torch.stack([distances * 1.5, distances.double() ** 2, distances + 0.25])
 
-    got = by_distance(values, pos_q, pos_k)
+    got = by_distance(values, pos_q, pos_k, torch.float64)
     distances = pos_k[:, None, :] - pos_q[:, :, None]
     assert torch.equal(
-        got.expand(distances.shape[0], -1, -1, -1), values(distances).transpose(0, 1)
+        got.expand(distances.shape[0], -1, -1, -1), values(distances).transpose(0, 1).double()
     )
+
+
+def test_gradients_of_a_bias_of_the_distance_alone():
+    table = torch.randn(H, 40, dtype=torch.float64, requires_grad=True)
+    pos_q, pos_k = run_of(3, 5), run_of(0, 9)
+
+    def call(table):
+        return by_distance(lambda distances: table[:, distances + 20], pos_q, pos_k, table.dtype)
+
+    assert torch.autograd.gradcheck(call, table)
+    assert torch.autograd.gradgradcheck(call, table)
 
 
 @pytest.mark.parametrize("clip", [Clip(8, False), Clip(8, True)])
