@@ -157,19 +157,17 @@ def soak(folder: Path, num_kills: int, seed: int, max_updates: int) -> dict[str,
     while sum(kills.values()) < num_kills:
         directory = f"killed-{len(results)}"
         kept: dict[str, tuple[int, str]] = {}
-        ended = False
-        while not ended:
+        killed = True
+        while killed:
             number = sum(kills.values())
-            left_alone = number == num_kills
             kind = KINDS[number % len(KINDS)]
-            if left_alone:
-                if finish(start(folder, directory, output), output):
-                    raise SystemExit(f"{directory} was killed by somebody else")
-                ended = True
-            elif attempt(folder, directory, output, kind, rng):
-                kills[kind] += 1
+            if number < num_kills:
+                killed = attempt(folder, directory, output, kind, rng)
+                kills[kind] += killed
             else:
-                ended = True
+                killed = finish(start(folder, directory, output), output)
+                if killed:
+                    raise SystemExit(f"{directory} was killed by somebody else")
             most = max(most, len(kept))
             now = records(folder / directory)
             rewritten += [name for name, made in kept.items() if now.get(name) != made]
