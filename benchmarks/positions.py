@@ -2,7 +2,7 @@
 
     python benchmarks/positions.py [--size base] [--lengths 32,160,1024] [--precision bf16]
     python benchmarks/positions.py --memory --lengths 1024
-    python benchmarks/positions.py --attention
+    python benchmarks/positions.py --attention [encoder|decoder]
 
 A step is forward, backward and Adam on random sentences of one length, a batch of `--tokens`. Each
 of the other systems takes turns with APE, so that what a machine does beside meets both, and each
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
+from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import PRESETS, Part, Representation, Scheme, Shaw, Stack, place
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
@@ -81,10 +82,11 @@ def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], No
 
 
 def attention_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:
-    """Return a function that passes through one encoder self-attention, there and back."""
+    """Return a function that passes through one self-attention, there and back."""
     torch.manual_seed(0)
     config = ModelConfig(size=args.size)
-    stack = Stack("encoder", config.dim, config.num_heads, 1, causal=False)
+    causal = args.attention == "decoder"
+    stack = Stack(args.attention, config.dim, config.num_heads, 1, causal=causal)
     position = place(SYSTEMS[name], stack).self_attention[0]
     if name == "textbook":
         position.__class__ = Textbook
@@ -92,6 +94,8 @@ def attention_of(name: str, length: int, args: argparse.Namespace) -> Callable[[
     size = max(1, args.tokens // length)
     x = torch.randn(size, length, config.dim, device=args.device, requires_grad=True)
     mask = torch.zeros(size, 1, 1, length, device=args.device)
+    if causal:
+        mask = causal_mask(length, length, torch.float32, args.device)
     pos = torch.arange(length, device=args.device)[None]
 
     def step() -> None:
@@ -167,7 +171,13 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="bf16, fp32 or auto")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--attention", action="store_true", help="one self-attention layer alone")
+    parser.add_argument(
+        "--attention",
+        choices=["encoder", "decoder"],
+        nargs="?",
+        const="encoder",
+        help="one self-attention layer alone, the encoder's by default",
+    )
     parser.add_argument(
         "--cpu-time",
         action="store_true",
