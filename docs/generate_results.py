@@ -32,7 +32,7 @@ What `shapeshift reproduce` made, beside the papers' figures; this page is writt
 report` makes a page of the same items on which each number shows where it is from.
 """
 
-COLUMNS = "claim | verdict | measured | in the paper | where it should show |"
+COLUMNS = "claim | verdict | measured | in the paper | remark |"
 RULE = "|---|---|---|---|---|"
 
 

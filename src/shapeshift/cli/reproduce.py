@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,6 +104,7 @@ def reproduce(
     import shlex
     import sys
 
+    from shapeshift.cli.progress import console
     from shapeshift.cli.signals import ending_on_signals
     from shapeshift.papers import reproduce as papers
     from shapeshift.papers.catalogue import find_items
@@ -118,6 +120,8 @@ def reproduce(
     name, paper, items = find_items(target)
     command = shlex.join(["shapeshift", *sys.argv[1:]])
     plan = papers.plan(name, paper, items, scale, settings, seeds, command)
+    for each in (item for item in items if item not in plan.items):
+        console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
 
@@ -151,7 +155,7 @@ def _launcher(
         return InProcess()
     if jobs is not None:
         return Subprocesses.on_cpu(jobs)
-    devices = {cell.config.training.device for cells in plan.cells.values() for cell in cells}
+    devices = {cell.config.training.device for cells in plan.trained.values() for cell in cells}
     if devices <= {"auto", "cuda"} and torch.cuda.is_available():
         return Subprocesses.on_gpus()
     return Subprocesses.of_threads(THREADS.get(plan.scale, OTHER_THREADS))
@@ -176,13 +180,11 @@ def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> lis
     from shapeshift.experiments.status import Tally
     from shapeshift.papers import reproduce as papers
 
-    grids = plan.trained()
     finished = plan.finished(directory)
     plan.check_usable(finished)
-    tally = Tally((cell for grid in grids for cell in plan.cells[grid]), finished)
+    tally = Tally(chain.from_iterable(plan.trained.values()), finished)
     reports = []
-    for grid in grids:
-        cells = plan.cells[grid]
+    for grid, cells in plan.trained.items():
         title = plan.grids[grid].config.title or grid
         if {(grid, cell.key) for cell in cells} <= finished:
             title += f": all {len(cells)} runs are finished"
@@ -251,8 +253,9 @@ def _list(
     table = Table("item", "what it is", f"finished runs, {scale}", box=box.SIMPLE_HEAD)
     for each in PAPERS if target is None else [target]:
         for one in standing(*find_items(each), scale, directory, settings, seeds):
-            done = {None: "not at this scale", 0: "needs none"}.get(
-                one.num_cells, f"{one.num_finished}/{one.num_cells}"
-            )
+            done = {
+                None: "not at this scale" if not seeds else "not with this seed",
+                0: "needs none",
+            }.get(one.num_cells, f"{one.num_finished}/{one.num_cells}")
             table.add_row(*map(Text, (f"{one.paper}:{one.item}", one.title, done)))
     results_console().print(table)

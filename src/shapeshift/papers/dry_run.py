@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from shapeshift.config import Config
 from shapeshift.data.origins import Origin, origins
@@ -97,9 +98,8 @@ def dry_run(
         ShapeshiftError: a run cannot be estimated, or names a test set that there is none of.
     """
     cells: dict[str, Cell] = {}
-    for grid in plan.trained():
-        for cell in plan.cells[grid]:
-            cells.setdefault(cell.key, cell)
+    for cell in chain.from_iterable(plan.trained.values()):
+        cells.setdefault(cell.key, cell)
     groups: dict[str, list[Cell]] = {}
     for cell in cells.values():
         groups.setdefault(_without_seed(cell.config), []).append(cell)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 
+from shapeshift.experiments.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
-from shapeshift.papers.study import Study
+from shapeshift.papers.study import Axes, Study, fits
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,18 @@ class Item:
         grids: names of files in `configs/grids`, whose cells it needs.
         build: makes tables, figures and findings of what is finished.
         trained: whether it needs trained runs; else prepared data suffice.
+        axes: the settings of its cells, all other cells being of no use to it.
     """
 
     title: str
     grids: tuple[str, ...]
     build: Callable[[Study], Content]
     trained: bool = True
+    axes: Axes = field(default_factory=dict)
+
+    def needs(self, cell: Cell) -> bool:
+        """Return whether it is made from this cell, among others."""
+        return cell.grid in self.grids and fits(cell.axes, cell.seed, self.axes)
 
 
 @dataclass(frozen=True)

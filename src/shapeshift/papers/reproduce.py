@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 
@@ -38,10 +39,10 @@ class Plan:
 
     Attributes:
         name: of the paper.
-        paper, items: what is to be made.
+        paper, items: what is to be made: of what was asked for, items that have cells.
         scale: of all runs.
         grids: name → the grid.
-        cells: grid → its cells.
+        cells: grid → those of its cells that some item needs.
         overrides: settings for all cells.
         command: what was typed, for the records.
     """
@@ -55,9 +56,14 @@ class Plan:
     overrides: Sequence[str]
     command: str
 
-    def trained(self) -> list[str]:
-        """Return the grids that have to be run, each once."""
-        return _grids(self.items)
+    @cached_property
+    def trained(self) -> dict[str, tuple[Cell, ...]]:
+        """Grid → the cells that have to be run; grids that need not are left out."""
+        items = [item for item in self.items.values() if item.trained]
+        return {
+            name: tuple(cell for cell in self.cells[name] if any(x.needs(cell) for x in items))
+            for name in _grids(self.items)
+        }
 
     def usable(self, grid: str) -> tuple[list[str], list[str]]:
         """Return the measures of a grid that can be taken here, and a line for each other one; see
@@ -72,8 +78,8 @@ class Plan:
         """
         return {
             (name, cell.key)
-            for name in self.trained()
-            for cell in self.cells[name]
+            for name, cells in self.trained.items()
+            for cell in cells
             if not CellFolder(directory / CELLS / cell.key).missing(
                 self.usable(name)[0], cell.config
             )
@@ -88,8 +94,8 @@ class Plan:
         """
         for tokenizer in dict.fromkeys(
             cell.config.bleu_tokenizer
-            for name in self.trained()
-            for cell in self.cells[name]
+            for name, cells in self.trained.items()
+            for cell in cells
             if (name, cell.key) not in finished
         ):
             check_usable(tokenizer)
@@ -101,8 +107,8 @@ class Standing:
 
     Attributes:
         paper, item, title: which.
-        num_cells: that it needs; none where prepared data suffice, `None` if its grids do not have
-            the scale.
+        num_cells: that it needs; none where prepared data suffice, `None` if its grids have none
+            with this scale and these seeds.
         num_finished: of them.
     """
 
@@ -131,7 +137,7 @@ def plan(
     seeds: Sequence[int] = (),
     command: str = "",
 ) -> Plan:
-    """Resolve the cells of all grids that the items need.
+    """Resolve the cells that the items need; an item without any is left out.
 
     Args:
         name, paper, items: from `catalogue.find_items`.
@@ -144,18 +150,26 @@ def plan(
         ShapeshiftError: no such scale, or settings that are wrong.
     """
     names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
-    grids = {grid: find_grid(grid) for grid in names}
-    cells = {}
-    for each, grid in grids.items():
-        found = grid.cells(scale, overrides)
-        cells[each] = tuple(cell for cell in found if not seeds or cell.seed in seeds)
-        if not cells[each]:
-            there = sorted({cell.seed for cell in found})
-            raise ShapeshiftError(
-                f"no cell of {each} has the seed {', '.join(map(str, seeds))}; it has"
-                f" {', '.join(map(str, there))}"
-            )
-    return Plan(name, paper, items, scale, grids, cells, overrides, command)
+    grids = {each: find_grid(each) for each in names}
+    found = [cell for grid in grids.values() for cell in grid.cells(scale, overrides)]
+    chosen = [cell for cell in found if not seeds or cell.seed in seeds]
+    there = {
+        key: item
+        for key, item in items.items()
+        if {cell.grid for cell in chosen if item.needs(cell)} == set(item.grids)
+    }
+    if not there:
+        own = sorted({cell.seed for cell in found for item in items.values() if item.needs(cell)})
+        raise ShapeshiftError(
+            f"no run of {name}:{','.join(items)} has the seed {', '.join(map(str, seeds))}; they"
+            f" have {', '.join(map(str, own))}"
+        )
+    needed = [cell for cell in chosen if any(item.needs(cell) for item in there.values())]
+    cells = {
+        each: tuple(cell for cell in needed if cell.grid == each)
+        for each in dict.fromkeys(cell.grid for cell in needed)
+    }
+    return Plan(name, paper, there, scale, grids, cells, overrides, command)
 
 
 def standing(
@@ -183,9 +197,9 @@ def standing(
     done = resolved.finished(directory)
     found = []
     for key, item in items.items():
-        grids = _grids({key: item})
-        wanted = {(g, cell.key) for g in grids for cell in resolved.cells.get(g, ())}
-        count = len(wanted) if key in there else None
+        cells = (cell for grid in item.grids for cell in resolved.cells.get(grid, ()))
+        wanted = {(cell.grid, cell.key) for cell in cells if item.trained and item.needs(cell)}
+        count = len(wanted) if key in resolved.items else None
         found.append(Standing(name, key, item.title, count, len(wanted & done)))
     return found
 
@@ -215,7 +229,7 @@ def run(
         observer: told how far each cell is.
     """
     return run_cells(
-        plan.cells[grid],
+        plan.trained[grid],
         plan.usable(grid)[0],
         directory / CELLS,
         launcher,
@@ -262,7 +276,7 @@ def write(
             on_failure("results.csv", error)
         for name, item in plan.items.items():
             study = Study(
-                {grid: plan.cells[grid] for grid in item.grids},
+                {grid: list(filter(item.needs, plan.cells[grid])) for grid in item.grids},
                 {grid: plan.grids[grid].config.steps for grid in item.grids},
                 directory / CELLS,
                 prepared_root,

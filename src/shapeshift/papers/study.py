@@ -102,7 +102,7 @@ class Study:
             grid: its name.
             axes: what they have to be.
         """
-        return [cell for cell in self._cells[grid] if _fits(cell.axes, cell.seed, axes)]
+        return [cell for cell in self._cells[grid] if fits(cell.axes, cell.seed, axes)]
 
     def settings(self, grid: str, axis: str) -> list[str]:
         """Return the settings of an axis that some cell has, in the grid's order."""
@@ -123,10 +123,22 @@ class Study:
         """Return the run of a cell that is finished."""
         return Run(CellFolder(self._root / cell.key).run)
 
-    def scores(self, cell: Cell, *splits: Literal["valid", "test"]) -> Scores:
+    def scores(
+        self,
+        cell: Cell,
+        *splits: Literal["valid", "test"],
+        edges: tuple[int, ...] | None = None,
+    ) -> Scores:
         """Return BLEU of a cell that is finished, over some splits (test) together, also by source
-        length in the cell's own buckets: the run's file has those of the grid that scored last."""
+        length: the run's file has the buckets of the grid that scored last.
+
+        Args:
+            cell: whose translations are scored.
+            splits: that were translated.
+            edges: bounds of the buckets, see `evaluation.lengths`; by default the cell's own.
+        """
         chosen = splits or ("test",)
+        bounds = cell.config.evaluation.edges if edges is None else edges
 
         def compute() -> Scores:
             results = self.run(cell).directory / "results"
@@ -136,17 +148,17 @@ class Study:
                 hypotheses += list(read_lines(results / hypotheses_file(split)))
                 references += list(read_lines(results / references_file(split)))
                 lengths += [int(n) for n in data.store(split).source_lengths]
-            edges = cell.config.evaluation.edges
             return evaluate(
                 hypotheses,
                 references,
                 metrics=("bleu",),
                 tokenizer=cell.config.bleu_tokenizer,
                 lengths=lengths,
-                edges=edges,
+                edges=bounds,
             )
 
-        return self.computed(f"scores-{'-'.join(chosen)}", Scores, [cell], compute)
+        name = "-".join(map(str, ("scores", *chosen, *(edges or ()))))
+        return self.computed(name, Scores, [cell], compute)
 
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
@@ -176,7 +188,7 @@ class Study:
             for row in self.results.rows
             if (row.grid, row.metric, row.bucket, row.step) == (grid, metric, bucket, None)
             and (dataset is None or row.dataset == dataset)
-            and _fits(row.axes, row.seed, axes)
+            and fits(row.axes, row.seed, axes)
         ]
 
     def entry(
@@ -338,7 +350,16 @@ def _others(cell: Cell, axis: str) -> tuple[str, ...]:
     return tuple(value for name, value in cell.axes.items() if name != axis)
 
 
-def _fits(axes: Mapping[str, str], seed: int, wanted: Mapping[str, Wanted]) -> bool:
+def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
+    """Return whether a cell or a measurement with these settings is among the wanted ones.
+
+    Args:
+        axes, seed: its settings.
+        wanted: what some of them have to be.
+
+    Raises:
+        KeyError: there is no such axis.
+    """
     own: dict[str, str] = {**axes, "seed": str(seed)}
     unknown = [name for name in wanted if name not in own]
     if unknown:

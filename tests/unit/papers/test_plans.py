@@ -111,7 +111,7 @@ def run(made, folder, launcher=None):
     launcher = launcher or Recording()
     reports = [
         reproduce.run(made, grid, folder, launcher, prepared_root=folder / "prepared")
-        for grid in made.trained()
+        for grid in made.trained
     ]
     return launcher, reports
 
@@ -123,8 +123,8 @@ def write(made, folder, **options):
 def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
     made = plan()
     assert {name: len(cells) for name, cells in made.cells.items()} == {"one": 4, "two": 1}
-    assert made.trained() == ["one", "two"]
-    assert plan("sizes").trained() == []
+    assert [*made.trained] == ["one", "two"]
+    assert plan("sizes").trained == {}
     launcher, reports = run(made, tmp_path)
     assert [(name, seed) for name, seed, _ in launcher.started] == [
         ("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)
@@ -139,8 +139,37 @@ def test_overrides_reach_every_cell_and_seeds_choose(tmp_path):
     made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
     assert [cell.seed for cell in made.cells["one"]] == [2, 2]
     assert {cell.config.training.max_updates for cell in made.cells["one"]} == {7}
-    with pytest.raises(ShapeshiftError, match="no cell of one has the seed 5, 6; it has 1, 2"):
+    with pytest.raises(
+        ShapeshiftError, match="no run of toy:table1 has the seed 5, 6; they have 1, 2"
+    ):
         plan("table1", seeds=[5, 6])
+
+
+def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
+    some = Item("Some", ("one",), build("one"), axes={"position": ["shape"]})
+    untrained = Item("Sizes", ("one",), build("one"), trained=False)
+    items = {"some": some, "untrained": untrained}
+    made = reproduce.plan("toy", PAPER, items, "tiny", command="typed")
+    launcher, _ = run(made, tmp_path)
+    assert [(name, seed) for name, seed, _ in launcher.started] == [("shape", 1), ("shape", 2)]
+    shown = {
+        x.name: [row[0].text for row in x.document.tables[0].rows] for x in write(made, tmp_path)
+    }
+    assert shown == {
+        "some": ["shape/1", "shape/2"],
+        "untrained": ["ape/1", "ape/2", "shape/1", "shape/2"],
+    }
+    stands = reproduce.standing("toy", PAPER, items, "tiny", tmp_path)
+    assert [(one.num_finished, one.num_cells) for one in stands] == [(2, 2), (0, 0)]
+
+
+def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
+    made = plan("table1", "table2", seeds=[2])  # of table2's grids the second has seed 1 alone
+    assert [*made.items] == ["table1"]
+    assert [*made.cells] == ["one"]
+    items = {name: PAPER.items[name] for name in ("table1", "table2")}
+    stands = reproduce.standing("toy", PAPER, items, "tiny", tmp_path, seeds=[2])
+    assert [one.num_cells for one in stands] == [2, None]
 
 
 def test_a_scale_that_a_grid_does_not_have_is_an_error():

@@ -3,15 +3,16 @@ inside and beyond the lengths of training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 
 from shapeshift.data.config import Extrapolate
+from shapeshift.experiments.grid import Cell
 from shapeshift.papers.beyond.column import Column, note
 from shapeshift.papers.beyond.judge import all_better
 from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study, number, words
 
 GRID = "beyond-clipping"
 FAR, NEAR = "64", "16"
@@ -21,7 +22,7 @@ FAR, NEAR = "64", "16"
 def build(study: Study) -> Content:
     """Make the table and judge what distances that were never trained do."""
     longest = _max_length(study)
-    inside, beyond = (
+    columns = tuple(
         {kind: Column(tests) for (kind,), tests in found.items()}
         for found in (
             study.comparisons(GRID, "max_distance", FAR, lengths=lengths)
@@ -36,8 +37,12 @@ def build(study: Study) -> Content:
         rows=tuple(
             (
                 *words(kind, distance),
-                _entry(study, inside, kind, distance),
-                _entry(study, beyond, kind, distance),
+                *(
+                    column[kind].entry(distance, _finished(study, kind, distance))
+                    if kind in column
+                    else _alone(study, kind, distance, longest, place)
+                    for place, column in enumerate(columns)
+                ),
             )
             for kind, distance in settings
         ),
@@ -50,7 +55,7 @@ def build(study: Study) -> Content:
     kinds = sorted(kind for kind, distance in settings if distance == NEAR)
     near = [
         replace(test, system=kind)
-        for kind, tested in beyond.items()
+        for kind, tested in columns[1].items()
         for test in tested.comparisons
         if test.system == NEAR
     ]
@@ -73,9 +78,23 @@ def _max_length(study: Study) -> int:
     return longest
 
 
-def _entry(study: Study, columns: Mapping[str, Column], kind: str, distance: str) -> Entry:
-    cells = study.finished(GRID, {"kind": kind, "max_distance": distance})
-    return columns.get(kind, Column([])).entry(distance, cells)
+def _finished(study: Study, kind: str, distance: str) -> list[Cell]:
+    return study.finished(GRID, {"kind": kind, "max_distance": distance})
+
+
+def _alone(study: Study, kind: str, distance: str, longest: int, bucket: int) -> Entry:
+    """Return the mean BLEU of a kind with which no other distance can be compared.
+
+    Args:
+        study, kind, distance: whose.
+        longest: source length in training.
+        bucket: 0 for sources of up to that length, 1 for longer ones.
+    """
+    cells = _finished(study, kind, distance)
+    made = [study.scores(cell, edges=(longest + 1,)).by_length for cell in cells]
+    values = [x[bucket].bleu for x in made if x is not None]
+    found = [value for value in values if value is not None]
+    return number(fmean(found) if found else None, cells=cells)
 
 
 ITEM = Item("The clipping distance of every kind that has one", (GRID,), build)

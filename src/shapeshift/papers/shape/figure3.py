@@ -21,6 +21,7 @@ from shapeshift.papers.shape.shared import (
     BASELINE,
     GRID,
     LEARNS_LATE,
+    PAIR,
     SHORT_RUNS,
     longest_trained,
     paired,
@@ -213,7 +214,7 @@ def _at_every_length(study: Study) -> Finding:
     if pairs:
         scores = {
             name: [study.scores(pair[place], "valid", "test") for pair in pairs]
-            for place, name in enumerate((BASELINE, "shape"))
+            for place, name in enumerate(PAIR)
         }
         data = length_bleu.compute(scores, baseline=BASELINE)
     verdict = judge_lengths(data, "shape")
@@ -232,5 +233,6 @@ def _at_every_length(study: Study) -> Finding:
     )
 
 
-FIGURE3 = Item("Figure 3: BLEU gain over APE by source length", (GRID,), build_gains)
-FIGURE7 = Item("Figure 7: BLEU by source length", (GRID,), build_absolute)
+_AXES = {"dataset": DATASETS}
+FIGURE3 = Item("Figure 3: BLEU gain over APE by source length", (GRID,), build_gains, axes=_AXES)
+FIGURE7 = Item("Figure 7: BLEU by source length", (GRID,), build_absolute, axes=_AXES)

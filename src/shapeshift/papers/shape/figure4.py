@@ -18,6 +18,7 @@ from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import (
     GRID,
     LEARNS_LATE,
+    PAIR,
     longest_trained,
     paired,
     seeds,
@@ -226,4 +227,9 @@ def _percent(shares: Sequence[float | None]) -> str:
     return ", ".join("too few" if each is None else f"{each:.1f} %" for each in shares)
 
 
-ITEM = Item("Figure 4: tokens that SHAPE scores higher than APE", (GRID,), build)
+ITEM = Item(
+    "Figure 4: tokens that SHAPE scores higher than APE",
+    (GRID,),
+    build,
+    axes={"dataset": DATASETS, "position": PAIR},
+)

@@ -13,6 +13,9 @@ from shapeshift.papers.study import Axes, Study
 GRID = "shape-table2"
 BASELINE = "ape"
 
+PAIR = (BASELINE, "shape")
+"""The positions that most items compare."""
+
 LEARNS_LATE = (
     "in runs as short as these SHAPE learns word order last of the three; the paper's are 200,000"
     " updates of 112,000 tokens: see scale paper"
@@ -40,7 +43,7 @@ def paired(study: Study, dataset: str) -> dict[int, tuple[Cell, Cell]]:
     """Return seed → the finished runs of APE and of SHAPE, where both are there."""
     ape, shape = (
         {cell.seed: cell for cell in study.finished(GRID, {"dataset": dataset, "position": name})}
-        for name in (BASELINE, "shape")
+        for name in PAIR
     )
     return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}
 

@@ -11,7 +11,7 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.shape.shared import GRID, LEARNS_LATE, paired, seeds
+from shapeshift.papers.shape.shared import GRID, LEARNS_LATE, PAIR, paired, seeds
 from shapeshift.papers.study import Study, number, words
 from shapeshift.training.precision import choose_device
 
@@ -213,5 +213,6 @@ def _offsets(data: ShiftSimilarity) -> str:
     return ", ".join(map(str, data.offsets))
 
 
-FIGURE2 = Item("Figure 2: similarity of states under offsets", (GRID,), build_one)
-FIGURE6 = Item("Figure 6: similarity of states, ten sentences", (GRID,), build_ten)
+_AXES = {"dataset": _DATASET, "position": PAIR}
+FIGURE2 = Item("Figure 2: similarity of states under offsets", (GRID,), build_one, axes=_AXES)
+FIGURE6 = Item("Figure 6: similarity of states, ten sentences", (GRID,), build_ten, axes=_AXES)
