@@ -39,12 +39,12 @@ RULE = "|---|---|---|---|---|"
 def write_item(item: ReportItem) -> None:
     """Write an item's page and copy its figures."""
     document = item.document
-    folder = RESULTS / document.scale
+    folder = RESULTS / document.labelled_scale
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{document.paper}-{document.item}"
     for old in folder.glob(f"{name}.*"):
         old.unlink()
-    parts = [f"# {document.title} ({document.scale})\n", f"`{document.command}`\n"]
+    parts = [f"# {document.title} ({document.labelled_scale})\n", f"`{document.command}`\n"]
     if document.findings:
         parts.append("\n".join((f"| {COLUMNS}", RULE, *map(_row, document.findings))) + "\n")
     for figure in document.figures:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from shapeshift.config import Config
@@ -65,11 +67,12 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
     _warn_missing(origins(config.data.corpus))
 
 
-def show_plan(plan: Plan, gpu: str, num_gpus: int = 1) -> None:
+def show_plan(plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1) -> None:
     """Print what all runs of a paper would take, as `show_estimate` does for one.
 
     Args:
         plan: from `papers.reproduce.plan`.
+        prepared_root: see `experiments.run.train`.
         gpu: a name from `training.gpus.GPUS`, or `HERE`.
         num_gpus: that the runs are shared out to.
 
@@ -120,6 +123,10 @@ def show_plan(plan: Plan, gpu: str, num_gpus: int = 1) -> None:
     header = ("runs", "number", "parameters", "updates", "FLOP of one", *title)
     _print_table(Table(header, rows, notes))
     _print_table(Table(("text", ""), [(one.what, one.state) for one in made.origins]))
+    for line in plan.missing(prepared_root):
+        console.print(
+            f"missing here: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _check_one(gpu: str | None, num_gpus: int) -> None:

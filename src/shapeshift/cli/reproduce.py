@@ -68,6 +68,14 @@ def reproduce(
         list[int] | None,
         typer.Option(help="Only these seeds. [default: the grid's]", show_default=False),
     ] = None,
+    label: Annotated[
+        str,
+        typer.Option(
+            help="Items go to SCALE-LABEL: keeps results with other settings, such as another text,"
+            " apart.",
+            show_default=False,
+        ),
+    ] = "",
     run: Annotated[
         bool, typer.Option(help="Train what is missing; --no-run writes what is there.")
     ] = True,
@@ -99,7 +107,8 @@ def reproduce(
     once, on several machines that share the folder. A run that fails does not stop the others.
 
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
-    DIRECTORY/SCALE/PAPER/results.csv.
+    DIRECTORY/SCALE/PAPER/results.csv; with other settings than those of items that are there, only
+    with a --label of their own.
     """
     import shlex
     import sys
@@ -119,14 +128,15 @@ def reproduce(
         raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
     name, paper, items = find_items(target)
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = papers.plan(name, paper, items, scale, settings, seeds, command)
+    plan = papers.plan(name, paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
 
-        show_plan(plan, gpu, num_gpus)
+        show_plan(plan, prepared, gpu, num_gpus)
         return
+    plan.check_folder(directory)
     launcher = _launcher(plan, directory, jobs, gpus, slurm)
     with ending_on_signals(
         "finished runs stay, the others are saved: the same command goes on, and with --no-run"
@@ -177,11 +187,14 @@ def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> lis
     """Run grid after grid."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import console
+    from shapeshift.errors import ShapeshiftError
     from shapeshift.experiments.status import Tally
     from shapeshift.papers import reproduce as papers
 
     finished = plan.finished(directory)
-    plan.check_usable(finished)
+    missing = plan.missing(prepared, finished)
+    if missing:
+        raise ShapeshiftError("; ".join(missing))
     tally = Tally(chain.from_iterable(plan.trained.values()), finished)
     reports = []
     for grid, cells in plan.trained.items():

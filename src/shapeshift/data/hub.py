@@ -39,11 +39,11 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
             dataset, configuration, split or column.
     """
     folder = folder_of(corpus)
-    if not (folder / RECORD).is_file():
-        datasets = _import_datasets()
+    if not is_exported(corpus):
+        datasets = require_datasets()
         folder.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(folder):
-            if not (folder / RECORD).is_file():  # another process may have been at work
+            if not is_exported(corpus):  # another process may have been at work
                 _export(datasets, corpus, folder, on_progress)
     return exported(corpus)
 
@@ -55,7 +55,7 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
         ShapeshiftError: they are not.
     """
     folder = folder_of(corpus)
-    if not (folder / RECORD).is_file():
+    if not is_exported(corpus):
         raise ShapeshiftError(
             f"the text of {corpus.repo} has not been fetched; run `shapeshift prepare` with this"
             " configuration where the network is",
@@ -104,7 +104,17 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
         built.rename(folder)
 
 
-def _import_datasets() -> Any:
+def is_exported(corpus: HubCorpus) -> bool:
+    """Return whether the text is here."""
+    return (folder_of(corpus) / RECORD).is_file()
+
+
+def require_datasets() -> Any:
+    """Return the library `datasets`.
+
+    Raises:
+        ShapeshiftError: it is not installed.
+    """
     try:
         import datasets
     except ImportError as error:

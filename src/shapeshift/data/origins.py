@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shapeshift.data.config import SACREBLEU, FilesCorpus, GrammarCorpus, HubCorpus, is_test_set
 from shapeshift.data.corpora import entries, missing_files
-from shapeshift.data.hub import RECORD, folder_of
+from shapeshift.data.hub import is_exported
 from shapeshift.data.testsets import local_test_set
 from shapeshift.errors import ShapeshiftError
 
@@ -60,8 +60,7 @@ def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
 
 def _dataset(corpus: HubCorpus) -> Origin:
     what = " ".join(filter(None, (corpus.repo, corpus.subset)))
-    here = (folder_of(corpus) / RECORD).is_file()
-    return Origin(f"dataset {what}", f"huggingface.co/datasets/{corpus.repo}", here)
+    return Origin(f"dataset {what}", f"huggingface.co/datasets/{corpus.repo}", is_exported(corpus))
 
 
 def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin]:

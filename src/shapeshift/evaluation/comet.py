@@ -86,7 +86,7 @@ def _hardware(device: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _load(name: str) -> tuple[Any, str]:
     """Return the network and its signature."""
-    comet = _package()
+    comet = require_comet()
     path = _find(comet, name)
     try:
         network = comet.load_from_checkpoint(str(path))
@@ -105,7 +105,12 @@ def _load(name: str) -> tuple[Any, str]:
     return network, "|".join(f"{key}:{value}" for key, value in parts.items())
 
 
-def _package() -> ModuleType:
+def require_comet() -> ModuleType:
+    """Return the package.
+
+    Raises:
+        ShapeshiftError: it is not installed.
+    """
     try:
         import comet
     except ImportError as error:

@@ -213,8 +213,8 @@ class Grid:
 
         Raises:
             ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), a
-                setting of the file that is impossible with all others, an override of the seed,
-                or no cell left.
+                setting of the file that is impossible with all others, an override of the seed or
+                of what an axis sets, or no cell left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -222,6 +222,7 @@ class Grid:
                 f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
                 path=self.path,
             )
+        self._refuse_axes(overrides)
         recipe = self.config.scales[scale]
         document = self._base(recipe)
         cells: list[Cell] = []
@@ -255,6 +256,18 @@ class Grid:
                 f"no cell is left at scale {scale!r}; look at `exclude` and `only`", path=self.path
             )
         return tuple(cells)
+
+    def _refuse_axes(self, overrides: Sequence[str]) -> None:
+        """Raise a `ShapeshiftError` if an override would give all settings of an axis one value."""
+        for key in (override.partition("=")[0] for override in overrides):
+            for axis, settings in self.config.axes.items():
+                own = {each.partition("=")[0] for values in settings.values() for each in values}
+                if any(f"{each}.".startswith(f"{key}.") for each in own):
+                    raise ShapeshiftError(
+                        f"{key} is what the axis {axis} is about ({', '.join(settings)}) and cannot"
+                        " have one value in all cells; leave it out, or write a grid of your own",
+                        path=self.path,
+                    )
 
     def _settings(self, recipe: Recipe, place: Mapping[str, str]) -> Iterator[str]:
         yield from recipe.overrides

@@ -120,11 +120,19 @@ class Subprocesses:
 
         Args:
             devices: by number or UUID; all that this process sees, by default.
+
+        Raises:
+            ShapeshiftError: there is no such device.
         """
-        if devices is None:
-            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-            devices = range(torch.cuda.device_count()) if seen is None else seen.split(",")
-        return cls([{"CUDA_VISIBLE_DEVICES": str(device)} for device in devices])
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        numbers = range(torch.cuda.device_count())
+        there = [*map(str, numbers)] if seen is None else seen.split(",")
+        chosen = there if devices is None else [str(device) for device in devices]
+        for device in chosen:
+            if device not in there and not (numbers and device.startswith(("GPU-", "MIG-"))):
+                known = ", ".join(there) or "none"
+                raise ShapeshiftError(f"no GPU {device!r} that PyTorch can use; there are {known}")
+        return cls([{"CUDA_VISIBLE_DEVICES": device} for device in chosen])
 
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""

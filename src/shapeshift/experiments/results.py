@@ -50,6 +50,11 @@ class Row(Measurement):
     version: Text
     time: Text
 
+    @property
+    def is_corpus_bleu(self) -> bool:
+        """Whether it is BLEU over a whole set, after training."""
+        return self.metric == "BLEU" and self.bucket is None and self.step is None
+
 
 _FIRST = ("grid", "scale", "cell")
 _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))

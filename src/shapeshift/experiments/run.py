@@ -35,6 +35,7 @@ from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.experiments.identity import how_to_validate
+from shapeshift.experiments.requirements import check_requirements
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -233,10 +234,11 @@ def train(
     """
     parallel = parallel or Parallel()
     with parallel.main_first():
-        check_usable(config.bleu_tokenizer)
+        folder = prepared_directory(config.data, prepared_root)
+        check_requirements(config, folder)
         run = Run.create(directory, config)
         progress = on_prepare if parallel.is_main else None
-        data = prepare(config.data, prepared_directory(config.data, prepared_root), progress)
+        data = prepare(config.data, folder, progress)
         _keep_data_of(data, run.directory)
     torch.manual_seed(derive(config.training.seed, "weights"))
     subwords = data.subwords

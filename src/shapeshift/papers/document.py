@@ -110,6 +110,8 @@ class ItemDocument(Strict):
         citation: of the paper.
         scale: of the runs.
         command: what was typed.
+        settings: overrides of all runs; `None` where they were not recorded.
+        label: that tells results with other settings apart.
         version: of Shapeshift.
         time: when it was made, UTC, ISO 8601.
         tables, figures, findings: what it came to.
@@ -132,6 +134,13 @@ class ItemDocument(Strict):
     measurements: tuple[Row, ...] = ()
     configs: dict[str, str] = Field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
+    settings: tuple[str, ...] | None = None
+    label: str = ""
+
+    @property
+    def labelled_scale(self) -> str:
+        """The scale, and the label if there is one: `small-multi30k`."""
+        return "-".join(filter(None, (self.scale, self.label)))
 
     @model_validator(mode="after")
     def _references(self) -> ItemDocument:

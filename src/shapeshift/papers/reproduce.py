@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell, Grid
 from shapeshift.experiments.locks import locked
 from shapeshift.experiments.measures import usable
+from shapeshift.experiments.requirements import missing_requirements
 from shapeshift.experiments.results import Results, Row
-from shapeshift.experiments.run import DataProgress
+from shapeshift.experiments.run import DataProgress, prepared_directory
 from shapeshift.experiments.runner import Launcher, Report, run_cells
 from shapeshift.experiments.status import GridObserver
-from shapeshift.papers.document import ItemDocument
+from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
@@ -45,6 +47,7 @@ class Plan:
         cells: grid → those of its cells that some item needs.
         overrides: settings for all cells.
         command: what was typed, for the records.
+        label: of the results, that other settings may have theirs.
     """
 
     name: str
@@ -55,6 +58,34 @@ class Plan:
     cells: Mapping[str, tuple[Cell, ...]]
     overrides: Sequence[str]
     command: str
+    label: str = ""
+
+    def folder(self, directory: Path) -> Path:
+        """Return where the items are written.
+
+        Args:
+            directory: of all results.
+        """
+        return directory / "-".join(filter(None, (self.scale, self.label))) / self.name
+
+    def check_folder(self, directory: Path) -> None:
+        """Raise a `ShapeshiftError` if an item is there already that was made with other settings:
+        it would be replaced.
+
+        Args:
+            directory: of all results.
+        """
+        for name in self.items:
+            path = self.folder(directory) / name
+            if not (path / FILE).is_file():
+                continue
+            found = ItemDocument.load(path / FILE).settings
+            if found is not None and set(found) != set(self.overrides):
+                raise ShapeshiftError(
+                    f"was made with {_listed(found)}, not with {_listed(self.overrides)}; keep the"
+                    " two apart with --label NAME",
+                    path=path,
+                )
 
     @cached_property
     def trained(self) -> dict[str, tuple[Cell, ...]]:
@@ -85,20 +116,25 @@ class Plan:
             )
         }
 
-    def check_usable(self, finished: Collection[tuple[str, str]]) -> None:
-        """Raise `ShapeshiftError` if a run that is yet to be made could not be scored here: before
-        the first one begins, and not when days have passed.
+    def missing(self, prepared_root: Path, finished: Collection[tuple[str, str]] = ()) -> list[str]:
+        """Return a line for each package that the runs need and that is not here; see
+        `experiments.requirements`.
 
         Args:
+            prepared_root: see `experiments.run.train`.
             finished: runs that are not asked about; see `finished`.
         """
-        for tokenizer in dict.fromkeys(
-            cell.config.bleu_tokenizer
+        configs = {
+            cell.key: cell.config
             for name, cells in self.trained.items()
             for cell in cells
             if (name, cell.key) not in finished
-        ):
-            check_usable(tokenizer)
+        }
+        lines = (
+            missing_requirements(config, prepared_directory(config.data, prepared_root))
+            for config in configs.values()
+        )
+        return list(dict.fromkeys(chain.from_iterable(lines)))
 
 
 @dataclass(frozen=True)
@@ -136,6 +172,7 @@ def plan(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
     command: str = "",
+    label: str = "",
 ) -> Plan:
     """Resolve the cells that the items need; an item without any is left out.
 
@@ -145,31 +182,30 @@ def plan(
         overrides: settings for all cells, such as `data.corpus.root=PATH`.
         seeds: only cells with these; by default all of the grid's.
         command: what was typed, for the records.
+        label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: no such scale, or settings that are wrong.
+        ShapeshiftError: no such scale, settings that are wrong, or a label that cannot be in the
+            name of a folder.
     """
+    if label and not re.fullmatch(r"[\w.-]+", label):
+        raise ShapeshiftError(f"the label {label!r} has to be letters, digits, '.', '-' and '_'")
     names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
     grids = {each: find_grid(each) for each in names}
-    found = [cell for grid in grids.values() for cell in grid.cells(scale, overrides)]
-    chosen = [cell for cell in found if not seeds or cell.seed in seeds]
-    there = {
-        key: item
-        for key, item in items.items()
-        if {cell.grid for cell in chosen if item.needs(cell)} == set(item.grids)
-    }
+    found = {each: grid.cells(scale, overrides) for each, grid in grids.items()}
+    there, cells = _chosen(items, found, seeds)
     if not there:
-        own = sorted({cell.seed for cell in found for item in items.values() if item.needs(cell)})
+        own = {
+            cell.seed
+            for cells_of_grid in found.values()
+            for cell in cells_of_grid
+            if any(item.needs(cell) for item in items.values())
+        }
         raise ShapeshiftError(
             f"no run of {name}:{','.join(items)} has the seed {', '.join(map(str, seeds))}; they"
-            f" have {', '.join(map(str, own))}"
+            f" have {', '.join(map(str, sorted(own)))}"
         )
-    needed = [cell for cell in chosen if any(item.needs(cell) for item in there.values())]
-    cells = {
-        each: tuple(cell for cell in needed if cell.grid == each)
-        for each in dict.fromkeys(cell.grid for cell in needed)
-    }
-    return Plan(name, paper, there, scale, grids, cells, overrides, command)
+    return Plan(name, paper, there, scale, grids, cells, overrides, command, label)
 
 
 def standing(
@@ -186,20 +222,28 @@ def standing(
     Args:
         name, paper, items, scale, overrides, seeds: see `plan`.
         directory: of all results.
+
+    Raises:
+        ShapeshiftError: a scale that none of them has, or settings that are wrong.
     """
-    scales = {grid: find_grid(grid).config.scales for item in items.values() for grid in item.grids}
-    there = {
-        key: item
-        for key, item in items.items()
-        if all(scale in scales[grid] for grid in item.grids)
+    names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
+    grids = {each: find_grid(each) for each in names}
+    if not any(scale in grid.config.scales for grid in grids.values()):
+        known = dict.fromkeys(each for grid in grids.values() for each in grid.config.scales)
+        raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
+    all_cells = {
+        each: grid.cells(scale, overrides)
+        for each, grid in grids.items()
+        if scale in grid.config.scales
     }
-    resolved = plan(name, paper, there, scale, overrides, seeds)
+    there, cells = _chosen(items, all_cells, seeds)
+    resolved = Plan(name, paper, there, scale, grids, cells, overrides, command="")
     done = resolved.finished(directory)
     found = []
     for key, item in items.items():
-        cells = (cell for grid in item.grids for cell in resolved.cells.get(grid, ()))
-        wanted = {(cell.grid, cell.key) for cell in cells if item.trained and item.needs(cell)}
-        count = len(wanted) if key in resolved.items else None
+        own = (cell for grid in item.grids for cell in cells.get(grid, ()))
+        wanted = {(cell.grid, cell.key) for cell in own if item.trained and item.needs(cell)}
+        count = len(wanted) if key in there else None
         found.append(Standing(name, key, item.title, count, len(wanted & done)))
     return found
 
@@ -249,9 +293,10 @@ def write(
 ) -> list[Made]:
     """Write the items from what is finished, and all measurements in one table.
 
-    Items are written to `DIRECTORY/SCALE/PAPER/ITEM`. The measurements of all that is recorded for
-    any item of the paper at this scale and with these overrides, whatever its seed, are written to
-    `DIRECTORY/SCALE/PAPER/results.csv`, and as Parquet where pyarrow is installed.
+    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
+    measurements of all that is recorded for any item of the paper at this scale and with these
+    overrides, whatever its seed, are written to `results.csv` beside them, and as Parquet where
+    pyarrow is installed.
 
     Args:
         plan: the items and their cells.
@@ -264,7 +309,8 @@ def write(
     Raises:
         ShapeshiftError: see `on_failure`.
     """
-    folder = directory / plan.scale / plan.name
+    plan.check_folder(directory)
+    folder = plan.folder(directory)
     made = []
     folder.mkdir(parents=True, exist_ok=True)
     with locked(directory / LOCK, wait=True):
@@ -293,6 +339,8 @@ def write(
 
 def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -> Made:
     content = item.build(study)
+    entries = (entry for table in content.tables for row in table.rows for entry in row)
+    study.cite(key for entry in entries for key in entry.cells)
     cells = [cell for grid in item.grids for cell in study.cells(grid)]
     done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
     document = ItemDocument(
@@ -310,6 +358,8 @@ def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -
         measurements=study.measurements,
         configs={cell.key: cell.config.to_yaml() for cell in done},
         unfinished=tuple({cell.key: cell.name for cell in cells if cell not in done}.values()),
+        settings=tuple(plan.overrides),
+        label=plan.label,
     )
     write_item(document, content.figures, folder)
     return Made(name, document, folder)
@@ -329,6 +379,34 @@ def _write_results(plan: Plan, root: Path, folder: Path) -> None:
     results.write_csv(folder / "results.csv")
     with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
         results.write_parquet(folder / "results.parquet")
+
+
+def _chosen(
+    items: Mapping[str, Item], found: Mapping[str, Sequence[Cell]], seeds: Sequence[int]
+) -> tuple[dict[str, Item], dict[str, tuple[Cell, ...]]]:
+    """Return the items that have cells with these seeds in all of their grids, and grid → the cells
+    that they need.
+
+    Args:
+        items: to choose from.
+        found: grid → all cells.
+        seeds: all if empty.
+    """
+    chosen = [cell for cells in found.values() for cell in cells if not seeds or cell.seed in seeds]
+    there = {
+        key: item
+        for key, item in items.items()
+        if {cell.grid for cell in chosen if item.needs(cell)} == set(item.grids)
+    }
+    needed: dict[str, list[Cell]] = {}
+    for cell in chosen:
+        if any(item.needs(cell) for item in there.values()):
+            needed.setdefault(cell.grid, []).append(cell)
+    return there, {grid: tuple(cells) for grid, cells in needed.items()}
+
+
+def _listed(settings: Sequence[str]) -> str:
+    return " ".join(settings) or "the grid's own settings"
 
 
 def _grids(items: Mapping[str, Item]) -> list[str]:

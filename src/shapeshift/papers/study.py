@@ -90,6 +90,18 @@ class Study:
             )
         )
 
+    def cite(self, keys: Iterable[str]) -> None:
+        """Number the BLEU of whole sets of some cells, which says what their numbers are from:
+        signature, hashes, command.
+
+        Args:
+            keys: of the cells.
+        """
+        wanted = set(keys)
+        for row in self.results.rows:
+            if row.cell in wanted and row.is_corpus_bleu:
+                self._number(row)
+
     @property
     def measurements(self) -> tuple[Row, ...]:
         """Those that entries name, in the order of their numbers."""

@@ -84,7 +84,7 @@ def count(found: Iterable[Finding]) -> dict[Verdict, int]:
 
 def _item(path: Path, anchors: Anchors) -> ReportItem:
     document = ItemDocument.load(path)
-    anchor = anchors.new("item", document.paper, document.item, document.scale)
+    anchor = anchors.new("item", document.paper, document.item, document.labelled_scale)
     return ReportItem(document, path.parent, anchor)
 
 
@@ -101,7 +101,7 @@ def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
             _rank(document.item, order),
             _natural(document.item),
             _rank(document.scale, SCALES),
-            document.scale,
+            document.labelled_scale,
         )
 
     own.sort(key=place)

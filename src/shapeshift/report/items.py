@@ -61,7 +61,7 @@ class ItemView:
         document = self._document
         self._context.sources.add_runs(document)
         heading = element(
-            "h3", document.title, " ", element("span", document.scale, class_="scale")
+            "h3", document.title, " ", element("span", document.labelled_scale, class_="scale")
         )
         return element(
             "article",

@@ -57,7 +57,7 @@ def _all_findings(papers: Sequence[ReportPaper]) -> Html:
             Field(_folded(finding.measured)),
             Field(_folded(finding.paper)),
             Field(element("span", paper.title, " ", element("code", item.document.item))),
-            Field(item.document.scale),
+            Field(item.document.labelled_scale),
         ]
         for paper in papers
         for item, finding in findings(paper.items)
@@ -91,7 +91,7 @@ def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
     return [
         Field(element("a", document.title, href=f"#{item.anchor}")),
         Field(paper.title),
-        Field(document.scale),
+        Field(document.labelled_scale),
         Field(said or "–", counts["holds"] if said else None),
         Field(f"{finished} of {total}", finished / total if total else 0.0),
         Field(_date(document.time)),

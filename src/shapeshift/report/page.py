@@ -74,7 +74,8 @@ def _contents(sections: Sequence[tuple[str, ReportPaper]]) -> Html:
     entries = [_entry("findings", "Findings"), _entry("items", "Items")]
     for anchor, paper in sections:
         own = [
-            _entry(item.anchor, item.document.title, item.document.scale) for item in paper.items
+            _entry(item.anchor, item.document.title, item.document.labelled_scale)
+            for item in paper.items
         ]
         entries.append(
             element("li", element("a", paper.title, href=f"#{anchor}"), element("ul", *own))

@@ -39,12 +39,11 @@ class Sources:
         """
         if not entry.rows and not entry.cells:
             return joined([entry.text])
-        anchor = self._anchors.new("source", document.paper, document.item, document.scale)
+        anchor = self._anchors.new("source", document.paper, document.item, document.labelled_scale)
         rows = [document.measurements[number] for number in entry.rows]
-        runs = [self._link(document, key) for key in entry.cells]
-        measured = self._measurements(document, rows) if rows else element("p", "Computed from:")
-        listed = element("ul", *(element("li", run) for run in runs)) if runs else None
-        self._sources.append(_popover(anchor, title, entry.text, joined([measured, listed])))
+        parts = [self._measurements(document, rows)] if rows else []
+        parts += [self._computed(document, entry.cells)] if entry.cells else []
+        self._sources.append(_popover(anchor, title, entry.text, joined(parts)))
         return element(
             "button",
             entry.text,
@@ -88,6 +87,15 @@ class Sources:
         if (key, settings) not in self._runs:
             self._runs[key, settings] = self._anchors.new("run", key)
         return element("a", element("code", key), href=f"#{self._runs[key, settings]}")
+
+    def _computed(self, document: ItemDocument, keys: Sequence[str]) -> Html:
+        """Return the runs that a number was computed from, each with its own BLEU."""
+        runs = []
+        for key in keys:
+            rows = [r for r in document.measurements if r.cell == key and r.is_corpus_bleu]
+            measured = self._measurements(document, rows) if rows else None
+            runs.append(element("li", self._link(document, key), measured))
+        return joined([element("p", "Computed from the outputs of:"), element("ul", *runs)])
 
     def _measurements(self, document: ItemDocument, rows: Sequence[Row]) -> Html:
         """Return measurements: what they share, then each with what is its own."""

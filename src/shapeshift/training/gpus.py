@@ -62,13 +62,14 @@ GPUS: dict[str, Gpu] = {
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU.
+    """Return a GPU, by its name in upper or lower case.
 
     Raises:
         ShapeshiftError: there is none of this name.
     """
-    if name not in GPUS:
+    found = GPUS.get(name.lower())
+    if found is None:
         raise ShapeshiftError(
-            f"unknown GPU {name!r}{nearest(name, GPUS)} (known: {', '.join(GPUS)})"
+            f"unknown GPU {name!r}{nearest(name.lower(), GPUS)} (known: {', '.join(GPUS)})"
         )
-    return GPUS[name]
+    return found

@@ -118,7 +118,7 @@ def test_each_model_of_a_paper_is_measured_once(capsys, monkeypatch):
 
     monkeypatch.setattr("shapeshift.papers.dry_run.measure_speed", measure)
     name, paper, items = find_items("shape:table2")
-    show_plan(papers.plan(name, paper, items, "tiny", SMALL), "here")
+    show_plan(papers.plan(name, paper, items, "tiny", SMALL), Path("prepared"), "here")
     out, _ = capsys.readouterr()
     rows = {key: row for key, row in cells(out).items() if key.startswith("shape-table2")}
     assert len(asked) == len(rows) > 3
@@ -130,7 +130,7 @@ def test_all_runs_of_a_paper(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     name, paper, items = find_items("shape:table2")
     plan = papers.plan(name, paper, items, "paper", [*SMALL, "training.max_updates=1000"])
-    show_plan(plan, "h100", 8)
+    show_plan(plan, Path("prepared"), "h100", 8)
     out, _ = capsys.readouterr()
     rows = cells(out)
     assert rows["shape-table2 vanilla/ape"][0] == "5"  # seeds
@@ -142,14 +142,16 @@ def test_all_runs_of_a_paper(capsys, monkeypatch, tmp_path):
     assert rows["test set wmt14/full en-de"] == ["from sacreBLEU's servers"]
     assert "on 8 GPUs at once" in out
     assert list(tmp_path.iterdir()) == []
-    show_plan(plan, "h100", 1)
+    show_plan(plan, Path("prepared"), "h100", 1)
     assert cells(capsys.readouterr().out)["all"] == rows["all"]
 
 
 def test_runs_that_do_not_fit_are_marked(capsys):
     name, paper, items = find_items("shape:table2")
     wide = ["training.batch.max_tokens=1000000", "model.dim=1024", "model.num_heads=16"]
-    show_plan(papers.plan(name, paper, items, "paper", [*SMALL, *wide], [1]), "k40")
+    show_plan(
+        papers.plan(name, paper, items, "paper", [*SMALL, *wide], [1]), Path("prepared"), "k40"
+    )
     out, _ = capsys.readouterr()
     assert cells(out)["shape-table2 vanilla/ape"][5].endswith(" !")
     assert "! more than the 12 GB of the GPU" in out

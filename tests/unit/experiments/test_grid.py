@@ -122,3 +122,9 @@ def test_what_is_wrong_in_a_cell_is_named(grid):
 def test_the_seed_is_the_grids_alone(grid):
     with pytest.raises(ShapeshiftError, match=r"sets training\.seed by itself"):
         grid().cells("tiny", ["training.seed=7"])
+
+
+@pytest.mark.parametrize("override", ["position=rope", "data.dataset={name: interpolate}"])
+def test_what_an_axis_is_about_cannot_have_one_value(grid, override):
+    with pytest.raises(ShapeshiftError, match=r"is what the axis (K|dataset) is about"):
+        grid().cells("tiny", [override])

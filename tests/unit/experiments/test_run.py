@@ -365,7 +365,17 @@ def test_what_measures_validation_is_looked_for_before_training(
     config = make_config("training.best_by=comet", "evaluation.comet_model=none")
     with pytest.raises(ShapeshiftError, match="COMET needs unbabel-comet"):
         train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
-    assert Run(tmp_path / "run").checkpoints.updates() == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_detokenizes_is_looked_for_before_training(tmp_path, make_config, silent, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    corpus = "data.corpus={corpus: files, root: nowhere, source: en, target: de,"
+    corpus += " train: [a], valid: [b], test: [c]}"
+    config = make_config("evaluation.detokenize=moses", corpus)
+    with pytest.raises(ShapeshiftError, match="needs sacremoses"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config):

@@ -1,6 +1,7 @@
 """Plans, how far they are, and what is written of them; the runs are records made by hand."""
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from shapeshift.experiments.measures import Measurement
 from shapeshift.papers import catalogue, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
 from shapeshift.papers.item import Content, Item, Paper
-from shapeshift.papers.study import words
+from shapeshift.papers.study import number, words
 
 GRIDS = {
     "one": {
@@ -163,6 +164,47 @@ def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     assert [(one.num_finished, one.num_cells) for one in stands] == [(2, 2), (0, 0)]
 
 
+def test_a_number_that_was_computed_says_what_its_runs_scored(tmp_path):
+    def build(study):
+        [cell] = study.finished("one", {"position": "shape", "seed": 2})
+        row = (*words("gain"), number(3.0, cells=[cell]))
+        return Content([DocumentTable(name="t", title="T", header=("a", "b"), rows=(row,))])
+
+    made = reproduce.plan("toy", PAPER, {"gain": Item("Gain", ("one",), build)}, "tiny")
+    run(made, tmp_path)
+    [one] = write(made, tmp_path)
+    [scored] = one.document.measurements
+    assert (scored.metric, scored.axes["position"], scored.seed) == ("BLEU", "shape", 2)
+    assert scored.checkpoint == "c"
+
+
+def test_results_with_other_settings_are_kept_apart(tmp_path):
+    first = plan("table1")
+    run(first, tmp_path)
+    write(first, tmp_path)
+    write(first, tmp_path)
+    other = ["training.max_updates=7"]
+    with pytest.raises(ShapeshiftError, match=r"not with training.max_updates=7.* --label NAME"):
+        write(plan("table1", overrides=other), tmp_path)
+    [one] = write(plan("table1", overrides=other, label="short"), tmp_path)
+    assert one.directory == tmp_path / "tiny-short" / "toy" / "table1"
+    assert one.document.labelled_scale == "tiny-short"
+    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json").settings == ()
+    with pytest.raises(ShapeshiftError, match="label 'a/b' has to be letters"):
+        plan("table1", label="a/b")
+
+
+def test_packages_that_are_missing_are_named_before_the_first_run(tmp_path, monkeypatch):
+    overrides = ["training.validate_metrics=[bleu,comet]"]
+    made = plan("table1", overrides=overrides)
+    monkeypatch.setitem(sys.modules, "comet", None)
+    [line] = made.missing(tmp_path)
+    assert line.startswith("COMET needs unbabel-comet")
+    everything = {(name, cell.key) for name, cells in made.cells.items() for cell in cells}
+    assert made.missing(tmp_path, everything) == []
+    assert plan("table1").missing(tmp_path) == []
+
+
 def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
     made = plan("table1", "table2", seeds=[2])  # of table2's grids the second has seed 1 alone
     assert [*made.items] == ["table1"]
@@ -291,10 +333,15 @@ def test_where_runs_go(monkeypatch):
     assert threads(launcher(jobs=2)) == ["3", "3"]
     assert threads(Subprocesses.of_threads(4)) == ["4"]
     assert threads(Subprocesses.of_threads(4, num_cores=2)) == ["2"]
-    assert launcher(gpus="1,3").num_slots == 2
+    with pytest.raises(ShapeshiftError, match="no GPU '1' that PyTorch can use; there are none"):
+        launcher(gpus="1,3")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert launcher(gpus="0,2").num_slots == 2
+    assert launcher(gpus="GPU-5e").num_slots == 1
+    with pytest.raises(ShapeshiftError, match="no GPU '3' that PyTorch can use; there are 0, 1, 2"):
+        launcher(gpus="1,3")
     assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["0", "1", "2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5e")
     assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["4", "GPU-5e"]
