@@ -45,6 +45,7 @@ class StepRecord(Strict):
         checkpoint: SHA-256 of the weights that were measured.
         text: fingerprint of the corpus text, whatever its settings; see `data.corpora`.
         measurements: the numbers.
+        hardware: that it ran on; `None` where it was not recorded.
     """
 
     step: str
@@ -55,6 +56,7 @@ class StepRecord(Strict):
     checkpoint: str
     text: str
     measurements: tuple[Measurement, ...]
+    hardware: str | None = None
 
 
 @dataclass(frozen=True)

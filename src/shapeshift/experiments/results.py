@@ -37,6 +37,7 @@ class Row(Measurement):
         command: what was typed.
         version: of Shapeshift.
         time: when, UTC, ISO 8601.
+        hardware: that it was measured on, where that was recorded.
     """
 
     grid: Text
@@ -49,6 +50,7 @@ class Row(Measurement):
     command: str
     version: Text
     time: Text
+    hardware: Text | None = None
 
     @property
     def is_corpus_bleu(self) -> bool:
@@ -91,7 +93,9 @@ class Results:
                     "axes": dict(cell.axes),
                     "seed": cell.seed,
                     "measure": step,
-                    **record.model_dump(include={"checkpoint", "command", "version", "time"}),
+                    **record.model_dump(
+                        include={"checkpoint", "command", "version", "time", "hardware"}
+                    ),
                 }
                 rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
         return cls(tuple(rows))

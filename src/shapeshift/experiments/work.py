@@ -29,6 +29,7 @@ from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.locks import LockedError, locked
 from shapeshift.experiments.measures import TRAIN, Measurement, find_measure, measure_training
 from shapeshift.experiments.run import Run, prepared_directory, train
+from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals
 from shapeshift.training.trainer import Observer
 
@@ -108,6 +109,7 @@ def work(
                 checkpoint=checkpoint,
                 text=text,
                 measurements=tuple(found),
+                hardware=describe_hardware(choose_device(config.training.device)),
             )
             folder.write_record(record, config)
 

@@ -164,6 +164,7 @@ def _fields(row: Row) -> _Fields:
         "command": _code(row.command),
         "version": row.version,
         "time": row.time,
+        "hardware": row.hardware,
     }
     return {name: value for name, value in given.items() if value}
 

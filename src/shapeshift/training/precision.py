@@ -6,11 +6,26 @@ import ctypes
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 import torch
 
 from shapeshift.errors import ShapeshiftError
+
+
+def describe_hardware(device: torch.device) -> str:
+    """Return what a device is, such as `NVIDIA H100 PCIe` or `AMD EPYC, 2 threads`."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = ""
+    with suppress(OSError):  # there is none but on Linux
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        name = next(named, "")
+    threads = torch.get_num_threads()
+    of_cpu = name or platform.processor() or platform.machine()
+    return f"{of_cpu}, {threads} thread{'s' * (threads > 1)}"
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:

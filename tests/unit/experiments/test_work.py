@@ -72,6 +72,7 @@ def test_steps_are_done_once_and_a_new_one_is_done_alone(cell, trained, stub, mo
     assert train_record.command == "make cell"
     assert train_record.checkpoint == records["STUB"].checkpoint
     assert len(train_record.checkpoint) == 64
+    assert all("thread" in record.hardware for record in records.values())  # of a CPU
 
 
 def test_other_buckets_measure_again_but_do_not_train_again(

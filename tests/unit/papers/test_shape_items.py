@@ -131,6 +131,11 @@ def test_figure_6_agrees_with_what_was_measured_after_training(contents, finishe
         assert row[place].value == pytest.approx(fmean(r.value for r in rows), abs=1e-5)
     assert row[3].value > row[1].value  # smaller shifts change less
     assert len(contents["figure6"].findings) == 2
+    sentences = table(contents, "figure6", "figure6-sentences").rows
+    layers = table(contents, "figure6", "figure6-layers").rows
+    for place, of_layers in ((1, 1), (3, 2)):  # ape, shape: means over the same numbers
+        mean = fmean(row[place].value for row in sentences)
+        assert mean == pytest.approx(fmean(row[of_layers].value for row in layers), abs=1e-6)
 
 
 def test_table_2_takes_speeds_from_the_measure(contents):
@@ -146,6 +151,11 @@ def test_table_2_takes_speeds_from_the_measure(contents):
     assert cost.verdict == "holds"
     [slower] = [f for f in contents["table6"].findings if "slower" in f.claim]
     assert slower.verdict == "holds"
+
+
+def test_table_6_names_the_hardware(contents, finished):
+    told = {row[2].text for row in table(contents, "table6").rows}
+    assert told == {row.hardware for row in finished.rows(GRID, "training_s")}
 
 
 def test_table_5_averages_the_sets(contents):

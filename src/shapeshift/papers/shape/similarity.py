@@ -53,6 +53,7 @@ def build_ten(study: Study) -> Content:
     tables = [
         _matrices("figure6", "Similarity of states, mean of ten sentences", data, None, runs),
         _by_layer(data, inner, runs),
+        _by_sentence(data, runs),
     ]
     figures = _draw("figure6", "Encoder states under four offsets, ten sentences", data, None)
     findings = [_finding(study, data, f"of {_NUM_SENTENCES} sentences")]
@@ -166,7 +167,7 @@ def _by_layer(
     """Lay out one number for each layer, system and set of offsets."""
     columns: list[tuple[str, list[Entry]]] = []
     for group in (data, inner) if inner else (data,):
-        for place, name in enumerate(("ape", "shape")):
+        for place, name in enumerate(PAIR):
             cells = [pair[place] for pair in runs]
             title = f"{name}, {_offsets(group[0])}" if group else name
             columns.append((title, [number(x, ".4f", cells) for x in _layers(group, place)]))
@@ -179,6 +180,30 @@ def _by_layer(
         notes=(
             f"Interpolate; mean over {len(runs)} seed{'s' * (len(runs) != 1)} and ten sentences",
             "1: a shift changes no direction of any state",
+        ),
+    )
+
+
+def _by_sentence(
+    data: Sequence[ShiftSimilarity], runs: Sequence[tuple[Cell, Cell]]
+) -> DocumentTable:
+    """Lay out the ten sentences, each of which has a figure of its own in the paper."""
+    rows: list[tuple[Entry, ...]] = []
+    for sentence in range(len(data[0].systems[0].sentences) if data else 0):
+        fields: list[Entry] = []
+        for place in range(len(PAIR)):
+            cells = [pair[place] for pair in runs]
+            layers = _layers(data, place, sentence)
+            fields += [number(x, ".4f", cells) for x in (fmean(layers), min(layers))]
+        rows.append((*words(str(sentence + 1)), *fields))
+    return DocumentTable(
+        name="figure6-sentences",
+        title="Mean similarity of states under two different offsets, for each sentence",
+        header=("sentence", *(f"{name}, {what}" for name in PAIR for what in ("mean", "lowest"))),
+        rows=tuple(rows),
+        notes=(
+            f"offsets {_offsets(data[0]) if data else ''}; mean over seeds; mean over the layers,"
+            " and in the lowest of them",
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Item
@@ -43,7 +44,7 @@ def build(study: Study) -> Content:
     ours = DocumentTable(
         name="table6",
         title="Training time and parameters",
-        header=("position", "dataset", "training time (s)", "speed", "parameters"),
+        header=("position", "dataset", "hardware", "training time (s)", "speed", "parameters"),
         rows=tuple(_row(study, dataset, position) for dataset, position in combinations(study)),
         notes=(
             "mean over seeds; training time: with validation and saving, as the clock had it,"
@@ -83,9 +84,11 @@ def judge_sizes(base: float | None, others: Collection[float | None]) -> Verdict
 
 def _row(study: Study, dataset: str, position: str) -> tuple[Entry, ...]:
     axes = {"dataset": dataset, "position": position}
-    seconds = study.entry(study.rows(GRID, "training_s", axes), lambda mean: f"{mean:,.0f}")
+    rows = study.rows(GRID, "training_s", axes)
+    seconds = study.entry(rows, lambda mean: f"{mean:,.0f}")
+    hardware = "; ".join(dict.fromkeys(filter(None, (row.hardware for row in rows)))) or NO_VALUE
     parameters = study.entry(study.rows(GRID, "parameters", axes), lambda mean: f"{mean:,.0f}")
-    return (*words(position, dataset), seconds, speed(study, axes), parameters)
+    return (*words(position, dataset, hardware), seconds, speed(study, axes), parameters)
 
 
 def _slower(study: Study) -> Finding:
