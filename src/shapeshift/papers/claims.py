@@ -90,6 +90,20 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     return "holds" if found and all(verdict == "holds" for verdict in found) else "cannot tell"
 
 
+def holm(p_values: Mapping[str, float]) -> set[str]:
+    """Return which of several tests are significant at `LEVEL` all together (Holm 1979).
+
+    The smallest p-value is compared with `LEVEL` / n, the next with `LEVEL` / (n − 1), and so on
+    until one fails: the chance of any false alarm among the n tests stays below `LEVEL`.
+    """
+    significant: set[str] = set()
+    for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        if p_values[name] >= LEVEL / (len(p_values) - place):
+            break
+        significant.add(name)
+    return significant
+
+
 def told(tests: Tests) -> str:
     """Say what was measured: scores, difference, p and seeds of each test, or of the two at the
     ends where they are many; see `table`."""

@@ -3,7 +3,6 @@
 import pytest
 
 from shapeshift.experiments.significance import Comparison
-from shapeshift.papers.beyond.column import Column
 from shapeshift.papers.beyond.judge import (
     Shifts,
     all_better,
@@ -11,8 +10,9 @@ from shapeshift.papers.beyond.judge import (
     any_better,
     any_of,
     as_declared,
-    holm,
 )
+from shapeshift.papers.claims import holm
+from shapeshift.papers.column import Column
 
 
 def against(system, difference, p_value):
@@ -149,3 +149,20 @@ def test_one_better_system_is_enough_and_all_have_to_be_worse():
     assert any_better("One.", [worse], ["b"]).verdict == NO
     assert any_better("One.", [worse, by_chance], ["b", "c"]).verdict == OPEN
     assert any_better("One.", [worse], ["b", "a"]).verdict == OPEN
+
+
+def test_a_remark_is_left_out_where_the_claim_holds():
+    def remark(*comparisons):
+        return all_better("Better.", comparisons, ["rpe"], "at scale small").remark
+
+    assert remark(against("rpe", 4.0, SURELY)) == ""
+    assert remark(against("rpe", 4.0, 0.3)) == remark() == "at scale small"
+
+
+def test_what_needs_no_training_should_be_so_at_every_scale():
+    everywhere = "it should be so at every scale"
+    assert "scale" not in as_declared({"rpe": INVARIANT}, ["rpe"]).remark
+    unfinished = as_declared({"rpe": INVARIANT}, ["rpe", "ape"])
+    assert unfinished.remark.endswith(f"nats a token; {everywhere}")
+    assert all_export({"ape": None}, ["ape"]).remark == ""
+    assert all_export({"ape": "UserError: no"}, ["ape"]).remark == everywhere

@@ -1,5 +1,7 @@
 """The rules by which tests become verdicts, on made-up numbers."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from shapeshift.experiments.significance import Comparison
@@ -91,3 +93,16 @@ def test_a_table_has_each_test_with_what_is_missing():
         ["a", "32.00", "30.00", "+2.00*", "0.0100", "1"],
         ["b", *["–"] * 5],
     ]
+
+
+def test_a_remark_says_where_else_unless_the_claim_holds_or_there_is_nowhere_else():
+    def remark(verdict, scale):
+        study = SimpleNamespace(scale=scale)
+        return claims.finding(study, "Better.", verdict, "1", "2", "at scale paper").remark
+
+    assert [remark(verdict, "tiny") for verdict in (HOLDS, NOT, UNTOLD)] == [
+        "",
+        "at scale paper",
+        "at scale paper",
+    ]
+    assert remark(NOT, "paper") == ""

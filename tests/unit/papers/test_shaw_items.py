@@ -108,7 +108,8 @@ def test_table3_tells_which_claim_rests_on_which_runs(study, monkeypatch):
     bleu = {("yes", "yes"): 30.0, ("no", "yes"): 29.8, ("yes", "no"): 27.0, ("no", "no"): 14.0}
 
     def versus(study, grid, axis, pair, axes, *, split):
-        assert split == "valid"
+        if split == "test":  # of which the claims are not
+            return None
         new, old = ({**axes, axis: setting} for setting in pair)
         scores = [bleu[each["values"], each["keys"]] for each in (new, old)]
         return against(*scores)

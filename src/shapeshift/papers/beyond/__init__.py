@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from shapeshift.papers.beyond.clipping import ITEM as CLIPPING
+from shapeshift.papers.beyond.layers import ITEM as LAYERS
 from shapeshift.papers.beyond.learning import ITEM as LEARNING
 from shapeshift.papers.beyond.master import ITEM as MASTER
 from shapeshift.papers.beyond.places import ITEM as PLACES
+from shapeshift.papers.beyond.slices import ITEM as SLICES
 from shapeshift.papers.item import Paper
 
 PAPER = Paper(
@@ -16,6 +18,8 @@ PAPER = Paper(
         "master": MASTER,
         "places": PLACES,
         "clipping": CLIPPING,
+        "layers": LAYERS,
+        "slices": SLICES,
         "learning": LEARNING,
     },
 )

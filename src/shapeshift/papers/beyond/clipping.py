@@ -8,8 +8,8 @@ from statistics import fmean
 
 from shapeshift.data.config import Extrapolate
 from shapeshift.experiments.grid import Cell
-from shapeshift.papers.beyond.column import Column, note
-from shapeshift.papers.beyond.judge import all_better
+from shapeshift.papers.beyond.judge import LATER, all_better
+from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.study import Study, number, words
@@ -64,7 +64,7 @@ def build(study: Study) -> Content:
         f" than any in training better than one clipped at {FAR}.",
         near,
         kinds,
-        "some hundred updates on a small grammar" * (study.scale == "tiny"),
+        LATER.get(study.scale, ""),
     )
     return Content(tables=[table], findings=[finding])
 

@@ -9,8 +9,8 @@ from shapeshift.experiments.properties import DECODED_LENGTH, MEMORY_LENGTH
 from shapeshift.experiments.results import Row
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond import figures
-from shapeshift.papers.beyond.column import Column, note
-from shapeshift.papers.beyond.judge import Shifts, all_better, all_export, as_declared
+from shapeshift.papers.beyond.judge import LATER, Shifts, all_better, all_export, as_declared
+from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.study import Study, missing, words
@@ -21,10 +21,6 @@ BASELINE = "ape"
 
 _INSIDE, _BEYOND = "BLEU inside", "BLEU beyond"
 _WHOLE = ("vanilla", "interpolate")
-
-_SHOWS_LATER = (
-    "runs of minutes on a small grammar; what a position can learn of order shows in longer ones"
-)
 
 
 def build(study: Study) -> Content:
@@ -236,9 +232,9 @@ def _findings(
             "BLEU interpolate",
         ),
     }
-    remark = _SHOWS_LATER if study.scale == "tiny" else ""
+    elsewhere = LATER.get(study.scale, "")
     found = [
-        all_better(claim, columns[column].comparisons, names, remark)
+        all_better(claim, columns[column].comparisons, names, elsewhere)
         for claim, (names, column) in claims.items()
         if column in columns
     ]

@@ -20,6 +20,7 @@ from shapeshift.papers.claims import (
 )
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.nhk.shared import SLICES
 from shapeshift.papers.study import Study, missing, number, words
 
 GRID = "nhk-figure3"
@@ -38,8 +39,8 @@ Bounds = tuple[int, int | None]
 """Of source lengths, `[from, to)`."""
 
 _ELSEWHERE = (
-    "the grammar's short sentences are easier than its long ones, and a short run sees few of the"
-    " pairs that it could"
+    "short sentences are easier than long ones, and a short run sees few of the pairs that it"
+    f" could; {SLICES}"
 )
 
 

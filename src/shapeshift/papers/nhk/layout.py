@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shapeshift.experiments.measures import mean_of
+from shapeshift.papers.column import Column
 from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.study import Axes, Study, number, words
 
@@ -53,6 +54,7 @@ def ours(
     name: str,
     title: str,
     notes: Iterable[str] = (),
+    tested: tuple[str, str] | None = None,
 ) -> DocumentTable:
     """Return the table of our measurements on the test set; dashes where there are none.
 
@@ -62,7 +64,10 @@ def ours(
         layout: of the table.
         systems: fields for `layout.heads` → the settings of the cells, for each of its columns.
         name, title, notes: of the table.
+        tested: an axis, and the setting of it that average BLEU of all others is tested against,
+            each column by itself; see `papers.column.note`.
     """
+    marks = {} if tested is None else _marks(study, grid, tested, systems)
     rows = []
     for heads, settings in systems.items():
         found = [
@@ -71,7 +76,10 @@ def ours(
             for metric in METRICS
         ]
         medians = [study.entry(each, "median", median=True) for each in found]
-        averages = [study.entry(each, "mean ± stdev") for each in found]
+        signs = marks.get(heads, [""] * len(found))
+        averages = [
+            study.entry(each, "mean ± stdev", sign) for each, sign in zip(found, signs, strict=True)
+        ]
         rows += _rows(heads, medians, averages)
     return DocumentTable(
         name=name,
@@ -105,6 +113,22 @@ def published(
         rows=tuple(rows),
         notes=tuple(notes),
     )
+
+
+def _marks(
+    study: Study, grid: str, tested: tuple[str, str], systems: Mapping[Heads, Sequence[Axes]]
+) -> dict[Heads, list[str]]:
+    """Return for each system what stands behind its averages; COMET has no test."""
+    axis, baseline = tested
+    marks: dict[Heads, list[str]] = {heads: [] for heads in systems}
+    for settings in zip(*systems.values(), strict=True):  # of one column
+        others = {name: each for name, each in settings[0].items() if name != axis}
+        found = study.comparisons(grid, axis, baseline, others)
+        assert len(found) <= 1, f"{others} leaves an axis open"
+        column = Column([test for group in found.values() for test in group])
+        for heads, axes in zip(systems, settings, strict=True):
+            marks[heads] += [column.mark(str(axes[axis])), ""]
+    return marks
 
 
 def _rows(

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from shapeshift.analysis import k_search
 from shapeshift.analysis.k_search import KSearch, Runs
 from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.results import Row
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told, versus
+from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import LEARNS_LATE, SHORT_RUNS, seeds
 from shapeshift.papers.study import Study, number, words
 
 GRID = "shape-offsets"
+
+Split = Literal["valid", "test"]
+SPLITS: tuple[Split, ...] = ("valid", "test")
+
 TUNED, FIXED = "40", "500"
 """The K that the paper chose on the validation set, and the one of its other experiments."""
 
@@ -31,12 +37,13 @@ def build(study: Study) -> Content:
     scores = {
         K: {row.seed: row.value for row in _valid(study, K)} for K in settings if _valid(study, K)
     }
+    columns = {split: _column(study, split) for split in SPLITS}
     ours = DocumentTable(
         name="offsets",
         title="BLEU of SHAPE by maximum offset K, Extrapolate",
         header=("K", "valid BLEU", "test BLEU"),
-        rows=tuple(_row(study, K) for K in settings),
-        notes=("mean ± standard deviation over seeds",),
+        rows=tuple(_row(study, K, columns) for K in settings),
+        notes=("mean ± standard deviation over seeds", note(f"K = {TUNED}, the paper's choice")),
     )
     content = Content(tables=[ours, published()])
     if scores:
@@ -74,10 +81,18 @@ def _valid(study: Study, K: str) -> list[Row]:
     return study.rows(GRID, "BLEU", {"K": K}, dataset=mean_of("valid"))
 
 
-def _row(study: Study, K: str) -> tuple[Entry, ...]:
+def _column(study: Study, split: Split) -> Column:
+    return Column(study.comparisons(GRID, "K", TUNED, split=split).get((), []))
+
+
+def _row(study: Study, K: str, columns: Mapping[Split, Column]) -> tuple[Entry, ...]:
     fields = [
-        study.entry(study.rows(GRID, "BLEU", {"K": K}, dataset=mean_of(split)), "mean ± stdev")
-        for split in ("valid", "test")
+        study.entry(
+            study.rows(GRID, "BLEU", {"K": K}, dataset=mean_of(split)),
+            "mean ± stdev",
+            column.mark(K),
+        )
+        for split, column in columns.items()
     ]
     return (*words(K), *fields)
 

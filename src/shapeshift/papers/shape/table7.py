@@ -8,6 +8,7 @@ from shapeshift.experiments.toolkits.measure import FAIRSEQ, MARIAN, OPENNMT
 from shapeshift.papers.claims import LEARNED, MARGIN, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Item
+from shapeshift.papers.shape.shared import SHORT_RUNS
 from shapeshift.papers.study import Study, number, words
 
 GRID = "shape-table7"
@@ -100,7 +101,8 @@ def _finding(study: Study, buckets: Mapping[str, str | None], sets: Sequence[str
         judge(known, len(shared)),
         f"average BLEU: {shown}" if shown else NOT_MEASURED,
         "fairseq 26.59, OpenNMT-py 26.55",
-        "Short runs depend on how weights begin, in which toolkits differ.",
+        "it takes another toolkit beside this one, and long runs, for short ones depend on how"
+        f" weights begin, in which toolkits differ; {SHORT_RUNS}",
     )
 
 

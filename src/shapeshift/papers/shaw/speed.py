@@ -54,7 +54,8 @@ def build(study: Study) -> Content:
         ),
         "a modest 7% decrease",
         "it depends on the machine: for models as small as these the steps of relative attention"
-        " cost more than their arithmetic; the paper's are of width 512 and 1,024, on GPUs",
+        " cost more than their arithmetic; the paper's are of width 512 and 1,024, on GPUs: see"
+        " scale paper",
     )
     return Content(tables=[ours, published], findings=[found])
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
 
 from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.claims import MARGIN, Tests, better, finding, no_worse, told, versus
+from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Finding
 from shapeshift.papers.item import Content, Item
+from shapeshift.papers.shaw.shared import LONG_RUNS
 from shapeshift.papers.shaw.table2 import judge_collapse
 from shapeshift.papers.study import Axes, Study, number, words
 
@@ -22,20 +26,20 @@ HEADER = ("values (a^V)", "keys (a^K)")
 KEYS_ALONE, VALUES_ALONE, NEITHER = ("no", "yes"), ("yes", "no"), ("no", "no")
 BOTH = ("yes", "yes")
 
+Alone = Mapping[tuple[str, str], Comparison | None]
+"""Values, keys → the test of what is not both; `None` where it could not be made."""
+
 
 def build(study: Study) -> Content:
     """Make our table beside the paper's."""
-    keys_alone = _test(study, "values", ("no", "yes"), {"keys": "yes"})
-    values_alone = _test(study, "keys", ("no", "yes"), {"values": "yes"})
-    neither = _test(study, "keys", ("no", "yes"), {"values": "no"})
-    both = _test(study, "keys", ("yes", "no"), {"values": "yes"})
-    tests = {KEYS_ALONE: keys_alone, VALUES_ALONE: values_alone, NEITHER: neither}
+    tests = _tests(study, "valid")
+    both = versus(study, GRID, "keys", ("yes", "no"), {"values": "yes"}, split="valid")
     return Content(
-        tables=[_ours(study, tests), published()],
+        tables=[_ours(study, {"valid": tests, "test": _tests(study, "test")}), published()],
         findings=[
-            _keys(study, {"keys alone, beside both": keys_alone}),
+            _keys(study, {"keys alone, beside both": tests[KEYS_ALONE]}),
             _values(study, {"both, beside values alone": both}),
-            _neither(study, neither),
+            _neither(study, tests[NEITHER]),
         ],
     )
 
@@ -51,23 +55,35 @@ def published() -> DocumentTable:
     )
 
 
-def _test(study: Study, axis: str, pair: tuple[str, str], axes: Axes) -> Comparison | None:
-    return versus(study, GRID, axis, pair, axes, split="valid")
+def _tests(study: Study, split: Literal["valid", "test"]) -> Alone:
+    """Test keys alone and values alone against both, and neither against keys alone: a test is of
+    one setting."""
+    settings: dict[tuple[str, str], tuple[str, Axes]] = {
+        KEYS_ALONE: ("values", {"keys": "yes"}),
+        VALUES_ALONE: ("keys", {"values": "yes"}),
+        NEITHER: ("keys", {"values": "no"}),
+    }
+    return {
+        place: versus(study, GRID, axis, ("no", "yes"), axes, split=split)
+        for place, (axis, axes) in settings.items()
+    }
 
 
-def _ours(study: Study, tests: Mapping[tuple[str, str], Comparison | None]) -> DocumentTable:
+def _ours(study: Study, tests: Mapping[str, Alone]) -> DocumentTable:
+    """Make the table; `tests` are those of each split."""
+    columns = {split: _column(each) for split, each in tests.items()}
     rows = []
-    for values, keys in (BOTH, *tests):
-        test = tests.get((values, keys))
-        axes = {"values": values, "keys": keys}
-        mark = MARK if test is not None and test.significant else ""
+    for place in (BOTH, KEYS_ALONE, VALUES_ALONE, NEITHER):
+        axes = dict(zip(("values", "keys"), place, strict=True))
         scores = [
             study.entry(
-                study.rows(GRID, "BLEU", axes, dataset=mean_of(split)), "mean ± stdev", sign
+                study.rows(GRID, "BLEU", axes, dataset=mean_of(split)),
+                "mean ± stdev",
+                column.mark(" ".join(place)),
             )
-            for split, sign in (("valid", mark), ("test", ""))
+            for split, column in columns.items()
         ]
-        rows.append((*words(values, keys), *scores))
+        rows.append((*words(*place), *scores))
     return DocumentTable(
         name="table3",
         title="BLEU by where relative positions enter",
@@ -75,9 +91,15 @@ def _ours(study: Study, tests: Mapping[tuple[str, str], Comparison | None]) -> D
         rows=tuple(rows),
         notes=(
             "mean ± standard deviation over seeds",
-            f"{MARK} differs from both (the last row: from keys alone): p < {LEVEL}, paired"
-            " bootstrap on validation, which the paper's table is about",
+            note("keys and values both (the last row: from keys alone)"),
         ),
+    )
+
+
+def _column(tests: Alone) -> Column:
+    """Return the tests of a column, each under the name of its row."""
+    return Column(
+        [replace(test, system=" ".join(place)) for place, test in tests.items() if test is not None]
     )
 
 
@@ -88,7 +110,7 @@ def _keys(study: Study, tests: Tests) -> Finding:
         no_worse(tests),
         told(tests),
         "25.8 and 25.8",
-        "the paper trains for 100,000 updates: short runs also show which of two learns faster",
+        f"short runs also show which of two learns faster; {LONG_RUNS}",
     )
 
 
@@ -99,7 +121,7 @@ def _values(study: Study, tests: Tests) -> Finding:
         better(tests),
         told(tests),
         "both 25.8, values alone 25.3",
-        "half a point needs the paper's long training and test set to show",
+        f"half a point needs long runs and a large test set to show; {LONG_RUNS}",
     )
 
 
@@ -110,7 +132,8 @@ def _neither(study: Study, test: Comparison | None) -> Finding:
         judge_collapse(test),
         told({"neither, beside keys alone": test}),
         "12.5 and 25.8",
-        "short sentences can be put in order by what their words are; the paper's are longer",
+        "short sentences can be put in order by what their words are; the paper's are longer:"
+        " see scale paper",
     )
 
 

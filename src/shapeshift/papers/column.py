@@ -8,7 +8,7 @@ from functools import cached_property
 
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
-from shapeshift.papers.beyond.judge import holm
+from shapeshift.papers.claims import holm
 from shapeshift.papers.document import Entry
 from shapeshift.papers.study import missing, number
 
@@ -29,6 +29,10 @@ class Column:
         differ = {each.system for each in self.comparisons if each.difference}  # 0 and 0 do not
         return holm({each.system: each.p_value for each in self.comparisons}) & differ
 
+    def mark(self, system: str) -> str:
+        """Return what stands behind a system's score: `MARK` if it differs, else nothing."""
+        return MARK * (system in self.significant)
+
     def entry(self, system: str, cells: Sequence[Cell]) -> Entry:
         """Return a system's mean over the seeds that it shares with the baseline, marked where it
         differs; a dash where it has none.
@@ -43,8 +47,7 @@ class Column:
         each = max(own, key=lambda one: len(one.p_values))  # the baseline is in all
         score = each.score if each.system == system else each.baseline_score
         found = number(score, cells=[cell for cell in cells if cell.seed in each.p_values])
-        mark = MARK * (system in self.significant)
-        return found.model_copy(update={"text": found.text + mark})
+        return found.model_copy(update={"text": found.text + self.mark(system)})
 
 
 def note(baseline: str) -> str:
