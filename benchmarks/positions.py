@@ -28,6 +28,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from shapeshift.errors import nearest
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
 from shapeshift.model.transformer import causal_mask
@@ -187,6 +188,10 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.systems = args.systems.split(",")
+    for name in args.systems:
+        if name not in SYSTEMS:
+            known = f"{nearest(name, SYSTEMS)} (known: {', '.join(SYSTEMS)})"
+            parser.exit(2, f"--systems: unknown system {name!r}{known}\n")
     args.device = choose_device(args.device)
     args.dtype = choose_precision(args.precision, args.device)
     if args.device.type == "cpu":

@@ -9,21 +9,25 @@ with it, and that every kind has a numerical reference.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shapeshift.model import catalogue
 from shapeshift.positions import INDICES, KINDS, PRESETS, Scheme
 from shapeshift.positions.registry import Entry
+from shapeshift.positions.scheme import PLACES
 
 TARGET = Path(__file__).with_name("positions.md")
 ROOT = TARGET.parents[1]
 
-INTRO = """\
+HEAD = """\
 # Position representations
 
 <!-- Made by docs/generate_positions.py from the code: change it there. -->
+"""
 
+INTRO = """\
 A scheme is three independent choices: **indices** (which number a token gets) × **kind** (what a
 position does) × **place** (where it acts). `shapeshift positions` prints these tables;
 [configuration.md](configuration.md#position) has every option, [interop.md](interop.md) the use
@@ -71,6 +75,20 @@ PROMISES = {
 }
 """What holds for every cell → the contract test that proves it."""
 
+COLUMNS = {
+    "gradients": "gradients, float64",
+    "step = full": "decoding step by step = full pass, to four times the length, in chunks, 1e-10",
+    "padding": "padding and neighbours change nothing, 1e-10",
+    "bf16": "bf16 is near fp32",
+    "state dict": "a saved model gives the same",
+    "compile": "`torch.compile`: one graph for all lengths, in training too, offsets drawn anew",
+    "export": "`torch.export`: dynamic batch and length",
+}
+"""Column of the first table → the promise whose test it stands for."""
+
+OVER_CELLS = {"cell", "scheme", "compiled_scheme"}
+"""The fixtures of the contract tests that run over every kind at every place."""
+
 NUMERICS = {
     "none": "attention",
     "sinusoidal": "sinusoidal",
@@ -82,12 +100,53 @@ NUMERICS = {
 
 def document() -> str:
     """Return the whole page."""
-    return "\n".join([INTRO, *_presets(), *_kinds(), *_cells(), *_indices(), *_promises()])
+    tables = (*_presets(), *_kinds(), *_cells(), *_indices(), *_promises())
+    return "\n".join([HEAD, *_overview(), INTRO, *tables])
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = [header, ["---"] * len(header), *rows]
     return [*("| " + " | ".join(line) + " |" for line in lines), ""]
+
+
+def _overview() -> list[str]:
+    cells = {(cell.kind, cell.place): cell for cell in catalogue.cells()}
+    checked = [_tick(_runs_over_cells(PROMISES[promise])) for promise in COLUMNS.values()]
+    rows = []
+    for name, entry in KINDS.items():
+        build, first = entry.build, cells[name, entry.build.places[0]]
+        rows.append(
+            (
+                f"`{name}`",
+                *(_tick(place in build.places) for place in PLACES),
+                _tick(build.shift_invariant),
+                f"{first.num_parameters:,}",
+                _percent(first.flops),
+                *checked,
+                entry.source,
+            )
+        )
+    costs = ("shift invariant", "parameters", "FLOPs")
+    return [*_table(("kind", *PLACES, *costs, *COLUMNS, "source"), rows), _LEGEND]
+
+
+_LEGEND = """\
+`embedding`, `self` and `cross` are the [places](#kinds--places) where a kind may act; what it adds
+to transformer-base is counted at the first of them. The ticks from *gradients* on are tests that
+run over every kind at every place: [which ones](#checked-in-every-cell).
+"""
+
+
+def _tick(holds: bool) -> str:
+    return "✓" if holds else "–"
+
+
+def _runs_over_cells(test: str) -> bool:
+    """Return whether a contract test (or one of a file) runs over every kind at every place."""
+    file, _, name = test.partition("::")
+    source = (ROOT / "tests" / "contract" / file).read_text(encoding="utf-8")
+    tests = re.findall(rf"^def {name or 'test_'}\w*\(([^)]*)\)", source, re.MULTILINE)
+    return any(set(re.findall(r"\w+", given)) & OVER_CELLS for given in tests)
 
 
 def _presets() -> list[str]:
@@ -131,15 +190,12 @@ def _kinds() -> list[str]:
         (
             f"`{name}`",
             entry.summary,
-            ", ".join(entry.build.places),
-            "yes" if entry.build.shift_invariant else "no",
             "decoder" if entry.build.causal_only else "both",
             _reference(name),
-            entry.source,
         )
         for name, entry in KINDS.items()
     ]
-    header = ("kind", "what it does", "places", "shift invariant", "stacks", "reference", "source")
+    header = ("kind", "what it does", "stacks", "reference")
     return ["## Kinds", "", *_table(header, rows)]
 
 
@@ -161,18 +217,20 @@ def _cells() -> list[str]:
             cell.stacks,
             f"{cell.num_parameters:,}",
             _percent(cell.flops),
+            ", ".join(f"`{target}`" for target in catalogue.EXPORTS),
         )
         for cell in catalogue.cells()
     ]
-    header = ("kind", "place", "stacks", "parameters", "FLOPs")
+    header = ("kind", "place", "stacks", "parameters", "FLOPs", "exports to")
     return ["## Kinds × places", "", *_table(header, rows), _OTHERWISE]
 
 
 _OTHERWISE = """\
-Every cell decodes with a cache, compiles (`torch.compile`, one graph for all lengths) and exports
-(`torch.export`). A cell that is not here is refused when the configuration is read, in a sentence
-that says what would work. At an attention, `sinusoidal` and `learned` take any subset of the inputs
-of Q, K and V (`add_to: qk`); `layers: n` limits a part to the first n layers, `stacks` to one side.
+Every cell decodes with a cache. `torch.compile` takes it as one graph for all lengths, in training
+too, `torch.export` for any batch and length in evaluation. A cell that is not here is refused when
+the configuration is read, in a sentence that says what would work. At an attention, `sinusoidal`
+and `learned` take any subset of the inputs of Q, K and V (`add_to: qk`); `layers: n` limits a part
+to the first n layers, `stacks` to one side.
 """
 
 
@@ -186,6 +244,10 @@ _CHECKED = """\
 
 The contract tests run over the registry, so that they hold for a kind the moment it has its line
 there: every cell above, every preset, every way of numbering and the variants that options make.
+Compilers take seconds for a model: the default run compiles and exports three models, one for each
+way of numbering, that hold every kind at every place between them; `make test-slow` does it with
+each cell, preset and variant by itself. What is compiled runs on the backends `eager` and, in
+training, `aot_eager`; `inductor` sees SHAPE alone, in `make test-slow`.
 """
 
 _REFERENCES = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -12,7 +13,15 @@ from typing import Any, get_type_hints
 
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from pydantic import Field as PydanticField
 
 from shapeshift.data.config import DataConfig, GrammarCorpus
@@ -26,14 +35,17 @@ from shapeshift.positions import (
     INDICES,
     KINDS,
     PRESETS,
+    Graph,
     IndicesChoice,
     Part,
+    Representation,
     Scheme,
     Stack,
     build_indices,
     check,
     place,
 )
+from shapeshift.positions.limits import check_numbers
 from shapeshift.positions.registry import Entry
 from shapeshift.schema import Strict
 from shapeshift.training.config import TrainingConfig
@@ -71,8 +83,6 @@ class PositionConfig(Strict):
                 _check_types(KINDS[part.kind], part.options)
             with torch.device("meta"):  # costs nothing, and finds values that are out of range
                 build_indices(self.scheme)
-                for name in ("encoder", "decoder"):
-                    place(self.scheme, Stack(name, 16, 2, 1, causal=name == "decoder"))
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
         return self
@@ -149,6 +159,28 @@ def _check_types(entry: Entry[Any], options: Mapping[str, Any]) -> None:
         ) from error
 
 
+def _check_parts(scheme: Scheme, model: ModelConfig) -> None:
+    """Raise a `ShapeshiftError` for what cannot be built in this model, or never run."""
+    with torch.device("meta"):
+        indices = build_indices(scheme)
+        for name in ("encoder", "decoder"):
+            causal = name == "decoder"
+            placed = place(scheme, Stack(name, model.dim, model.num_heads, 1, causal=causal))
+            for position in (placed.embedding, *placed.self_attention, *placed.cross_attention):
+                check_numbers(indices, position)
+                _check_edges(position)
+
+
+def _check_edges(position: Representation) -> None:
+    for module in position.modules():
+        if isinstance(module, Graph) and module.num_labels is not None:
+            raise ShapeshiftError(
+                f"kind 'graph' with num_labels={module.num_labels} takes its edges from Python, but"
+                " the sentences of a run have none; leave num_labels out, which takes the sentence"
+                " for the graph, or use kind 'shaw'"
+            )
+
+
 class Config(Strict):
     """Everything a run depends on."""
 
@@ -160,6 +192,18 @@ class Config(Strict):
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @field_validator("position", mode="after")
+    @classmethod
+    def _check_position_in_model(
+        cls, position: PositionConfig, info: ValidationInfo
+    ) -> PositionConfig:
+        if "model" in info.data:  # or its own errors are told
+            try:
+                _check_parts(position.scheme, info.data["model"])
+            except ShapeshiftError as error:
+                raise ValueError(str(error)) from error
+        return position
 
     @model_validator(mode="after")
     def _check_shared_vocabulary(self) -> Config:
@@ -336,9 +380,10 @@ def _messages(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False):
         where = ".".join(map(str, problem["loc"]))
         if problem["type"] == "extra_forbidden":
-            yield f"{where}: unknown key{nearest(str(problem['loc'][-1]), _field_names())}"
+            yield f"{where}: unknown key{_suggestion(where)}"
         elif problem["type"] == "value_error":
-            yield f"{where}: {problem['ctx']['error']}"
+            # Nowhere: between sections, which the message names.
+            yield (f"{where}: " if where else "") + str(problem["ctx"]["error"])
         elif problem["type"] == "missing":
             yield f"{where}: missing"
         else:
@@ -346,7 +391,42 @@ def _messages(error: ValidationError) -> Iterator[str]:
 
 
 @cache
-def _field_names() -> frozenset[str]:
+def _field_paths() -> tuple[str, ...]:
+    """Return all keys with their sections, such as `training.seed`."""
     schema = Config.model_json_schema()
-    sections = [schema, *schema.get("$defs", {}).values()]
-    return frozenset(name for section in sections for name in section.get("properties", {}))
+    found: dict[str, None] = {}
+    level = [("", schema)]
+    while level:
+        below = []
+        for where, section in level:
+            for name, field in section.get("properties", {}).items():
+                path = f"{where}.{name}" if where else name
+                if path not in found:
+                    found[path] = None
+                    below += [(path, schema["$defs"][each]) for each in _references(field)]
+        level = below
+    return tuple(found)
+
+
+def _suggestion(where: str) -> str:
+    """Return which key one that is unknown may be meant for: one of its own section, or else of
+    another one, which is then named with it."""
+    section, _, name = where.rpartition(".")
+    own = [path for path in _field_paths() if path.rpartition(".")[0] == section]
+    found = nearest(name, [path.rpartition(".")[2] for path in own])
+    elsewhere = {path.rpartition(".")[2]: path for path in reversed(_field_paths())}
+    close = difflib.get_close_matches(name, elsewhere, n=1, cutoff=0.6)
+    return found or (f"; did you mean {elsewhere[close[0]]!r}?" if close else "")
+
+
+def _references(field: Any) -> Iterator[str]:
+    """Yield the names of the sections that a field may hold."""
+    if isinstance(field, dict):
+        for key, value in field.items():
+            if key == "$ref":
+                yield value.rpartition("/")[2]
+            elif key != "discriminator":
+                yield from _references(value)
+    elif isinstance(field, list):
+        for each in field:
+            yield from _references(each)

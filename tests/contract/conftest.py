@@ -93,16 +93,13 @@ VARIANTS = {
 }
 SCHEMES = {**PRESETS, **CELLS, **NUMBERINGS, **VARIANTS}
 
-# Compilers take seconds for a model, so the default suite puts all kinds into a few models, one for
-# each way to number tokens.
+# Compilers take seconds for a model, so the default suite puts all kinds, at all their places, into
+# a few models, one for each way to number tokens.
 ENOUGH = {"randomized": {"max_position": 1000}}  # as many as learned tables have rows
 TOGETHER = {
     f"together:{name}": Scheme(
         IndicesChoice(name, ENOUGH.get(name, {})),
-        tuple(
-            Part(kind, stacks="decoder" if KINDS[kind].build.causal_only else "both")
-            for kind in list(KINDS)[number :: len(INDICES)]
-        ),
+        tuple(part for cell in list(CELLS.values())[number :: len(INDICES)] for part in cell.parts),
     )
     for number, name in enumerate(INDICES)
 }
@@ -132,6 +129,12 @@ def cell(request: pytest.FixtureRequest) -> Scheme:
 def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
     """As `scheme`, for tests that take seconds: few that have all kinds in them, unless `slow`."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def compiled_by_default() -> list[Scheme]:
+    """Those that `compiled_scheme` runs over without `slow`."""
+    return list(TOGETHER.values())
 
 
 @pytest.fixture(scope="session")

@@ -42,6 +42,13 @@ def test_everything_registered_has_a_case(all_schemes) -> None:
     assert {scheme.indices.name for scheme in all_schemes.values()} == set(INDICES)
 
 
+def test_every_kind_is_compiled_at_every_place_by_default(compiled_by_default) -> None:
+    parts = [part for scheme in compiled_by_default for part in scheme.parts]
+    cells = {(kind, at) for kind, entry in KINDS.items() for at in entry.build.places}
+    assert {(part.kind, part.place) for part in parts} == cells
+    assert {scheme.indices.name for scheme in compiled_by_default} == set(INDICES)
+
+
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_shapes_and_dtypes(cell: Scheme, dtype: torch.dtype, each: bool) -> None:

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from shapeshift.config import Config, expand_preset, load_config, parse_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import build
 from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
 
 
@@ -122,6 +124,79 @@ def test_all_errors_are_told_at_once() -> None:
 def test_one_line_names_the_setting_and_the_value(document: object, said: str) -> None:
     message = refused(document)
     assert said in message or re.search(said, message), message
+
+
+def model(**settings: object) -> dict:
+    return {"model": settings}
+
+
+NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
+XPOS = {"kind": "xpos", "stacks": "decoder"}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (model(dim=36, num_heads=4) | {"position": "rope"}, "heads have 9; choose model.dim"),
+        (model(dim=33, num_heads=3) | {"position": "ape"}, "even width of 4 or more, got 33"),
+        (model(dim=33, num_heads=3), "even width of 4 or more, got 33"),
+        (
+            model(dim=16, num_heads=2) | position({**NTK, "fraction": 0.25}),
+            "only one pair of channels turns; raise fraction",
+        ),
+        (position({"kind": "shaw", "max_distance": -1}), "must not be negative, got -1"),
+        (
+            position({"kind": "graph", "num_labels": 5}),
+            "num_labels=5 takes its edges from Python.*leave num_labels out",
+        ),
+        (
+            position({"kind": "learned"}, name="shifted", max_offset=5000),
+            "up to 5000, but with num_positions=1024 .*num_positions=5001 and .*smaller max_offset",
+        ),
+        (
+            position({"kind": "learned", "place": "cross"}, name="randomized"),
+            "up to 2047, .* end at 1023; use num_positions=2048, or a smaller max_position",
+        ),
+        (position({"kind": "tupe"}, name="randomized"), "use num_positions=2048, or a smaller"),
+        (
+            position(XPOS, name="shifted", max_offset=20000),
+            r"from 0 to 20000, but xpos reaches 14504 .*centre=0; use centre=10000 \(",
+        ),
+        (
+            position(XPOS, name="shifted", max_offset=30000),
+            "centre=0; use a smaller max_offset, or kind 'rotary'",
+        ),
+        (position({**XPOS, "centre": 20000}), r"centre=20000; use centre=0 \(.*, or kind 'rotary'"),
+    ],
+)
+def test_what_could_not_be_built_or_run_is_refused_at_once(document: dict, said: str) -> None:
+    message = refused(document)
+    assert message.startswith("position: ")
+    assert re.search(said, message), message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        model(size="base") | position({**NTK, "fraction": 0.25}),
+        model(dim=36, num_heads=2) | {"position": "rope"},
+        model(dim=36, num_heads=4) | {"position": "rpe"},
+        position({"kind": "graph", "max_distance": 3}),
+        position({"kind": "learned", "num_positions": 2048}, name="randomized"),
+        position({"kind": "learned"}, name="shifted", max_offset=1023),
+        position({"kind": "tupe", "vectors": "sinusoidal"}, name="randomized"),
+        position({**XPOS, "centre": 10000}, name="shifted", max_offset=20000),
+    ],
+)
+def test_what_can_be_built_is_not_refused(document: dict) -> None:
+    config = parse_config(document)
+    with torch.device("meta"):
+        build(config.model, config.position.scheme, 50, 50)
+
+
+def test_an_error_between_sections_names_them_itself() -> None:
+    said = refused(model(share_embeddings=True) | {"data": {"subwords": {"joint": False}}})
+    assert said.startswith("model.share_embeddings needs one vocabulary")
 
 
 def test_overrides_reach_into_sections_presets_and_lists() -> None:

@@ -12,7 +12,7 @@ def positions() -> None:
     """List the presets, the kinds of position representation, and the ways to number tokens.
 
     Parameters and FLOPs (products of their own, as a share of a forward pass over 32 subwords a
-    side) are those of transformer-base. Every cell compiles and exports with PyTorch's own tools.
+    side) are those of transformer-base. The tests compile and export every cell.
     """
     from rich.table import Table
 
@@ -33,11 +33,11 @@ def positions() -> None:
         invariant = "yes" if entry.build.shift_invariant else "no"
         options = ", ".join(entry.options()) or "–"
         kinds.add_row(name, entry.summary, invariant, options, entry.source)
-    cells = Table("kind", "place", "stacks", "parameters", "FLOPs")
+    cells = Table("kind", "place", "stacks", "parameters", "FLOPs", "exports to")
+    exports = ", ".join(catalogue.EXPORTS)
     for cell in catalogue.cells():
-        cells.add_row(
-            cell.kind, cell.place, cell.stacks, f"{cell.num_parameters:,}", _percent(cell.flops)
-        )
+        costs = f"{cell.num_parameters:,}", _percent(cell.flops)
+        cells.add_row(cell.kind, cell.place, cell.stacks, *costs, exports)
     indices = Table("indices", "what they are", "options", "source")
     for name, way in INDICES.items():
         indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)

@@ -1,17 +1,16 @@
 """The draw of SHAPE's offsets as one operator, which `torch.compile` leaves whole.
 
-The stream is a count in a tensor, not a generator: the draw that a forward pass made can be made
-again when the backward pass recomputes it. Each draw is `shapeshift.positions.draws`', from a seed
-of its own.
+The stream is a count in a tensor, and each draw is `shapeshift.positions.draws`', from a seed of
+its own: whoever knows the count can make the draw again. Under gradient checkpointing that is
+`shapeshift.positions.recompute`.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import draws
+from shapeshift.positions import draws, recompute
 from shapeshift.seeds import derive
 
 
@@ -26,42 +25,39 @@ def new_stream(seed: int) -> Tensor:
 @torch.library.custom_op(
     "shapeshift::draw_offsets",
     mutates_args={"stream"},
-    schema="(Tensor(a!) stream, SymInt num_sequences, int max_offset) -> Tensor",
+    schema=(
+        "(Tensor(a!) stream, SymInt num_sequences, int max_offset, bool fresh, bool with_grad)"
+        " -> Tensor"
+    ),
 )
-def draw_offsets(stream: Tensor, num_sequences: int, max_offset: int) -> Tensor:
-    """Return the next offsets `(B,)` of a stream, k ~ U{0, …, K}; int64, on the CPU.
+def draw_offsets(
+    stream: Tensor, num_sequences: int, max_offset: int, fresh: bool, with_grad: bool
+) -> Tensor:
+    """Return offsets `(B,)` of a stream, k ~ U{0, …, K}; int64, on the CPU.
 
     Within a backward pass nothing new is drawn: what runs there recomputes activations (gradient
-    checkpointing), and must see the offsets of the forward pass that it repeats, the last one.
+    checkpointing), and gets what the forward pass that it repeats got here.
 
     Args:
         stream: from `new_stream`; counts the draw.
-        num_sequences: B.
+        num_sequences: B. A recomputation has that of its forward pass.
         max_offset: K.
+        fresh: draw anew; else the last offsets, if they are as many.
+        with_grad: `torch.is_grad_enabled()` where the offsets are asked for.
 
     Raises:
-        ShapeshiftError: if a backward pass asks for another B than the last forward pass.
+        ShapeshiftError: if this recomputes a pass whose draw is not known.
     """
-    seed, count, last = stream.tolist()
-    if count and torch._C._current_graph_task_id() != -1:
-        if last != num_sequences:
-            raise ShapeshiftError(
-                "gradient checkpointing recomputes a forward pass that is not the last one; run the"
-                " backward pass of each before the next"
-            )
-    else:
-        count += 1
-        stream[1], stream[2] = count, num_sequences
-    rank = distributed.get_rank() if _is_distributed() else 0
-    generator = draws.seeded(derive(seed, rank, count))
+    if not recompute.is_running():
+        _, count, last = stream.tolist()
+        if fresh or last != num_sequences:
+            stream[1], stream[2] = count + 1, num_sequences
+    seed, count, num_sequences = recompute.state_of_pass(stream, with_grad).tolist()
+    generator = draws.seeded(derive(seed, recompute.rank(), count))
     offsets: Tensor = draws.integers(generator, max_offset + 1, num_sequences)
     return offsets
 
 
 @draw_offsets.register_fake
-def _(stream: Tensor, num_sequences: int, max_offset: int) -> Tensor:
+def _(stream: Tensor, num_sequences: int, max_offset: int, fresh: bool, with_grad: bool) -> Tensor:
     return stream.new_empty(num_sequences)
-
-
-def _is_distributed() -> bool:
-    return distributed.is_available() and distributed.is_initialized()

@@ -19,6 +19,10 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.sinusoidal import Channels, Sinusoidal
 
 
+def _no_padding(module: nn.Module) -> int | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Family:
     """Position embeddings that work alike.
@@ -35,7 +39,7 @@ class Family:
     """
 
     rows: Callable[..., Tensor]
-    padding: Callable[[nn.Module], int | None] = lambda module: None
+    padding: Callable[[nn.Module], int | None] = _no_padding  # named: a lambda has no pickle
     start: int = 0
     table: str | None = "weight"
     channels: Channels | None = None
@@ -57,10 +61,15 @@ class Family:
         return Sinusoidal(table.shape[1], channels=self.channels).encode(rows, table)
 
     def is_sinusoidal(self, module: nn.Module) -> bool:
-        """Tell whether the table follows a formula, and nobody trained it since."""
+        """Tell whether the table follows a formula, and nobody trained it since or will now.
+
+        A table on the meta device has no values to compare, and is believed.
+        """
         table = self.table_of(module)
-        if self.channels is None or table is None:
+        if self.channels is None or table is None or (table.is_leaf and table.requires_grad):
             return False
+        if table.is_meta:
+            return True
         rows = torch.arange(table.shape[0], device=table.device)
         rows = rows[rows != (-1 if self.padding(module) is None else self.padding(module))]
         # Loose: half precision rounds, and M2M100 computes its angles in single precision.
@@ -80,10 +89,13 @@ def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
 
 def _counted(
     module: nn.Module,
-    tokens: Tensor | Sequence[int],
+    tokens: Tensor | Sequence[int] | None = None,
     past_key_values_length: int = 0,
     position_ids: Tensor | None = None,
 ) -> Tensor:
+    if tokens is None:  # BART's decoder, called with embeddings
+        assert position_ids is not None, "the model is called with ids or with positions"
+        return position_ids  # (T,) or (B, T)
     num_sequences, length = (tokens.shape if isinstance(tokens, Tensor) else tokens)[:2]
     if position_ids is None:
         device = module.get_parameter("weight").device
@@ -123,6 +135,10 @@ def _after_padding(
     return (rows + padding + 1).expand(num_sequences, -1)  # (B, T)
 
 
+def _row_1(module: nn.Module) -> int | None:
+    return 1
+
+
 def _padding_idx(module: nn.Module) -> int | None:
     padding: int | None = getattr(module, "padding_idx", None)
     return padding
@@ -136,10 +152,12 @@ _MARIAN = Family(_counted, channels="halves")
 _M2M100 = Family(_after_padding, padding=_padding_idx, table="weights", channels="tensor2tensor")
 
 FAMILIES: dict[str, Family] = {
+    "BlenderbotLearnedPositionalEmbedding": Family(_counted),
+    "BlenderbotSmallLearnedPositionalEmbedding": Family(_counted),
     "BartLearnedPositionalEmbedding": _BART,
     "MBartLearnedPositionalEmbedding": _BART,
     "PLBartLearnedPositionalEmbedding": _BART,
-    "OPTLearnedPositionalEmbedding": Family(_masked, padding=lambda module: 1),
+    "OPTLearnedPositionalEmbedding": Family(_masked, padding=_row_1),
     "MarianSinusoidalPositionalEmbedding": _MARIAN,
     "PegasusSinusoidalPositionalEmbedding": _MARIAN,
     "M2M100SinusoidalPositionalEmbedding": _M2M100,

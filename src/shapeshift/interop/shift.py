@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.positions import Shifted
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions.checks import can_read
+from shapeshift.positions.indices import whole_number
 from shapeshift.seeds import derive
 
+from .choose import chosen, owners
 from .draw import draw_offsets, new_stream
-from .families import Family, family_of, find
+from .families import Family, family_of
 
 _HANDLES = "_shapeshift_handles"
 
@@ -35,15 +37,18 @@ def shift_positions(
 
     While training, every sequence of every forward pass gets its own offset k ~ U{0, …, K}, and the
     encoder's and the decoder's are drawn apart. The offsets are draws of their own (for each
-    position embedding and process), so they do not disturb dropout. In evaluation the model
-    computes what it did. Nothing of the model changes but hooks: `unshift` removes them. A compiled
-    model (`torch.compile`, `fullgraph=True` too) draws in each call, and the same as uncompiled.
+    position embedding and process) and do not depend on dropout. Gradient checkpointing recomputes
+    a pass with the offsets that it had; a draw that it may repeat takes one number of torch's CPU
+    generator, and no other does. In evaluation the model computes what it did. Nothing of the model
+    changes but hooks: `unshift` removes them. A compiled model (`torch.compile`, `fullgraph=True`
+    too) draws in each call, and the same as uncompiled.
 
     A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
-    one is continued by its formula, outside the model: what is saved stays what it was.
+    one is continued by its formula, outside the model: what is saved stays what it was. One that
+    is trained (`requires_grad`), or holds other values, counts as learned.
 
     Known: the position embeddings of BERT, ELECTRA, RoBERTa, XLM-R, GPT-2, OPT, BART, mBART,
-    PLBART, Marian, Pegasus, M2M100, NLLB and the decoder of Whisper.
+    PLBART, Blenderbot, Marian, Pegasus, M2M100, NLLB and the decoder of Whisper.
 
     Args:
         model: the module that is called in training; wrap it first (PEFT, DDP), shift it last.
@@ -59,24 +64,29 @@ def shift_positions(
         The names of the modules whose positions are shifted.
 
     Raises:
-        ShapeshiftError: if K is negative; nothing is found, or a name of `modules` is wrong; the
-            model is shifted already; a learned table is too short (here, or in a forward pass).
+        ShapeshiftError: if K is negative or no whole number, or T smaller than 1; nothing is found,
+            or a name of `modules` is wrong; the model, or something that holds it or that it
+            holds, is shifted already; a learned table is too short (here, or in a forward pass);
+            in a backward pass, if gradient checkpointing does not restore torch's generator.
     """
-    if any(hasattr(part, _HANDLES) for part in model.modules()):
+    if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
         raise ShapeshiftError(
             f"the positions of this {type(model).__name__} are shifted already; unshift it first"
+            " (the module that was given to shift_positions)"
         )
+    max_offset = whole_number("max_offset", max_offset, 0)
+    if max_length is not None:
+        max_length = whole_number("max_length", max_length, 1)
     every = dict(model.named_modules(remove_duplicate=False))
-    names = _chosen(model, every, modules)
-    Shifted(max_offset)  # refuses a negative K
+    names = chosen(model, every, modules)
     shifts = [_Shift(name, every[name], max_offset, derive(seed, name)) for name in names]
     for shift, name in zip(shifts, names, strict=True):
-        shift.check(every[name], 1 if max_length is None else max_length)
+        shift.check_room(every[name], max_length)
     handles: list[RemovableHandle] = []
     for shift, name in zip(shifts, names, strict=True):
         target = every[name]
         handles.append(target.register_forward_hook(shift.shift, with_kwargs=True))
-        for owner in _owners(every, target):
+        for owner in owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
     setattr(model, _HANDLES, handles)
     return names
@@ -111,16 +121,15 @@ class _Shift:
         self._max_offset = max_offset
         self._stream = new_stream(seed)
         self._num_sequences: int | None = None
-        self._offsets: Tensor | None = None  # (B,) of these sequences, once drawn
-        self._is_sinusoidal = self._family.is_sinusoidal(module)
-        self._longer: Tensor | None = None  # (rows + K, D), if sinusoidal
-        table = self._family.table_of(module)
-        if self._is_sinusoidal and table is not None:
-            self._continued(table)  # now, so that compiled code finds it there
+        self._fresh = True  # these sequences have no offsets yet
+        self._is_sinusoidal = False
+        self._table_seen: tuple[Any, ...] | None = None
+        self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
+        self._examine(module)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: new sequences, new offsets."""
-        self._offsets = None
+        self._fresh = True
         found = _num_sequences(args, kwargs)
         if found is not None:
             self._num_sequences = found
@@ -131,45 +140,78 @@ class _Shift:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
+        if not torch.compiler.is_compiling():
+            self._examine(module)
         rows = self._family.rows(module, *args, **kwargs)
         rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
-        self.check(module, rows.shape[-1])
-        shifted = rows + self._offsets_of(rows).to(rows.device).unsqueeze(1)  # (B, T)
+        self._check(module, rows)
+        shifted = rows + self._offsets_for(rows).to(rows.device).unsqueeze(1)  # (B, T)
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
         return self._look_up(module, shifted)
 
-    def check(self, module: nn.Module, length: int) -> None:
-        """Raise an error if a learned table has no row for a sequence of `length` tokens."""
+    def check_room(self, module: nn.Module, max_length: int | None) -> None:
+        """Raise an error if a learned table has no row for a sequence of `max_length` tokens, or,
+        without a `max_length`, for any."""
+        room = self._room(module)
+        if room is None or self._max_offset + (max_length or 1) <= room:
+            return
+        if max_length is not None:
+            raise self._too_short(room, max_length, f"sequences of up to {max_length=} tokens")
+        raise ShapeshiftError(
+            f"{self._name}: its learned table has {room} positions, and"
+            f" max_offset={self._max_offset} leaves none for a sequence; max_offset may be {room}"
+            " less the tokens of the longest sequence"
+        )
+
+    def _check(self, module: nn.Module, rows: Tensor) -> None:
+        room = self._room(module)
+        if room is None:
+            return
+        length = rows.shape[-1]
+        if length + self._max_offset > room:
+            raise self._too_short(room, length, f"sequences of {length} tokens")
+        if can_read(rows) and rows.numel():
+            last = int(rows.max()) - self._family.first(module)
+            if last + 1 + self._max_offset > room:
+                raise ShapeshiftError(
+                    f"{self._name}: its learned table has {room} positions, but position {last}"
+                    f" with max_offset={self._max_offset} needs {last + 1 + self._max_offset}; use"
+                    f" a smaller max_offset or positions up to {room - self._max_offset - 1}"
+                )
+
+    def _room(self, module: nn.Module) -> int | None:
+        """Return the number of positions that a learned table has."""
         table = self._family.table_of(module)
         if table is None or self._is_sinusoidal:
-            return
-        room = table.shape[0] - self._family.first(module)
-        largest = self._max_offset
-        if length + largest <= room:
-            return
+            return None
+        return table.shape[0] - self._family.first(module)
+
+    def _too_short(self, room: int, length: int, what: str) -> ShapeshiftError:
         remedies = []
         if length <= room:
             remedies.append(f"max_offset={room - length} or less")
-        if largest < room:
-            remedies.append(f"sequences of {room - largest} tokens or fewer")
-        raise ShapeshiftError(
-            f"{self._name}: its learned table has {room} positions, but sequences of up to"
-            f" max_length={length} tokens with max_offset={largest} need {length + largest};"
+        if self._max_offset < room:
+            remedies.append(f"sequences of {room - self._max_offset} tokens or fewer")
+        return ShapeshiftError(
+            f"{self._name}: its learned table has {room} positions, but {what} with"
+            f" max_offset={self._max_offset} need {length + self._max_offset};"
             f" use {' or '.join(remedies) or 'shorter sequences and a smaller max_offset'}"
         )
 
-    def _offsets_of(self, rows: Tensor) -> Tensor:
+    def _offsets_for(self, rows: Tensor) -> Tensor:
         count = rows.shape[0] if rows.shape[0] > 1 else self._num_sequences
         if count is None:
             raise ShapeshiftError(
                 f"{self._name}: cannot tell how many sequences there are; call the model that was"
                 " given to shift_positions, not its forward method, with batch-first tensors"
             )
-        if self._offsets is None or self._offsets.shape[0] != count:
-            self._offsets = draw_offsets(self._stream, count, self._max_offset)
-        return self._offsets
+        offsets: Tensor = draw_offsets(
+            self._stream, count, self._max_offset, self._fresh, torch.is_grad_enabled()
+        )
+        self._fresh = False
+        return offsets
 
     def _look_up(self, module: nn.Module, rows: Tensor) -> Tensor:
         if self._family.table is None:
@@ -177,54 +219,39 @@ class _Shift:
             return embedded
         table = self._family.table_of(module)
         assert table is not None, "known families have tables"
-        return F.embedding(rows, self._continued(table) if self._is_sinusoidal else table)
+        if self._is_sinusoidal:
+            table = torch.cat((table, self._continuation(table)))
+        return F.embedding(rows, table)
 
-    def _continued(self, table: Tensor) -> Tensor:
+    def _examine(self, module: nn.Module) -> None:
+        """Look at the table again if it is another one, or was written to."""
+        table = self._family.table_of(module)
+        if table is None:
+            return
+        version = 0 if table.is_inference() else table._version
+        seen = (id(table), version, table.shape, table.dtype, table.device, table.requires_grad)
+        if seen != self._table_seen:
+            self._table_seen = seen
+            self._is_sinusoidal = self._family.is_sinusoidal(module)
+            if self._is_sinusoidal:
+                self._continuation(table)  # now, so that compiled code finds it there
+
+    def _continuation(self, table: Tensor) -> Tensor:
         # Kept from pass to pass, unless the model moved, or lengthened its table as M2M100 does.
-        num_rows = table.shape[0] + self._max_offset
-        longer = self._longer
-        if longer is None or (longer.shape[0], longer.dtype, longer.device) != (
-            num_rows,
-            table.dtype,
-            table.device,
-        ):
-            beyond = torch.arange(table.shape[0], num_rows, device=table.device)
-            longer = torch.cat((table.detach(), self._family.formula(table, beyond)))
-        self._longer = longer
-        return longer
+        start = table.shape[0]
+        if self._beyond is not None:
+            first, rows = self._beyond
+            if first == start and (rows.dtype, rows.device) == (table.dtype, table.device):
+                return rows
+        beyond = torch.arange(start, start + self._max_offset, device=table.device)
+        rows = self._family.formula(table, beyond)
+        self._beyond = start, rows
+        return rows
 
 
-def _chosen(
-    model: nn.Module, every: Mapping[str, nn.Module], modules: str | Iterable[str] | None
-) -> list[str]:
-    if modules is None:
-        names = list(find(model))
-    else:
-        names = [modules] if isinstance(modules, str) else list(dict.fromkeys(modules))
-    for name in names:
-        if name not in every:
-            raise ShapeshiftError(
-                f"{type(model).__name__} has no module {name!r}{nearest(name, every)}"
-            )
-    if not names:
-        likely = [name for name in every if "pos" in name.rpartition(".")[2] or "wpe" in name]
-        hint = f", such as {likely[0]!r}" if likely else ""
-        raise ShapeshiftError(
-            f"no absolute position embedding is known in {type(model).__name__}; give its name"
-            f" as modules=[…]{hint} (a model with rotary or relative positions has none)"
-        )
-    return names
-
-
-def _owners(every: Mapping[str, nn.Module], target: nn.Module) -> list[nn.Module]:
-    """Return the modules around `target` under each name that it has, the model first."""
-    owners: dict[str, nn.Module] = {}
-    for name in [name for name, module in every.items() if module is target]:
-        steps = name.split(".")
-        for depth in range(len(steps)):
-            prefix = ".".join(steps[:depth])
-            owners[prefix] = every[prefix]
-    return list(dict.fromkeys(owners.values()))
+def _is_shifted(module: nn.Module) -> bool:
+    hooks = module._forward_hooks.values()
+    return any(isinstance(getattr(hook, "__self__", None), _Shift) for hook in hooks)
 
 
 def _num_sequences(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:

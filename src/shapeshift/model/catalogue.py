@@ -16,6 +16,10 @@ from .cost import BatchShape, count_parameters, forward_flops
 VOCABULARY = 32000
 SHAPE = BatchShape(num_pairs=1, source_length=32, target_length=32)
 
+EXPORTS = ("torch.compile", "torch.export")
+"""What every cell goes through as one graph for all batches and lengths, with equal results: the
+contract tests `test_compile.py` and `test_export.py` hold it to that, cell by cell."""
+
 
 @dataclass(frozen=True)
 class Cell:

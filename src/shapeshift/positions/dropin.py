@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from .indices import Absolute, Shifted
@@ -21,8 +22,14 @@ class SHAPE(nn.Module):
         dim: D.
         max_offset: K; 0 gives APE.
         channels: order of the channels, see `Sinusoidal`.
-        seed: of the offsets' own generator. Give encoder and decoder different ones: the paper
-            draws source and target apart.
+        seed: of the offsets' own generator. None takes one from torch's CPU generator, now: each
+            module of a model (encoder and decoder: the paper draws source and target apart) and
+            each process of torch.distributed draws its own, and `torch.manual_seed` before the
+            model is built makes them reproducible. With a number, modules and processes that have
+            the same one draw alike.
+
+    Raises:
+        ShapeshiftError: if K is not a whole number, or negative; if D is odd or smaller than 4.
     """
 
     def __init__(
@@ -31,10 +38,12 @@ class SHAPE(nn.Module):
         max_offset: int = 500,
         *,
         channels: Channels = "interleaved",
-        seed: int = 0,
+        seed: int | None = None,
     ):
         super().__init__()
-        self.indices: Absolute = Shifted(max_offset, seed=seed)
+        self.indices: Absolute = Shifted(
+            max_offset, seed=_fresh_seed() if seed is None else seed, by_rank=seed is None
+        )
         self.encoding = Sinusoidal(dim, channels=channels)
 
     def forward(self, x: Tensor, *, offset: int | Tensor | None = None, start: int = 0) -> Tensor:
@@ -47,3 +56,7 @@ class SHAPE(nn.Module):
         """
         pos = self.indices(x.shape[0], x.shape[1], start=start, offset=offset, device=x.device)
         return self.encoding.embed(x, pos)
+
+
+def _fresh_seed() -> int:
+    return int(torch.randint(2**62, (), dtype=torch.int64, device="cpu"))

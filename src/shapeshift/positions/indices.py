@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from . import draws
+from . import draws, recompute
 
 
 class Absolute(nn.Module):
@@ -50,25 +52,37 @@ class Shifted(Absolute):
     """SHAPE: PE(i) becomes PE(i + k) with k ~ U{0, …, K} (Kiyono et al. 2021, section 2.3).
 
     One k for each sequence and each call while training, compiled or not; k = 0 otherwise. The
-    draws come from a generator of the module's own, so they neither disturb nor depend on dropout.
+    draws come from a generator of the module's own, so they do not depend on dropout. Nor do they
+    disturb it, but for one case: a call that gradient checkpointing may repeat, or under
+    `torch.no_grad`, takes one number of torch's CPU generator, and the repetition finds the same
+    offsets by it (see `recompute`).
 
     Args:
         max_offset: K, included.
         authors: draw and decode as the released code does, which differs from the paper: U{0, …,
             K − 1} while training and k = K at inference.
         seed: of the generator.
+        by_rank: each process of torch.distributed draws its own; else all draw alike.
 
     Raises:
-        ShapeshiftError: if K is negative (or zero in `authors` mode, which leaves nothing to draw).
+        ShapeshiftError: if K is not a whole number, or negative (or zero in `authors` mode, which
+            leaves nothing to draw); in training, if gradient checkpointing repeats a call and does
+            not restore torch's generator.
     """
 
-    def __init__(self, max_offset: int = 500, *, authors: bool = False, seed: int = 0):
+    def __init__(
+        self,
+        max_offset: int = 500,
+        *,
+        authors: bool = False,
+        seed: int = 0,
+        by_rank: bool = False,
+    ):
         super().__init__()
         smallest = 1 if authors else 0
-        if max_offset < smallest:
-            raise ShapeshiftError(f"max_offset must be at least {smallest}, got {max_offset}")
-        self.max_offset = max_offset
+        self.max_offset = whole_number("max_offset", max_offset, smallest)
         self.authors = authors
+        self.by_rank = by_rank
         self._generator = draws.seeded(seed)
 
     def seed(self, seed: int) -> None:
@@ -78,8 +92,9 @@ class Shifted(Absolute):
         if not self.training:
             return self.max_offset if self.authors else 0
         upper = self.max_offset if self.authors else self.max_offset + 1
-        drawn: Tensor = draws.integers(self._generator, upper, num_sequences)  # (B,)
-        return drawn
+        return recompute.integers(
+            self._generator, upper, num_sequences, by_rank=self.by_rank
+        )  # (B,)
 
     def extra_repr(self) -> str:
         return f"max_offset={self.max_offset}" + (", authors=True" if self.authors else "")
@@ -90,9 +105,9 @@ class Randomized(Absolute):
     al. 2023, section 3). A model that is trained so has met all numbers and many distances of
     sequences of up to L tokens, however short its own were.
 
-    While training, each sequence of each call draws its own, from a generator of the module's own.
-    T is the length of the padded batch: where lengths differ, sentences shorter than the longest
-    have the lower ones of its T numbers.
+    While training, each sequence of each call draws its own, from a generator of the module's own,
+    as `Shifted` does (gradient checkpointing included). T is the length of the padded batch: where
+    lengths differ, sentences shorter than the longest have the lower ones of its T numbers.
 
     Differs from the paper at inference, where it draws again for the whole sequence. That needs T
     beforehand, which a decoder that writes token by token has not, and neighbours in a batch
@@ -139,7 +154,8 @@ class Randomized(Absolute):
 
     def _choose_fixed(self, seed: int) -> Tensor:
         if self.sample_at_inference:
-            return _subsets(draws.seeded(seed), 1, self.max_length, self.max_position)
+            keys: Tensor = draws.uniform(draws.seeded(seed), 1, self.max_position)
+            return _subsets(keys, self.max_length)
         evenly = torch.arange(self.max_length, device="cpu").unsqueeze(0)
         return evenly * self.max_position // self.max_length
 
@@ -158,7 +174,8 @@ class Randomized(Absolute):
         drawn = self.training and offset is None
         self._check(end, "max_position" if drawn else "max_length")
         if drawn:
-            pos = _subsets(self._generator, num_sequences, end, self.max_position)  # (B, T)
+            keys = recompute.uniform(self._generator, num_sequences, self.max_position)
+            pos = _subsets(keys, end)  # (B, T)
         else:
             pos = self._fixed
         return _shift(pos[:, start:end].to(device=device), 0 if offset is None else offset)
@@ -176,13 +193,28 @@ class Randomized(Absolute):
         return f"max_position={self.max_position}, max_length={self.max_length}{sampled}"
 
 
+def whole_number(name: str, value: int, smallest: int) -> int:
+    """Return `value`, which the user gave as `name`, as an int.
+
+    Raises:
+        ShapeshiftError: if it is no whole number, or below `smallest`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ShapeshiftError(f"{name} must be a whole number, got {value!r}") from None
+    if number < smallest:
+        raise ShapeshiftError(f"{name} must be at least {smallest}, got {number}")
+    return number
+
+
 def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:
     if isinstance(offset, Tensor):
         return pos + offset.to(pos.device).unsqueeze(1)  # (B, T)
     return pos + offset if offset else pos
 
 
-def _subsets(generator: Tensor, count: int, size: int, upper: int) -> Tensor:
-    """Return `(count, size)` numbers below `upper`; each row any subset alike, in order."""
-    keys: Tensor = draws.uniform(generator, count, upper)
+def _subsets(keys: Tensor, size: int) -> Tensor:
+    """Return `(B, size)` numbers below L, those of the largest of the random `keys (B, L)`, in
+    order: any subset alike."""
     return keys.topk(size, dim=1).indices.sort(dim=1).values

@@ -50,7 +50,7 @@ class Entry(Generic[M]):
         }
 
 
-FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal", "seed")
+FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal", "seed", "by_rank")
 
 KINDS: dict[str, Entry[Representation]] = {
     "none": Entry(Representation, "no position", "base class"),

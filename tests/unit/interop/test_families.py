@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 from collections.abc import Iterator
 
@@ -151,12 +152,13 @@ def test_a_learned_table_that_is_too_short_is_refused(example: Example) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")
+@pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])
 @each({name: ALL[name] for name in ("bert", "gpt2", "opt", "bart", "m2m100", "whisper")})
-def test_gradient_checkpointing_gives_the_same_gradient(example: Example) -> None:
+def test_gradient_checkpointing_gives_the_same_gradient(example: Example, reentrant: bool) -> None:
     def gradients(recompute: bool) -> list[Tensor]:
         model = example.build()
         if recompute:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         shift_positions(model, 20, seed=3)
         for length in (6, 4):
             out = model(**example.inputs(some_ids(3, length)), use_cache=False)
@@ -198,6 +200,97 @@ def test_given_positions_and_embeddings_are_shifted_too() -> None:
         assert len(set(offsets(seen[name], table, 0))) > 3
 
 
+@each({name: ALL[name] for name in ("bart", "mbart", "plbart", "blenderbot", "marian", "m2m100")})
+def test_embeddings_instead_of_ids_are_shifted_on_both_sides(example: Example) -> None:
+    model, embeddings = example.build(), torch.randn(40, 6, 16)
+    shift_positions(model, 3)
+    with watched(model, example.modules) as seen:
+        model(inputs_embeds=embeddings, decoder_inputs_embeds=embeddings)
+    found = [
+        offsets(seen[name], example.rows(model, name), example.first) for name in example.modules
+    ]
+    assert set(found[0]) == set(found[1]) == {0, 1, 2, 3}
+    assert found[0] != found[1]
+
+
+@each(ALL)
+def test_a_shifted_model_can_be_pickled(example: Example) -> None:
+    model, inputs = example.build(), example.inputs(some_ids(3))
+    before = model(**inputs).logits
+    shift_positions(model, 20)
+    twin = pickle.loads(pickle.dumps(model))
+    assert torch.equal(twin(**inputs).logits, model(**inputs).logits)  # it goes on where it was
+    unshift(twin)
+    assert torch.equal(twin(**inputs).logits, before)
+
+
+@each({name: ALL[name] for name in ("gpt2", "bart")})
+def test_positions_beyond_the_table_are_named(example: Example) -> None:
+    model = example.build()
+    shift_positions(model, 20, max_length=18)
+    ids = some_ids(4, length=18)
+    kept = model(**example.inputs(ids), use_cache=True).past_key_values
+    inputs = {"decoder_input_ids" if len(example.modules) > 1 else "input_ids": ids}
+    if len(example.modules) > 1:
+        inputs["input_ids"] = ids
+    message = f"{example.modules[-1]}: .*40 positions, but position 35 .*max_offset=20 needs 56"
+    with pytest.raises(ShapeshiftError, match=re.escape(message).replace(r"\.\*", ".*")):
+        model(**inputs, past_key_values=kept)
+
+
+@each({name: SINUSOIDAL[name] for name in ("marian", "pegasus")})
+def test_a_table_that_was_loaded_later_is_the_one_that_is_used(example: Example) -> None:
+    model, inputs = example.build(), example.inputs(some_ids(3))
+    loaded = {
+        name: torch.randn_like(value) if "embed_positions" in name else value
+        for name, value in model.state_dict().items()
+    }
+    shift_positions(model, 0)
+    model(**inputs)
+    model.load_state_dict(loaded)
+    shifted = model(**inputs).logits
+    unshift(model)
+    assert torch.allclose(shifted, model(**inputs).logits)
+
+
+def test_a_table_that_was_loaded_later_is_not_continued_by_the_formula() -> None:
+    example = ALL["marian"]
+    model = example.build(positions=8)
+    shift_positions(model, 20)
+    model(**example.inputs(some_ids(3)))
+    with torch.no_grad():
+        example.rows(model, example.modules[0])[3:].normal_()
+    with pytest.raises(ShapeshiftError, match="its learned table has 8 positions"):
+        model(**example.inputs(some_ids(3)))
+
+
+def test_a_sinusoidal_table_that_is_trained_counts_as_learned() -> None:
+    example = ALL["pegasus"]
+    model = example.build()
+    for name in example.modules:
+        model.get_submodule(name).weight.requires_grad_(True)
+    with pytest.raises(ShapeshiftError, match="its learned table has 40 positions"):
+        shift_positions(model, 35, max_length=6)
+    shift_positions(model, 5)
+    model(**example.inputs(some_ids(40))).logits.square().sum().backward()
+    for name in example.modules:
+        used = model.get_submodule(name).weight.grad.abs().sum(1) > 0
+        assert used.nonzero().flatten().tolist() == list(range(11))  # 5 + 6
+
+
+def test_a_model_on_the_meta_device_can_be_shifted_and_then_loaded() -> None:
+    example = ALL["marian"]
+    model = example.build()
+    weights = model.state_dict()
+    meta = example.build().to("meta")
+    for one in (model, meta):
+        shift_positions(one, 9, seed=1)
+    meta.load_state_dict(weights, assign=True)
+    meta.final_logits_bias = model.final_logits_bias
+    inputs = example.inputs(some_ids(3))
+    assert torch.allclose(meta(**inputs).logits, model(**inputs).logits)
+
+
 def test_several_choices_of_one_question_are_sequences_of_their_own() -> None:
     transformers = pytest.importorskip("transformers")
     bert = ALL["bert"].build()
@@ -220,13 +313,35 @@ def test_ids_that_the_model_flattens_are_counted_flat() -> None:
     assert len(offsets(seen[name], example.rows(model, name), 0)) == 12
 
 
-def test_relative_models_have_nothing_to_shift() -> None:
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        ("T5ForConditionalGeneration", "relative"),
+        ("LlamaForCausalLM", "rotary"),
+        ("GPTJForCausalLM", "rotary"),
+        ("FalconForCausalLM", "rotary"),
+        ("BloomForCausalLM", "ALiBi"),
+    ],
+)
+def test_models_that_see_distances_alone_have_nothing_to_shift(head: str, kind: str) -> None:
     transformers = pytest.importorskip("transformers")
-    config = transformers.T5Config(
-        vocab_size=20, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    settings: dict[str, dict[str, int]] = {
+        "T5": {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2},
+        "Llama": {"intermediate_size": 8},
+        "GPTJ": {"n_embd": 8, "n_layer": 1, "n_head": 2, "rotary_dim": 2},
+    }
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    family = head.partition("For")[0]
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=20,
+        bos_token_id=1,
+        eos_token_id=2,
+        **settings.get(family, {}),
+        **({} if family in ("T5", "GPTJ") else small),
     )
-    with pytest.raises(ShapeshiftError, match="no absolute position embedding is known in T5"):
-        shift_positions(transformers.T5ForConditionalGeneration(config), 10)
+    message = rf"known in {head}: its positions are {kind}, .*a shift would change nothing$"
+    with pytest.raises(ShapeshiftError, match=message):
+        shift_positions(getattr(transformers, head)(config), 10)
 
 
 @pytest.mark.parametrize("name", ["marian", pytest.param("bart", marks=pytest.mark.slow)])

@@ -117,6 +117,20 @@ def test_evaluation_is_unchanged_and_a_frozen_part_is_not_shifted(ids: Tensor) -
     assert torch.equal(model.eval()(ids), before)
 
 
+def test_positions_beyond_the_table_are_refused() -> None:
+    class Given(Embedder):
+        def forward(self, ids: Tensor, pos: Tensor) -> Tensor:
+            return self.tokens(ids) + self.places(pos)
+
+    model, ids = Given(), torch.zeros(2, 3, dtype=torch.long)
+    shift_positions(model, 9, modules="places")
+    model(ids, torch.arange(20, 23))
+    message = "places: .*has 32 positions, but position 23 with max_offset=9 needs 33.* up to 22$"
+    with pytest.raises(ShapeshiftError, match=message):
+        model(ids, torch.arange(21, 24))
+    model.eval()(ids, torch.arange(29, 32))
+
+
 def test_the_gradient_reaches_the_rows_that_were_used(ids: Tensor) -> None:
     model = Model()
     shift_positions(model, 7, modules=["embedder.places"])
@@ -194,31 +208,6 @@ def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
     assert at_source[:30] != at_target
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["the whole model", "the embedding"])
-def test_what_is_recomputed_has_the_same_offsets(ids: Tensor, whole: bool) -> None:
-    def gradient(recompute: bool) -> Tensor:
-        torch.manual_seed(0)
-        model = Model(recompute=recompute and not whole)
-        shift_positions(model, 20, modules=["embedder.places"])
-        for _ in range(2):  # the second pass accumulates
-            if recompute and whole:
-                out = checkpoint(model, ids, use_reentrant=False)
-            else:
-                out = model(ids)
-            out.square().sum().backward()
-        return model.embedder.places.weight.grad
-
-    assert torch.allclose(gradient(True), gradient(False), atol=1e-5)
-
-
-def test_recomputing_another_pass_than_the_last_is_refused(ids: Tensor) -> None:
-    model = Model(recompute=True)
-    shift_positions(model, 20, modules=["embedder.places"])
-    early, _ = model(ids).sum(), model(ids[:5]).sum()
-    with pytest.raises(ShapeshiftError, match="run the backward pass of each before the next"):
-        early.backward()
-
-
 def test_processes_draw_apart(ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for rank in (0, 1):
@@ -233,7 +222,7 @@ def test_processes_draw_apart(ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("max_offset", "max_length", "remedy"),
     [
-        (32, None, "has 32 positions.* max_length=1 .*use max_offset=31 or less$"),
+        (32, None, "has 32 positions.*max_offset may be 32 less the tokens of the longest"),
         (20, 13, "need 33; use max_offset=19 or less or sequences of 12 tokens or fewer"),
         (20, 40, "need 60; use sequences of 12 tokens or fewer"),
         (40, 40, "use shorter sequences and a smaller max_offset"),
@@ -277,17 +266,50 @@ def test_other_mistakes_are_explained(ids: Tensor) -> None:
     model = Model()
     with pytest.raises(ShapeshiftError, match="max_offset must be at least 0"):
         shift_positions(model, -1, modules="embedder.places")
+    with pytest.raises(ShapeshiftError, match=r"max_offset must be a whole number, got 2\.5"):
+        shift_positions(model, 2.5, modules="embedder.places")
+    for max_length in (0, -10):
+        with pytest.raises(
+            ShapeshiftError, match=f"max_length must be at least 1, got {max_length}"
+        ):
+            shift_positions(model, 5, modules="embedder.places", max_length=max_length)
     with pytest.raises(ShapeshiftError, match="are not shifted"):
         unshift(model)
     shift_positions(model, 5, modules="embedder.places")
     with pytest.raises(ShapeshiftError, match="shifted already; unshift it first"):
         shift_positions(nn.Sequential(model), 5, modules="0.embedder.places")
+    with pytest.raises(ShapeshiftError, match="this Embedder are shifted already"):
+        shift_positions(model.embedder, 5, modules="places")
     with pytest.raises(ShapeshiftError, match="call the model that was given"):
         model.embedder.forward(ids)
     unshift(model)
     shift_positions(model, 5, modules="out")
     with pytest.raises(ShapeshiftError, match="Linear is not called with position numbers"):
         model(ids)
+
+
+def test_parts_are_shifted_one_by_one_and_each_is_unshifted(ids: Tensor) -> None:
+    pair = nn.ModuleList([Embedder(), Embedder()])
+    before = [part(ids) for part in pair]
+    for part in pair:
+        shift_positions(part, 9, modules="places")
+    with pytest.raises(ShapeshiftError, match="this ModuleList are shifted already"):
+        shift_positions(pair, 9, modules="0.places")
+    for part, expected in zip(pair, before, strict=True):
+        unshift(part)
+        assert torch.equal(part(ids), expected)
+
+
+def test_the_hint_is_a_module_that_can_be_shifted() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.post_norm = nn.LayerNorm(DIM)
+            self.pos_bias = nn.Linear(DIM, DIM)
+            self.composer = nn.Embedding(4, DIM)
+
+    with pytest.raises(ShapeshiftError, match=r"give its name as modules=\[…\]$"):
+        shift_positions(Layer(), 5)
 
 
 def test_a_failed_call_leaves_nothing_behind() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from shapeshift import shift_positions, unshift
+from shapeshift import SHAPE, shift_positions, unshift
 
 from .tiny_models import ALL
 
@@ -47,6 +47,13 @@ def test_a_module_that_is_named() -> None:
         snippet("docs/interop.md", "modules="), {"model": model, "shift_positions": shift_positions}
     )
     unshift(model)
+
+
+def test_the_module_in_a_model_of_ones_own() -> None:
+    model = nn.Module()
+    exec(snippet("docs/interop.md", "source_position"), {"self": model, "SHAPE": SHAPE})
+    x = torch.zeros(4, 3, 512)
+    assert not torch.equal(model.source_position(x), model.target_position(x))
 
 
 def test_layers_of_torch() -> None:

@@ -125,6 +125,7 @@ LEARNED = {
     "bart": Example("BartForConditionalGeneration", SIDES, 2),
     "mbart": Example("MBartForConditionalGeneration", SIDES, 2),
     "plbart": Example("PLBartForConditionalGeneration", SIDES, 2),
+    "blenderbot": Example("BlenderbotForConditionalGeneration", SIDES),
     "whisper": Example("WhisperForConditionalGeneration", SIDES[1:]),
 }
 SINUSOIDAL = {

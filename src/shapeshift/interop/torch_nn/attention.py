@@ -10,9 +10,14 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
+from .checks import check_mask, check_seeing_right
+
 
 class MultiheadAttention(nn.Module):
     """`torch.nn.MultiheadAttention` plus `position`.
+
+    A query whose keys are all masked gets nothing from them, but the bias of the output projection,
+    and sends no gradient back. With `need_weights` torch.nn returns NaN for it, and so does this.
 
     Left out: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`; use `.to()` for device and dtype.
 
@@ -84,10 +89,14 @@ class MultiheadAttention(nn.Module):
             averaged; no B if there was none) or None.
 
         Raises:
-            ShapeshiftError: if `is_causal` comes without the mask.
+            ShapeshiftError: if a mask is neither boolean nor float, `is_causal` comes without the
+                mask, or so does a position that has a meaning under the causal mask alone.
         """
+        check_mask("attn_mask", attn_mask)
+        check_mask("key_padding_mask", key_padding_mask)
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
+        sees_right = key is query and attn_mask is None
         is_self = key is query and pos_q is pos_k
         batched = query.ndim == 3
         if not batched:
@@ -95,6 +104,8 @@ class MultiheadAttention(nn.Module):
             query, key, value, key_padding_mask = query[None], key[None], value[None], mask
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        if sees_right and query.shape[1] > 1:
+            check_seeing_right(self.position)
         pos_q = _counted(query) if pos_q is None else pos_q
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
@@ -102,8 +113,14 @@ class MultiheadAttention(nn.Module):
         q, k = self.position.heads(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)
         dropout = self.dropout if self.training else 0.0
+        blind = None
+        if added is not None and not need_weights:
+            blind = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
+            added = added.masked_fill(blind, 0.0)  # the softmax of nothing would be NaN
         call = (q, k, v, added, self.position, pos_q, pos_k, dropout)
         heads, probs = attend_with_probs(*call) if need_weights else (attend(*call), None)
+        if blind is not None:
+            heads = heads.masked_fill(blind, 0.0)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)

@@ -11,6 +11,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
 from .attention import MultiheadAttention
+from .checks import check_place
 
 Function = Callable[[Tensor], Tensor]
 
@@ -37,7 +38,8 @@ class TransformerEncoderLayer(nn.Module):
         position: acts in the attention; None is none.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, or the activation is unknown.
+        ShapeshiftError: if D is no multiple of H, the activation is unknown, or the position has
+            no meaning here.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class TransformerEncoderLayer(nn.Module):
         position: Representation | None = None,
     ):
         super().__init__()
+        check_place("position", position, "self")
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first, position=position
         )
@@ -114,7 +117,8 @@ class TransformerDecoderLayer(nn.Module):
         cross_position: acts in the attention to `memory`; None is none.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, or the activation is unknown.
+        ShapeshiftError: if D is no multiple of H, the activation is unknown, or the position has
+            no meaning here.
     """
 
     def __init__(
@@ -133,6 +137,8 @@ class TransformerDecoderLayer(nn.Module):
         cross_position: Representation | None = None,
     ):
         super().__init__()
+        check_place("position", position, "self")
+        check_place("cross_position", cross_position, "cross")
         self.self_attn, self.multihead_attn = (
             MultiheadAttention(
                 d_model, nhead, dropout, bias, batch_first=batch_first, position=where

@@ -1,0 +1,49 @@
+"""What torch.nn's calls must not say about masks and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Chain, Representation
+
+
+def check_mask(name: str, mask: Tensor | None) -> None:
+    """Raise a `ShapeshiftError` if `mask`, the argument `name`, is neither boolean nor float."""
+    if mask is not None and mask.dtype is not torch.bool and not mask.is_floating_point():
+        raise ShapeshiftError(
+            f"{name} must be boolean, true = not allowed, or a float to add, got {mask.dtype};"
+            " where its ones are what is allowed, give mask == 0, otherwise mask.bool()"
+        )
+
+
+def check_place(name: str, position: Representation | None, place: str) -> None:
+    """Raise a `ShapeshiftError` if `position`, the argument `name`, has no meaning at `place`."""
+    for kind in _kinds(position):
+        if place not in kind.places:
+            raise ShapeshiftError(
+                f"{name}: {type(kind).__name__} has no meaning at {place!r};"
+                f" use it at {' or '.join(kind.places)}"
+            )
+
+
+def check_seeing_right(position: Representation) -> None:
+    """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query."""
+    for kind in _kinds(position):
+        if kind.causal_only:
+            raise ShapeshiftError(
+                f"{type(kind).__name__} has no meaning for tokens on the right, which a"
+                " self-attention without attn_mask sees; give the causal mask, or use another"
+                " kind, such as Rotary"
+            )
+
+
+def _kinds(position: Representation | None) -> Iterator[Representation]:
+    if isinstance(position, Chain):
+        for part in position.parts:
+            yield from _kinds(part if isinstance(part, Representation) else None)
+    elif position is not None:
+        yield position

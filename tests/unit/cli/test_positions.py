@@ -1,0 +1,35 @@
+"""`shapeshift positions`: every cell, with what it costs and what it exports to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from shapeshift.cli import app
+from shapeshift.model import catalogue
+from shapeshift.positions import KINDS
+
+CONTRACT = Path(__file__).parents[2] / "contract"
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the rows of printed tables that have as many columns as the one of the cells."""
+    rows = [[word.strip() for word in line.split("│")[1:-1]] for line in text.splitlines()]
+    return [row for row in rows if len(row) == 6 and row[0] in KINDS]
+
+
+def test_every_cell_says_what_it_exports_to() -> None:
+    result = CliRunner().invoke(app, ["positions"])
+    assert result.exit_code == 0
+    assert "exports to" in result.output
+    shown = cells(result.output)
+    wanted = {(kind, at) for kind, entry in KINDS.items() for at in entry.build.places}
+    assert {(kind, at) for kind, at, *_ in shown} == wanted
+    assert {row[5] for row in shown} == {"torch.compile, torch.export"}
+
+
+def test_each_target_has_a_contract_test_over_all_cells() -> None:
+    for target in catalogue.EXPORTS:
+        source = (CONTRACT / f"test_{target.removeprefix('torch.')}.py").read_text("utf-8")
+        assert "compiled_scheme" in source

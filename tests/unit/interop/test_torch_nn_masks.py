@@ -1,0 +1,183 @@
+"""Masks that leave a query nothing to look at, and masks and positions that are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import (
+    MultiheadAttention,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+)
+from shapeshift.model import attend as attention_module
+from shapeshift.positions import TUPE, ALiBi, Chain, Representation, Rotary, Shaw, Sinusoidal, XPos
+
+B, D, H = 3, 16, 4
+E = D // H
+
+LENGTHS = (5, 100)
+"""Below and above `attend.FUSED_FROM`: PyTorch's kernel serves the longer one."""
+
+POSITIONS = {
+    "none": Representation,
+    "sinusoidal": lambda: Sinusoidal(D),
+    "shaw": lambda: Shaw(H, E, max_distance=2),
+    "alibi": lambda: ALiBi(H),
+    "rotary": lambda: Rotary(E),
+    "tupe": lambda: TUPE(D, H),
+    "two": lambda: Chain(Rotary(E), Shaw(H, E)),
+}
+
+
+def blinding(length: int, case: str) -> tuple[dict[str, Tensor], Tensor]:
+    """Return masks and `(B, T)`, which queries they leave without a key."""
+    padding = torch.zeros(B, length, dtype=torch.bool)
+    causal = torch.ones(length, length, dtype=torch.bool).triu(1)
+    if case == "a sequence of padding":
+        padding[1] = True
+        return {"key_padding_mask": padding}, padding
+    if case == "padding on the left of causal attention":
+        padding[0, :2] = True
+        return {"attn_mask": causal, "key_padding_mask": padding}, padding
+    causal[3] = True
+    blind = torch.zeros(B, length, dtype=torch.bool)
+    blind[:, 3] = True
+    return {"attn_mask": torch.zeros(length, length).masked_fill(causal, -torch.inf)}, blind
+
+
+CASES = ("a sequence of padding", "padding on the left of causal attention", "a float row")
+
+
+def modules(**options: object) -> tuple[MultiheadAttention, nn.MultiheadAttention]:
+    torch.manual_seed(0)
+    theirs = nn.MultiheadAttention(D, H, batch_first=True)
+    nn.init.normal_(theirs.out_proj.bias)
+    ours = MultiheadAttention(D, H, batch_first=True, **options)
+    ours.load_state_dict(theirs.state_dict(), strict=False)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_query_without_keys_is_torchs(case: str, length: int, weights: bool) -> None:
+    masks, blind = blinding(length, case)
+    x = torch.randn(B, length, D)
+    made = []
+    for module in modules():
+        inputs = x.clone().requires_grad_()
+        out, probs = module(inputs, inputs, inputs, need_weights=weights, **masks)
+        out[~blind].square().sum().backward()
+        grads = {name: p.grad for name, p in module.named_parameters()}
+        assert out[blind].isnan().all() if weights else out.isfinite().all()
+        made.append({"out": out, "probs": probs, "inputs": inputs.grad, **grads})
+    for name, expected in made[1].items():
+        close = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
+        torch.testing.assert_close(made[0][name], expected, **close, msg=lambda m, n=name: n + m)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", POSITIONS)
+def test_a_query_without_keys_gets_the_bias_with_any_position(
+    name: str, length: int, case: str
+) -> None:
+    masks, blind = blinding(length, case)
+    attention, _ = modules(position=POSITIONS[name]())
+    x = torch.randn(B, length, D, requires_grad=True)
+    out, _ = attention(x, x, x, need_weights=False, **masks)
+    bias = attention.out_proj.bias
+    torch.testing.assert_close(out[blind], bias.expand(int(blind.sum()), D))
+    explicit, _ = attention(x, x, x, need_weights=True, **masks)
+    torch.testing.assert_close(out[~blind], explicit[~blind], rtol=1e-4, atol=1e-5)
+    out.square().sum().backward()
+    for weight, parameter in attention.named_parameters():
+        assert parameter.grad is not None, weight
+        assert parameter.grad.isfinite().all(), weight
+    assert x.grad.isfinite().all()
+
+
+def test_a_query_without_keys_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks, _ = blinding(12, CASES[1])
+    attention, _ = modules(position=Shaw(H, E))
+    x = torch.randn(B, 12, D)
+    whole = attention(x, x, x, need_weights=False, **masks)[0]
+    monkeypatch.setattr(attention_module, "BLOCK", 100)  # parts of one sentence, a few queries
+    parted = attention(x, x, x, need_weights=False, **masks)[0]
+    torch.testing.assert_close(parted, whole)
+    assert whole.isfinite().all()
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_layer_learns_from_real_tokens_beside_padding(length: int, norm_first: bool) -> None:
+    torch.manual_seed(0)
+    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+    theirs = nn.TransformerEncoderLayer(D, H, 24, **options)
+    ours = TransformerEncoderLayer(D, H, 24, **options)
+    ours.load_state_dict(theirs.state_dict())
+    masks, blind = blinding(length, CASES[1])
+    x, grads = torch.randn(B, length, D), []
+    for layer in (ours, theirs):
+        out = layer(x, src_mask=masks["attn_mask"], src_key_padding_mask=masks["key_padding_mask"])
+        out[~blind].square().mean().backward()
+        grads.append({name: p.grad for name, p in layer.named_parameters()})
+    for name, expected in grads[1].items():
+        torch.testing.assert_close(grads[0][name], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["attn_mask", "key_padding_mask"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
+    ours, theirs = modules()
+    shape = {"attn_mask": (5, 5), "key_padding_mask": (B, 5)}[name]
+    x, mask = torch.randn(B, 5, D), torch.zeros(shape, dtype=dtype)
+    with pytest.raises(AssertionError, match="only bool and floating"):
+        theirs(x, x, x, **{name: mask})
+    with pytest.raises(ShapeshiftError, match=rf"^{name} must be boolean.*got {dtype}.*mask == 0"):
+        ours(x, x, x, **{name: mask})
+
+
+@pytest.mark.parametrize("position", [Shaw(H, E), Chain(Rotary(E), Shaw(H, E))])
+def test_a_position_without_a_meaning_in_cross_attention_is_refused(
+    position: Representation,
+) -> None:
+    with pytest.raises(ShapeshiftError, match=r"^cross_position: Shaw has no .*'cross'.* at self$"):
+        TransformerDecoderLayer(D, H, cross_position=position)
+    TransformerDecoderLayer(D, H, position=position, cross_position=Rotary(E))
+
+
+class AtTheEmbedding(Representation):
+    """A kind that acts at the embedding alone."""
+
+    places = ("embedding",)
+
+
+@pytest.mark.parametrize("layer", [TransformerEncoderLayer, TransformerDecoderLayer])
+def test_a_position_without_a_meaning_in_self_attention_is_refused(layer: type) -> None:
+    with pytest.raises(ShapeshiftError, match=r"^position: AtTheEmbedding .*'self'; use it at emb"):
+        layer(D, H, position=AtTheEmbedding())
+
+
+@pytest.mark.parametrize("position", [XPos(E), Chain(ALiBi(H), XPos(E))])
+def test_a_position_for_causal_attention_needs_the_mask(position: Representation) -> None:
+    x = torch.randn(B, 5, D)
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    encoder = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position)
+    padding = {"src_key_padding_mask": torch.zeros(B, 5, dtype=torch.bool)}
+    for masks in ({}, padding):
+        with pytest.raises(ShapeshiftError, match="XPos has no meaning for tokens on the right"):
+            encoder(x, **masks)
+    with pytest.raises(ShapeshiftError, match="give the causal mask"):
+        TransformerDecoderLayer(D, H, batch_first=True, position=position)(x, x)
+    # A language model made of encoder layers, and one step of decoding, see nothing on the right.
+    whole = encoder(x, src_mask=causal, is_causal=True)
+    torch.testing.assert_close(encoder(x[:, :1]), whole[:, :1])
+    attention = encoder.self_attn
+    masked = attention(x, x, x, attn_mask=causal)[0]
+    pos = torch.arange(5)[None]
+    last = attention(x[:, 4:], x, x, pos_q=pos[:, 4:], pos_k=pos)[0]
+    torch.testing.assert_close(last, masked[:, 4:])

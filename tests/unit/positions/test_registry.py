@@ -1,0 +1,54 @@
+"""What is written in shapeshift.positions is registered, so that the contract tests run over it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+
+import pytest
+from torch import nn
+
+import shapeshift.positions
+from shapeshift.positions import (
+    INDICES,
+    KINDS,
+    Absolute,
+    ALiBi,
+    Chain,
+    Encoding,
+    Representation,
+    Shifted,
+)
+from shapeshift.positions.registry import Entry
+
+MADE_OF_OTHERS = {Chain, Encoding}
+"""No kinds of their own: several at one place, and the base of those that have vectors."""
+
+
+def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
+    """Yield `base` and its subclasses in the package's files, also in those that nobody imports."""
+    package = shapeshift.positions
+    for file in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(file.name)
+    found = [base]
+    for each in found:
+        found += each.__subclasses__()
+        if each.__module__.startswith(f"{package.__name__}.") and each not in MADE_OF_OTHERS:
+            yield each
+
+
+def unregistered(base: type[nn.Module], registry: Mapping[str, Entry]) -> set[type[nn.Module]]:
+    return set(written(base)) - {entry.build for entry in registry.values()}
+
+
+def test_every_kind_and_way_of_numbering_is_registered() -> None:
+    assert unregistered(Representation, KINDS) == set()
+    assert unregistered(Absolute, INDICES) == set()
+
+
+def test_one_that_is_not_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(KINDS, "alibi")
+    monkeypatch.delitem(INDICES, "shifted")
+    assert unregistered(Representation, KINDS) == {ALiBi}
+    assert unregistered(Absolute, INDICES) == {Shifted}
