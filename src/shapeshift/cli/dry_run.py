@@ -112,7 +112,7 @@ def show_plan(plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1) -> N
     if num_gpus > 1:
         notes.append(
             f"on {num_gpus} GPUs at once: {_duration(made.hours / num_gpus)} for all, one run"
-            " on each, or each run on all of them where its accumulation is a multiple"
+            " on each"
         )
     notes.append("without validation, translation and measures; the last row is all runs together")
     if card is not None and not all(runs.fits for runs in made.runs):
