@@ -70,8 +70,17 @@ def focused(page):
     return page.evaluate("document.activeElement.innerText")
 
 
+def wait_until(page, expression):
+    """Wait as `page.wait_for_function` does, which the page's content security policy forbids."""
+    for _ in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"in five seconds it did not become true: {expression}")
+
+
 def wait_for_focus(page, text):
-    page.wait_for_function(f"document.activeElement.innerText === {text!r}")
+    wait_until(page, f"document.activeElement.innerText === {text!r}")
 
 
 def background(page):
@@ -192,7 +201,7 @@ def test_a_wide_table_scrolls_in_its_frame_by_keyboard(visit):
         frame = page.locator("#item-outside-table10-tiny .scroll")
         frame.focus()
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.activeElement.scrollLeft > 0")
+        wait_until(page, "document.activeElement.scrollLeft > 0")
         narrow = page.locator("#findings .scroll")
         assert narrow.get_attribute("tabindex") is None
 
@@ -206,7 +215,7 @@ def test_the_contents_fold_on_a_phone(visit):
         assert page.url.endswith("#item-shape-figure3-small")
     with visit(viewport={"width": 1400, "height": 800}) as page:
         page.mouse.wheel(0, 2000)
-        page.wait_for_function("scrollY > 1000")
+        wait_until(page, "scrollY > 1000")
         assert page.locator("nav").bounding_box()["y"] == 0  # stays in view
 
 

@@ -54,8 +54,9 @@ class Row(Measurement):
 
     @property
     def is_corpus_bleu(self) -> bool:
-        """Whether it is BLEU over a whole set, after training."""
-        return self.metric == "BLEU" and self.bucket is None and self.step is None
+        """Whether it is BLEU of the translations of a whole set, after training."""
+        whole = self.bucket is None and self.step is None
+        return self.metric == "BLEU" and whole and self.hypotheses is not None
 
 
 _FIRST = ("grid", "scale", "cell")

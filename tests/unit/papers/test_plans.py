@@ -90,7 +90,7 @@ class Recording:
 
         config = load_config(self.order.settings)
         for step in ("train", *self.order.steps):
-            found = (Measurement(metric="BLEU", value=config.training.seed),)
+            found = (Measurement(metric="BLEU", value=config.training.seed, hypotheses="h"),)
             record = StepRecord(
                 step=step, version="0", command=self.order.command, time="now", elapsed_s=0.0,
                 checkpoint="c", text="t", measurements=found if step != "train" else (),
