@@ -39,7 +39,7 @@ class Family:
     """
 
     rows: Callable[..., Tensor]
-    padding: Callable[[nn.Module], int | None] = _no_padding  # named: a lambda has no pickle
+    padding: Callable[[nn.Module], int | None] = _no_padding  # a lambda could not be saved
     start: int = 0
     table: str | None = "weight"
     channels: Channels | None = None
