@@ -81,8 +81,13 @@ def document() -> str:
 
 def _pages(paper: str) -> list[tuple[str, Path]]:
     """Return a paper's items and their pages, in its order, each from the smallest scale up."""
+    folders = [
+        folder
+        for scale in SCALES
+        for folder in (RESULTS / scale, *sorted(RESULTS.glob(f"{scale}-*")))  # with their labels
+    ]
     items = find_paper(paper).items
-    paths = ((item, RESULTS / scale / f"{paper}-{item}.md") for item in items for scale in SCALES)
+    paths = ((item, folder / f"{paper}-{item}.md") for item in items for folder in folders)
     return [(item, path) for item, path in paths if path.exists()]
 
 
