@@ -18,7 +18,8 @@ SHAPE = BatchShape(num_pairs=1, source_length=32, target_length=32)
 
 EXPORTS = ("torch.compile", "torch.export")
 """What every cell goes through as one graph for all batches and lengths, with equal results: the
-contract tests `test_compile.py` and `test_export.py` hold it to that, cell by cell."""
+contract tests `test_compile.py` and `test_export.py` hold them to that, all together by default and
+cell by cell in `make test-slow`."""
 
 
 @dataclass(frozen=True)

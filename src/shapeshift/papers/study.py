@@ -169,7 +169,8 @@ class Study:
                 edges=bounds,
             )
 
-        name = "-".join(map(str, ("scores", *chosen, *(edges or ()))))
+        suffix = () if edges is None else ("by", *edges)
+        name = "-".join(map(str, ("scores", *chosen, *suffix)))
         return self.computed(name, Scores, [cell], compute)
 
     def prepared(self, cell: Cell) -> Prepared:

@@ -115,7 +115,7 @@ def _checkpoints(folder):
 @pytest.mark.parametrize(
     ("launcher", "variable", "values"),
     [
-        (Subprocesses([{"CUDA_VISIBLE_DEVICES": "4"}] * 2), "CUDA_VISIBLE_DEVICES", ["4", "4"]),
+        (Subprocesses([{"X": "0"}, {"X": "GPU-5e"}]), "X", ["0", "GPU-5e"]),
         (Subprocesses.on_cpu(2, num_cores=7), "OMP_NUM_THREADS", ["3", "3"]),
         (Subprocesses.on_cpu(1, num_cores=7), "OMP_NUM_THREADS", ["7"]),
         (Subprocesses.on_cpu(3, num_cores=2), "OMP_NUM_THREADS", ["1", "1", "1"]),

@@ -103,9 +103,10 @@ def test_a_number_opens_all_that_is_known_of_it(tree):
 
 
 def test_runs_lead_to_their_settings(tree):
-    source = tree.one("div", id="source-shape-table2-tiny-2")  # of a number without measurements
+    source = tree.one("div", id="source-shape-table2-tiny-2")  # of a number that was computed
     link, *again = source.all("a")
-    assert {each.attributes["href"] for each in again} <= {link.attributes["href"]}
+    assert {each.attributes["href"] for each in again} == {link.attributes["href"]}
+    assert SIGNATURE in source.text  # of what the run scored
     settings = tree.one("pre", id=link.attributes["href"][1:])
     assert settings.text == "position: ape seed: 2 model: dim: 64"
     assert "elsewhere" in source.text  # its settings are not in the document
