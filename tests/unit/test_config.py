@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from shapeshift.config import Config, expand_preset, load_config, parse_config
+from shapeshift.config import Config, load_config, parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import build
+from shapeshift.model.position_config import expand_preset
 from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
 
 

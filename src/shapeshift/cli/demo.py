@@ -52,7 +52,7 @@ def demo(
 
     from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress, show_resumed
     from shapeshift.cli.signals import ending_on_signals
-    from shapeshift.config import read_document
+    from shapeshift.config_file import read_document
     from shapeshift.experiments.comparison import compare
     from shapeshift.training.stopping import StopSignals
 

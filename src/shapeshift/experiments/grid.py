@@ -42,7 +42,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from shapeshift.config import Config, parse_config, read_document
+from shapeshift.config import Config, parse_config
+from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.experiments.identity import cell_key
 from shapeshift.positions import KINDS, PRESETS
