@@ -18,7 +18,7 @@ import yaml
 from shapeshift.cli import main as shapeshift_main
 from shapeshift.experiments.grid import Grid
 from shapeshift.experiments.measures import mean_of
-from shapeshift.papers import catalogue, reproduce
+from shapeshift.papers import catalogue, planning
 from shapeshift.papers.document import DocumentTable
 from shapeshift.papers.item import Content, Item, Paper
 from shapeshift.papers.study import Study, number, words
@@ -93,7 +93,7 @@ def install(folder: Path) -> None:
     module.PAPER = Paper("Toy", "nobody, never", {"table": Item("A table", ("toy",), build)})
     sys.modules[module.__name__] = module
     catalogue.PAPERS["toy"] = module.__name__
-    reproduce.find_grid = lambda name: Grid(folder / f"{name}.yaml")
+    planning.find_grid = lambda name: Grid(folder / f"{name}.yaml")
 
 
 if __name__ == "__main__":

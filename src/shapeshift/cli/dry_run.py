@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shapeshift.config import Config
     from shapeshift.data.origins import Origin
     from shapeshift.evaluation.tables import Table
-    from shapeshift.papers.reproduce import Plan
+    from shapeshift.papers.planning import Plan
     from shapeshift.training.estimate import Estimate
     from shapeshift.training.gpus import Gpu
 
@@ -71,7 +71,7 @@ def show_plan(plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1) -> N
     """Print what all runs of a paper would take, as `show_estimate` does for one.
 
     Args:
-        plan: from `papers.reproduce.plan`.
+        plan: from `papers.planning.plan_items`.
         prepared_root: see `experiments.run.train`.
         gpu: a name from `training.gpus.GPUS`, or `HERE`.
         num_gpus: that the runs are shared out to.

@@ -13,7 +13,8 @@ from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
 
 if TYPE_CHECKING:
     from shapeshift.experiments.runner import Launcher, Report
-    from shapeshift.papers.reproduce import Made, Plan
+    from shapeshift.papers.planning import Plan
+    from shapeshift.papers.reproduce import Made
 
 THREADS = {"tiny": 1}
 """Threads of a run on a CPU, by scale: two tiny runs with one each are done sooner than one after
@@ -115,8 +116,8 @@ def reproduce(
 
     from shapeshift.cli.progress import console
     from shapeshift.cli.signals import ending_on_signals
-    from shapeshift.papers import reproduce as papers
     from shapeshift.papers.catalogue import find_items
+    from shapeshift.papers.planning import plan_items
 
     settings, seeds = overrides or [], seed or []
     if target is not None and "=" in target:  # a setting, and no paper before it
@@ -128,7 +129,7 @@ def reproduce(
         raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
     name, paper, items = find_items(target)
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = papers.plan(name, paper, items, scale, settings, seeds, command, label)
+    plan = plan_items(name, paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
     if dry_run:
@@ -261,7 +262,7 @@ def _list(
 
     from shapeshift.cli.progress import results_console
     from shapeshift.papers.catalogue import PAPERS, find_items
-    from shapeshift.papers.reproduce import standing
+    from shapeshift.papers.planning import standing
 
     table = Table("item", "what it is", f"finished runs, {scale}", box=box.SIMPLE_HEAD)
     for each in PAPERS if target is None else [target]:

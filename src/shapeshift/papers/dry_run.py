@@ -10,7 +10,7 @@ from itertools import chain
 from shapeshift.config import Config
 from shapeshift.data.origins import Origin, origins
 from shapeshift.experiments.grid import Cell
-from shapeshift.papers.reproduce import Plan
+from shapeshift.papers.planning import Plan
 from shapeshift.training.estimate import Estimate, assumed_length, estimate, measure_speed
 from shapeshift.training.gpus import Gpu
 
@@ -90,7 +90,7 @@ def dry_run(
     """Estimate all runs that the items of a plan need.
 
     Args:
-        plan: from `papers.reproduce.plan`, which has checked every setting.
+        plan: from `papers.planning.plan_items`, which has checked every setting.
         gpu: that times and the precision are for; None measures the speed of this machine.
         on_measure: told of each model that is measured.
 

@@ -2,157 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.cell_folder import CellFolder
-from shapeshift.experiments.grid import Cell, Grid
 from shapeshift.experiments.locks import locked
-from shapeshift.experiments.measures import usable
-from shapeshift.experiments.requirements import missing_requirements
 from shapeshift.experiments.results import Results, Row
-from shapeshift.experiments.run import DataProgress, prepared_directory
+from shapeshift.experiments.run import DataProgress
 from shapeshift.experiments.runner import Launcher, Report, run_cells
 from shapeshift.experiments.status import GridObserver
-from shapeshift.papers.document import FILE, ItemDocument
-from shapeshift.papers.item import Item, Paper
+from shapeshift.papers import planning
+from shapeshift.papers.document import ItemDocument
+from shapeshift.papers.item import Item
+from shapeshift.papers.planning import CELLS, Plan
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
-CELLS = "cells"
-"""Folder of the runs: one for all papers and scales, since a run is named by its settings."""
-
 LOCK = ".lock"
 """Held while items are written: of two commands the second finds what the first has computed."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be run.
-
-    Attributes:
-        name: of the paper.
-        paper, items: what is to be made: of what was asked for, items that have cells.
-        scale: of all runs.
-        grids: name → the grid.
-        cells: grid → those of its cells that some item needs.
-        overrides: settings for all cells.
-        command: what was typed, for the records.
-        label: of the results, that other settings may have theirs.
-    """
-
-    name: str
-    paper: Paper
-    items: Mapping[str, Item]
-    scale: str
-    grids: Mapping[str, Grid]
-    cells: Mapping[str, tuple[Cell, ...]]
-    overrides: Sequence[str]
-    command: str
-    label: str = ""
-
-    def folder(self, directory: Path) -> Path:
-        """Return where the items are written.
-
-        Args:
-            directory: of all results.
-        """
-        return directory / "-".join(filter(None, (self.scale, self.label))) / self.name
-
-    def check_folder(self, directory: Path) -> None:
-        """Raise a `ShapeshiftError` if an item is there already that was made with other settings:
-        it would be replaced.
-
-        Args:
-            directory: of all results.
-        """
-        for name in self.items:
-            path = self.folder(directory) / name
-            if not (path / FILE).is_file():
-                continue
-            found = ItemDocument.load(path / FILE).settings
-            if found is not None and set(found) != set(self.overrides):
-                raise ShapeshiftError(
-                    f"was made with {_listed(found)}, not with {_listed(self.overrides)}; keep the"
-                    " two apart with --label NAME",
-                    path=path,
-                )
-
-    @cached_property
-    def trained(self) -> dict[str, tuple[Cell, ...]]:
-        """Grid → the cells that have to be run; grids that need not are left out."""
-        items = [item for item in self.items.values() if item.trained]
-        return {
-            name: tuple(cell for cell in self.cells[name] if any(x.needs(cell) for x in items))
-            for name in _grids(self.items)
-        }
-
-    def usable(self, grid: str) -> tuple[list[str], list[str]]:
-        """Return the measures of a grid that can be taken here, and a line for each other one; see
-        `experiments.measures.usable`."""
-        return usable(self.grids[grid].config.steps)
-
-    def finished(self, directory: Path) -> set[tuple[str, str]]:
-        """Return the cells of these grids that are finished, by grid and key.
-
-        Args:
-            directory: of all results.
-        """
-        return {
-            (name, cell.key)
-            for name, cells in self.trained.items()
-            for cell in cells
-            if not CellFolder(directory / CELLS / cell.key).missing(
-                self.usable(name)[0], cell.config
-            )
-        }
-
-    def missing(self, prepared_root: Path, finished: Collection[tuple[str, str]] = ()) -> list[str]:
-        """Return a line for each package that the runs need and that is not here; see
-        `experiments.requirements`.
-
-        Args:
-            prepared_root: see `experiments.run.train`.
-            finished: runs that are not asked about; see `finished`.
-        """
-        configs = {
-            cell.key: cell.config
-            for name, cells in self.trained.items()
-            for cell in cells
-            if (name, cell.key) not in finished
-        }
-        lines = (
-            missing_requirements(config, prepared_directory(config.data, prepared_root))
-            for config in configs.values()
-        )
-        return list(dict.fromkeys(chain.from_iterable(lines)))
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How far the runs of an item are.
-
-    Attributes:
-        paper, item, title: which.
-        num_cells: that it needs; none where prepared data suffice, `None` if its grids have none
-            with this scale and these seeds.
-        num_finished: of them.
-    """
-
-    paper: str
-    item: str
-    title: str
-    num_cells: int | None
-    num_finished: int = 0
 
 
 @dataclass(frozen=True)
@@ -162,95 +33,6 @@ class Made:
     name: str
     document: ItemDocument
     directory: Path
-
-
-def plan(
-    name: str,
-    paper: Paper,
-    items: Mapping[str, Item],
-    scale: str,
-    overrides: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-    command: str = "",
-    label: str = "",
-) -> Plan:
-    """Resolve the cells that the items need; an item without any is left out.
-
-    Args:
-        name, paper, items: from `catalogue.find_items`.
-        scale: a scale of their grids.
-        overrides: settings for all cells, such as `data.corpus.root=PATH`.
-        seeds: only cells with these; by default all of the grid's.
-        command: what was typed, for the records.
-        label: of the results, see `Plan`.
-
-    Raises:
-        ShapeshiftError: no such scale, settings that are wrong, or a label that cannot be in the
-            name of a folder.
-    """
-    if label and not re.fullmatch(r"[\w.-]+", label):
-        raise ShapeshiftError(f"the label {label!r} has to be letters, digits, '.', '-' and '_'")
-    names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
-    grids = {each: find_grid(each) for each in names}
-    found = {each: grid.cells(scale, overrides) for each, grid in grids.items()}
-    there, cells = _chosen(items, found, seeds)
-    if not there:
-        own = {
-            cell.seed
-            for cells_of_grid in found.values()
-            for cell in cells_of_grid
-            if any(item.needs(cell) for item in items.values())
-        }
-        raise ShapeshiftError(
-            f"no run of {name}:{','.join(items)} has the seed {', '.join(map(str, seeds))}; they"
-            f" have {', '.join(map(str, sorted(own)))}"
-        )
-    return Plan(name, paper, there, scale, grids, cells, overrides, command, label)
-
-
-def standing(
-    name: str,
-    paper: Paper,
-    items: Mapping[str, Item],
-    scale: str,
-    directory: Path,
-    overrides: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-) -> list[Standing]:
-    """Return how far the runs of each item are; the arguments are those of `plan`.
-
-    Args:
-        name, paper, items, scale, overrides, seeds: see `plan`.
-        directory: of all results.
-
-    Raises:
-        ShapeshiftError: a scale that none of them has, or settings that are wrong.
-    """
-    names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
-    grids = {each: find_grid(each) for each in names}
-    if not any(scale in grid.config.scales for grid in grids.values()):
-        known = dict.fromkeys(each for grid in grids.values() for each in grid.config.scales)
-        raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
-    all_cells = {
-        each: grid.cells(scale, overrides)
-        for each, grid in grids.items()
-        if scale in grid.config.scales
-    }
-    there, cells = _chosen(items, all_cells, seeds)
-    resolved = Plan(name, paper, there, scale, grids, cells, overrides, command="")
-    done = resolved.finished(directory)
-    found = []
-    for key, item in items.items():
-        own = (cell for grid in item.grids for cell in cells.get(grid, ()))
-        wanted = {(cell.grid, cell.key) for cell in own if item.trained and item.needs(cell)}
-        count = len(wanted) if key in there else None
-        found.append(Standing(name, key, item.title, count, len(wanted & done)))
-    return found
-
-
-def find_grid(name: str) -> Grid:
-    """Return one of the grids that come with the package."""
-    return Grid(Path(str(files("shapeshift"))) / "configs" / "grids" / f"{name}.yaml")
 
 
 def run(
@@ -368,8 +150,8 @@ def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -
 def _write_results(plan: Plan, root: Path, folder: Path) -> None:
     """Write what was measured for any item of the paper."""
     rows: list[Row] = []
-    for name in _grids(plan.paper.items):
-        grid = find_grid(name)
+    for name in planning.needed_grids(plan.paper.items):
+        grid = planning.find_grid(name)
         if plan.scale in grid.config.scales:
             cells = grid.cells(plan.scale, plan.overrides)
             rows += Results.collect(cells, grid.config.steps, root).rows
@@ -379,37 +161,3 @@ def _write_results(plan: Plan, root: Path, folder: Path) -> None:
     results.write_csv(folder / "results.csv")
     with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
         results.write_parquet(folder / "results.parquet")
-
-
-def _chosen(
-    items: Mapping[str, Item], found: Mapping[str, Sequence[Cell]], seeds: Sequence[int]
-) -> tuple[dict[str, Item], dict[str, tuple[Cell, ...]]]:
-    """Return the items that have cells with these seeds in all of their grids, and grid → the cells
-    that they need.
-
-    Args:
-        items: to choose from.
-        found: grid → all cells.
-        seeds: all if empty.
-    """
-    chosen = [cell for cells in found.values() for cell in cells if not seeds or cell.seed in seeds]
-    there = {
-        key: item
-        for key, item in items.items()
-        if {cell.grid for cell in chosen if item.needs(cell)} == set(item.grids)
-    }
-    needed: dict[str, list[Cell]] = {}
-    for cell in chosen:
-        if any(item.needs(cell) for item in there.values()):
-            needed.setdefault(cell.grid, []).append(cell)
-    return there, {grid: tuple(cells) for grid, cells in needed.items()}
-
-
-def _listed(settings: Sequence[str]) -> str:
-    return " ".join(settings) or "the grid's own settings"
-
-
-def _grids(items: Mapping[str, Item]) -> list[str]:
-    """Return the grids whose cells the items need trained, each once."""
-    needed = [grid for item in items.values() if item.trained for grid in item.grids]
-    return list(dict.fromkeys(needed))

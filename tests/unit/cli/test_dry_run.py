@@ -9,8 +9,8 @@ from shapeshift.cli.dry_run import show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
 from shapeshift.data.config import DataConfig
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers import reproduce as papers
 from shapeshift.papers.catalogue import find_items
+from shapeshift.papers.planning import plan_items
 from shapeshift.training import estimate as training_estimate
 from shapeshift.training.estimate import assumed_length
 
@@ -118,7 +118,7 @@ def test_each_model_of_a_paper_is_measured_once(capsys, monkeypatch):
 
     monkeypatch.setattr("shapeshift.papers.dry_run.measure_speed", measure)
     name, paper, items = find_items("shape:table2")
-    show_plan(papers.plan(name, paper, items, "tiny", SMALL), Path("prepared"), "here")
+    show_plan(plan_items(name, paper, items, "tiny", SMALL), Path("prepared"), "here")
     out, _ = capsys.readouterr()
     rows = {key: row for key, row in cells(out).items() if key.startswith("shape-table2")}
     assert len(asked) == len(rows) > 3
@@ -129,7 +129,7 @@ def test_each_model_of_a_paper_is_measured_once(capsys, monkeypatch):
 def test_all_runs_of_a_paper(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     name, paper, items = find_items("shape:table2")
-    plan = papers.plan(name, paper, items, "paper", [*SMALL, "training.max_updates=1000"])
+    plan = plan_items(name, paper, items, "paper", [*SMALL, "training.max_updates=1000"])
     show_plan(plan, Path("prepared"), "h100", 8)
     out, _ = capsys.readouterr()
     rows = cells(out)
@@ -150,7 +150,7 @@ def test_runs_that_do_not_fit_are_marked(capsys):
     name, paper, items = find_items("shape:table2")
     wide = ["training.batch.max_tokens=1000000", "model.dim=1024", "model.num_heads=16"]
     show_plan(
-        papers.plan(name, paper, items, "paper", [*SMALL, *wide], [1]), Path("prepared"), "k40"
+        plan_items(name, paper, items, "paper", [*SMALL, *wide], [1]), Path("prepared"), "k40"
     )
     out, _ = capsys.readouterr()
     assert cells(out)["shape-table2 vanilla/ape"][5].endswith(" !")

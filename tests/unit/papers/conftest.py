@@ -8,7 +8,7 @@ from shapeshift.experiments import speed
 from shapeshift.experiments.launchers import InProcess
 from shapeshift.experiments.measures import Measurement
 from shapeshift.experiments.runner import run_cells
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
 MINUSCULE = (

@@ -8,7 +8,7 @@ from shapeshift.experiments.runner import run_cells
 from shapeshift.papers.beyond import PAPER
 from shapeshift.papers.beyond.master import DATASETS, PROPERTIES, is_declared
 from shapeshift.papers.document import ItemDocument
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 from shapeshift.positions import PRESETS
 

@@ -5,7 +5,7 @@ import pytest
 
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond import layers, slices
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
 LAYERS = {("shaw", "1"), ("shaw", "2"), ("alibi", "2"), ("xpos", "1")}

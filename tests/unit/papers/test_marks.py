@@ -8,7 +8,7 @@ from shapeshift.data.files import read_lines
 from shapeshift.experiments.measures import hypotheses_file, references_file
 from shapeshift.papers.beyond import places
 from shapeshift.papers.nhk import table2, table3, table5
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import offsets
 from shapeshift.papers.shaw import table2 as distances
 from shapeshift.papers.shaw import table3 as keys_and_values

@@ -14,7 +14,7 @@ from shapeshift.experiments.cell_folder import StepRecord
 from shapeshift.experiments.grid import Grid
 from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.experiments.measures import Measurement
-from shapeshift.papers import catalogue, reproduce
+from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
 from shapeshift.papers.item import Content, Item, Paper
 from shapeshift.papers.study import number, words
@@ -62,12 +62,12 @@ PAPER = Paper(
 def grids(tmp_path, monkeypatch):
     for name, document in GRIDS.items():
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    monkeypatch.setattr(reproduce, "find_grid", lambda name: Grid(tmp_path / f"{name}.yaml"))
+    monkeypatch.setattr(planning, "find_grid", lambda name: Grid(tmp_path / f"{name}.yaml"))
 
 
 def plan(*names, scale="tiny", **options):
     items = {name: PAPER.items[name] for name in names or PAPER.items}
-    return reproduce.plan("toy", PAPER, items, scale, command="typed", **options)
+    return planning.plan_items("toy", PAPER, items, scale, command="typed", **options)
 
 
 class Recording:
@@ -150,7 +150,7 @@ def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     some = Item("Some", ("one",), build("one"), axes={"position": ["shape"]})
     untrained = Item("Sizes", ("one",), build("one"), trained=False)
     items = {"some": some, "untrained": untrained}
-    made = reproduce.plan("toy", PAPER, items, "tiny", command="typed")
+    made = planning.plan_items("toy", PAPER, items, "tiny", command="typed")
     launcher, _ = run(made, tmp_path)
     assert [(name, seed) for name, seed, _ in launcher.started] == [("shape", 1), ("shape", 2)]
     shown = {
@@ -160,7 +160,7 @@ def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
         "some": ["shape/1", "shape/2"],
         "untrained": ["ape/1", "ape/2", "shape/1", "shape/2"],
     }
-    stands = reproduce.standing("toy", PAPER, items, "tiny", tmp_path)
+    stands = planning.standing("toy", PAPER, items, "tiny", tmp_path)
     assert [(one.num_finished, one.num_cells) for one in stands] == [(2, 2), (0, 0)]
 
 
@@ -170,7 +170,7 @@ def test_a_number_that_was_computed_says_what_its_runs_scored(tmp_path):
         row = (*words("gain"), number(3.0, cells=[cell]))
         return Content([DocumentTable(name="t", title="T", header=("a", "b"), rows=(row,))])
 
-    made = reproduce.plan("toy", PAPER, {"gain": Item("Gain", ("one",), build)}, "tiny")
+    made = planning.plan_items("toy", PAPER, {"gain": Item("Gain", ("one",), build)}, "tiny")
     run(made, tmp_path)
     [one] = write(made, tmp_path)
     [scored] = one.document.measurements
@@ -210,7 +210,7 @@ def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
     assert [*made.items] == ["table1"]
     assert [*made.cells] == ["one"]
     items = {name: PAPER.items[name] for name in ("table1", "table2")}
-    stands = reproduce.standing("toy", PAPER, items, "tiny", tmp_path, seeds=[2])
+    stands = planning.standing("toy", PAPER, items, "tiny", tmp_path, seeds=[2])
     assert [one.num_cells for one in stands] == [2, None]
 
 
@@ -221,7 +221,7 @@ def test_a_scale_that_a_grid_does_not_have_is_an_error():
 
 def test_standing_counts_the_cells_of_each_item(tmp_path):
     def standing(scale="tiny", seeds=()):
-        found = reproduce.standing("toy", PAPER, PAPER.items, scale, tmp_path, (), seeds)
+        found = planning.standing("toy", PAPER, PAPER.items, scale, tmp_path, (), seeds)
         return [(one.item, one.num_finished, one.num_cells) for one in found]
 
     assert standing() == [("table1", 0, 4), ("table2", 0, 5), ("sizes", 0, 0)]
@@ -260,7 +260,7 @@ def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for
 
 def test_an_item_that_cannot_be_made_does_not_stop_the_others(tmp_path):
     paper = Paper("Toy", "x", {"bad": Item("Bad", ("two",), broken), **PAPER.items})
-    made = reproduce.plan("toy", paper, paper.items, "tiny")
+    made = planning.plan_items("toy", paper, paper.items, "tiny")
     with pytest.raises(ShapeshiftError, match="a file is damaged"):
         write(made, tmp_path)
     failures = []

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shapeshift.papers.catalogue import PAPERS, find_paper
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
 from .conftest import MINUSCULE

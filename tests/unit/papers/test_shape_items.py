@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shapeshift.papers.document import ItemDocument
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import PAPER, curves, datasets, similarity
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item

@@ -9,7 +9,7 @@ from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.toolkits.baseline import Baseline
 from shapeshift.experiments.toolkits.export import Text
 from shapeshift.experiments.toolkits.measure import FAIRSEQ, MARIAN, OPENNMT
-from shapeshift.papers.reproduce import find_grid
+from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import PAPER, table7
 from shapeshift.papers.study import Study
 
