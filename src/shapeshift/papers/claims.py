@@ -66,6 +66,28 @@ def versus(
     return tests[0] if tests else None
 
 
+def beside(
+    study: Study, grid: str, axis: str, pairs: Iterable[tuple[str, str]], axes: Axes = NO_AXES
+) -> Tests:
+    """Test pairs of settings of an axis; the labels name both, after those of the other axes.
+
+    Args:
+        study, grid, axis, axes: see `versus`.
+        pairs: systems and their baselines.
+    """
+    return {
+        " ".join([*map(str, axes.values()), f"{system} beside {baseline}"]): versus(
+            study, grid, axis, (system, baseline), axes
+        )
+        for system, baseline in pairs
+    }
+
+
+def together(tests: Mapping[str, Tests]) -> Tests:
+    """Return all tests of several claims."""
+    return {label: test for each in tests.values() for label, test in each.items()}
+
+
 def better(tests: Tests) -> Verdict:
     """Judge that each system is better than its baseline; see the module."""
     return _judge(tests, lambda gain: gain > 0, lambda gain: gain < 0, needs_significance=True)

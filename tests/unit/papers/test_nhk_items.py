@@ -3,6 +3,7 @@
 import pytest
 
 from shapeshift.experiments.significance import Comparison
+from shapeshift.papers import claims
 from shapeshift.papers.nhk import PAPER, figure3, layout, table1, table2, table3, table5, table6
 
 HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
@@ -191,7 +192,8 @@ def judged(module, study, monkeypatch, bleu, axis):
         new, old = (bleu[setting] for setting in pair)
         return Comparison(*pair, "bleu", new, old, {1: 0.001 if abs(new - old) >= 1 else 0.5})
 
-    monkeypatch.setattr(module, "versus", versus)
+    for one in (claims, module):  # an item tests pairs by itself, or with `claims.beside`
+        monkeypatch.setattr(one, "versus", versus, raising=False)
     return [finding.verdict for finding in module.build(study).findings]
 
 

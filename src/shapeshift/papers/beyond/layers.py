@@ -11,7 +11,7 @@ from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.results import Row
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond.judge import any_of
-from shapeshift.papers.claims import Tests, all_of, finding, no_worse, table, told, versus
+from shapeshift.papers.claims import Tests, all_of, beside, finding, no_worse, table, together, told
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Finding
 from shapeshift.papers.item import Content, Item
@@ -35,7 +35,7 @@ def build(study: Study) -> Content:
     return Content(
         tables=[
             _scores(study, kinds, layers),
-            table("tests", "Positions in more layers than the first", _together(more)),
+            table("tests", "Positions in more layers than the first", together(more)),
         ],
         findings=findings,
     )
@@ -90,16 +90,7 @@ def _against(study: Study, n: str, every: str) -> list[Comparison]:
 
 
 def _tests(study: Study, kind: str, numbers: Sequence[str], baseline: str) -> Tests:
-    return {
-        f"{kind} {n} beside {baseline}": versus(
-            study, GRID, "layers", (n, baseline), {"kind": kind}
-        )
-        for n in numbers
-    }
-
-
-def _together(tests: Mapping[str, Tests]) -> Tests:
-    return {label: test for each in tests.values() for label, test in each.items()}
+    return beside(study, GRID, "layers", [(n, baseline) for n in numbers], {"kind": kind})
 
 
 def _more_than_the_first(study: Study, tests: Mapping[str, Tests]) -> Finding:
@@ -107,7 +98,7 @@ def _more_than_the_first(study: Study, tests: Mapping[str, Tests]) -> Finding:
         study,
         "Every kind is better with positions in the first few layers than in the first alone.",
         all_of(judge_any_better(each, len(tests)) for each in tests.values()),
-        told(_together(tests)),
+        told(together(tests)),
         "best medians with 2 to 5 of 6 layers and with 1: sinusoidal in Q and K (LESS-FEEDING)"
         " 31.84 and 31.36, skew 32.02 and 31.05",
         _ELSEWHERE,
@@ -123,7 +114,7 @@ def _not_in_all(study: Study, tests: Mapping[str, Tests]) -> Finding:
             any_of(no_worse({label: test}) for label, test in each.items())
             for each in tests.values()
         ),
-        told(_together(tests)),
+        told(together(tests)),
         "best medians with 2 to 5 of 6 layers and with all: sinusoidal in Q and K (LESS-FEEDING)"
         " 31.84 and 31.58, skew 32.02 and 31.36",
         _ELSEWHERE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shapeshift.papers.claims import Tests, better, finding, no_worse, told, versus
+from shapeshift.papers.claims import Tests, beside, better, finding, no_worse, told
 from shapeshift.papers.column import note
 from shapeshift.papers.document import Finding
 from shapeshift.papers.item import Content, Item
@@ -63,10 +63,7 @@ def heads(system: str) -> Heads:
 
 
 def _tests(study: Study, *pairs: tuple[str, str]) -> Tests:
-    return {
-        f"{system} beside {baseline}": versus(study, GRID, "system", (system, baseline))
-        for system, baseline in pairs
-    }
+    return beside(study, GRID, "system", pairs)
 
 
 def _self_attention(study: Study) -> Finding:

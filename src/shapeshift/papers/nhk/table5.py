@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shapeshift.papers.claims import MARGIN, Tests, alike, better, finding, told, versus
+from shapeshift.papers.claims import MARGIN, Tests, alike, beside, better, finding, told
 from shapeshift.papers.column import note
 from shapeshift.papers.document import Finding
 from shapeshift.papers.item import Content, Item
@@ -62,10 +62,7 @@ def heads(subset: str) -> Heads:
 
 
 def _tests(study: Study, *pairs: tuple[str, str]) -> Tests:
-    return {
-        f"{system} beside {baseline}": versus(study, GRID, "positions_in", (system, baseline))
-        for system, baseline in pairs
-    }
+    return beside(study, GRID, "positions_in", pairs)
 
 
 def _any(study: Study) -> Finding:

@@ -11,13 +11,14 @@ from shapeshift.experiments.significance import LEVEL, summarise
 from shapeshift.papers.claims import (
     Tests,
     all_of,
+    beside,
     better,
     finding,
     has_learned,
     no_worse,
     table,
+    together,
     told,
-    versus,
 )
 from shapeshift.papers.document import DocumentFigure, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
@@ -99,7 +100,7 @@ def build(study: Study) -> Content:
         tables=[
             ours(study, GRID, layout, cells, name="table6", title=title, notes=notes),
             published(layout, theirs, name="table6-paper", title=f"{title}, in the paper"),
-            table("tests", "Positions in more layers than the first", _together(tests)),
+            table("tests", "Positions in more layers than the first", together(tests)),
         ],
         figures=_figures(study, systems, layers),
         findings=[_more_than_the_first(study, tests), _original(study, layers)],
@@ -149,16 +150,7 @@ def _figures(study: Study, systems: Sequence[str], layers: Sequence[str]) -> lis
 
 
 def _tests(study: Study, system: str, pairs: Sequence[tuple[str, str]]) -> Tests:
-    return {
-        f"{system} {n} beside {baseline}": versus(
-            study, GRID, "layers", (n, baseline), {"system": system}
-        )
-        for n, baseline in pairs
-    }
-
-
-def _together(tests: Mapping[str, Tests]) -> Tests:
-    return {label: test for each in tests.values() for label, test in each.items()}
+    return beside(study, GRID, "layers", pairs, {"system": system})
 
 
 def _more_than_the_first(study: Study, tests: Mapping[str, Tests]) -> Finding:
@@ -167,7 +159,7 @@ def _more_than_the_first(study: Study, tests: Mapping[str, Tests]) -> Finding:
         "All systems but the original are better with positions in the first few layers than in"
         " the first alone.",
         all_of(judge_any_better(each, len(tests)) for each in tests.values()),
-        told(_together(tests)),
+        told(together(tests)),
         "best medians with 2 to 5 of 6 layers and with 1: 31.84 and 31.36, 31.74 and 31.32, 32.02"
         " and 31.05, 31.88 and 30.33",
         _ELSEWHERE,
