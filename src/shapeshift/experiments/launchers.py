@@ -126,7 +126,9 @@ class Subprocesses:
         """
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         numbers = range(torch.cuda.device_count())
-        there = [*map(str, numbers)] if seen is None else seen.split(",")
+        there = [*map(str, numbers)]
+        if seen is not None:  # not all of those are there, perhaps, nor PyTorch one for GPUs
+            there = [each.strip() for each in seen.split(",")][: len(numbers)]
         chosen = there if devices is None else [str(device) for device in devices]
         for device in chosen:
             if device not in there and not (numbers and device.startswith(("GPU-", "MIG-"))):

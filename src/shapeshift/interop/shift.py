@@ -38,10 +38,10 @@ def shift_positions(
     While training, every sequence of every forward pass gets its own offset k ~ U{0, …, K}, and the
     encoder's and the decoder's are drawn apart. The offsets are draws of their own (for each
     position embedding and process) and do not depend on dropout. Gradient checkpointing recomputes
-    a pass with the offsets that it had; a draw that it may repeat takes one number of torch's CPU
-    generator, and no other does. In evaluation the model computes what it did. Nothing of the model
-    changes but hooks: `unshift` removes them. A compiled model (`torch.compile`, `fullgraph=True`
-    too) draws in each call, and the same as uncompiled.
+    a pass with the offsets that it had; a draw that it may repeat, or under `torch.no_grad`, takes
+    one number of torch's CPU generator, and no other does. In evaluation the model computes what it
+    did. Nothing of the model changes but hooks: `unshift` removes them. A compiled model
+    (`torch.compile`, `fullgraph=True` too) draws in each call, and the same as uncompiled.
 
     A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
     one is continued by its formula, outside the model: what is saved stays what it was. One that
@@ -149,7 +149,7 @@ class _Shift:
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
-        return self._look_up(module, shifted)
+        return self._look_up(module, shifted, args, kwargs)
 
     def check_room(self, module: nn.Module, max_length: int | None) -> None:
         """Raise an error if a learned table has no row for a sequence of `max_length` tokens, or,
@@ -213,9 +213,19 @@ class _Shift:
         self._fresh = False
         return offsets
 
-    def _look_up(self, module: nn.Module, rows: Tensor) -> Tensor:
+    def _look_up(
+        self,
+        module: nn.Module,
+        rows: Tensor,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Tensor:
         if self._family.table is None:
-            embedded: Tensor = module.forward(rows)  # no hooks this time
+            if args:
+                args = (rows, *args[1:])
+            else:
+                kwargs = {**kwargs, next(iter(kwargs)): rows}
+            embedded: Tensor = module.forward(*args, **kwargs)  # no hooks this time
             return embedded
         table = self._family.table_of(module)
         assert table is not None, "known families have tables"

@@ -33,9 +33,9 @@ class Representation(nn.Module):
     """Where this kind has a meaning: `embedding`, `self` (self-attention), `cross`
     (encoder-decoder attention). The first is the default."""
 
-    causal_only: ClassVar[bool] = False
-    """True if it has no meaning for keys right of their query: the decoder's self-attention is the
-    only place left."""
+    causal_only: bool = False
+    """True if it has no meaning for keys right of their query, as a kind or (built with `causal`)
+    as it is: the decoder's self-attention is the only place left."""
 
     shift_invariant: bool = True
     """True if adding one number to all positions never changes the model's output."""

@@ -1,9 +1,13 @@
-"""When a representation may look at the numbers of its positions."""
+"""What several kinds check: their numbers, and when they may look at those of their positions."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
+
+from shapeshift.errors import ShapeshiftError
 
 
 def can_read(pos: Tensor) -> bool:
@@ -13,3 +17,11 @@ def can_read(pos: Tensor) -> bool:
     `torch.export` captures, and on the meta device, there are no numbers yet.
     """
     return pos.device.type not in ("cuda", "meta") and not torch.compiler.is_compiling()
+
+
+def positive(**numbers: float) -> None:
+    """Raise a `ShapeshiftError` for the first number, by its name, that is not positive and
+    finite."""
+    for name, number in numbers.items():
+        if not 0 < number < math.inf:
+            raise ShapeshiftError(f"{name} must be positive and finite, got {number}")

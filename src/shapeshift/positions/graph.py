@@ -90,6 +90,7 @@ class Graph(Representation):
         self.edges: Edges | None = None  # set by `use_edges`
         self.num_rows = num_labels or Clip(max_distance, causal).num_rows  # R
         self.clip = Clip(max_distance + 1, causal)  # all that is too far falls into outer rows
+        self.causal_only = causal and num_labels is None
         shape = (num_heads if per_head else 1, self.num_rows, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 

@@ -54,8 +54,8 @@ class Shifted(Absolute):
     One k for each sequence and each call while training, compiled or not; k = 0 otherwise. The
     draws come from a generator of the module's own, so they do not depend on dropout. Nor do they
     disturb it, but for one case: a call that gradient checkpointing may repeat, or under
-    `torch.no_grad`, takes one number of torch's CPU generator, and the repetition finds the same
-    offsets by it (see `recompute`).
+    `torch.no_grad` or hooks of saved tensors, takes one number of torch's CPU generator, and the
+    repetition finds the same offsets by it (see `recompute`).
 
     Args:
         max_offset: K, included.
@@ -79,8 +79,8 @@ class Shifted(Absolute):
         by_rank: bool = False,
     ):
         super().__init__()
-        smallest = 1 if authors else 0
-        self.max_offset = whole_number("max_offset", max_offset, smallest)
+        what = "max_offset with authors=True" if authors else "max_offset"
+        self.max_offset = whole_number(what, max_offset, 1 if authors else 0)
         self.authors = authors
         self.by_rank = by_rank
         self._generator = draws.seeded(seed)
@@ -123,8 +123,8 @@ class Randomized(Absolute):
         seed: of the generator.
 
     Raises:
-        ShapeshiftError: if `max_length` lies outside 1 … L; in `forward`, if a sequence has more
-            than L tokens while training, or more than `max_length` otherwise.
+        ShapeshiftError: if L is no whole number, or `max_length` none from 1 to L; in `forward`, if
+            a sequence has more than L tokens while training, or than `max_length` otherwise.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Randomized(Absolute):
         seed: int = 0,
     ):
         super().__init__()
-        if not 1 <= max_length <= max_position:
+        self.max_position = whole_number("max_position", max_position, 1)
+        self.max_length = whole_number("max_length", max_length, 1)
+        if max_length > max_position:
             raise ShapeshiftError(
                 f"max_length must lie between 1 and max_position={max_position}, got {max_length}"
             )
-        self.max_position = max_position
-        self.max_length = max_length
         self.sample_at_inference = sample_at_inference
         self._generator = draws.seeded(seed)
         self._fixed: Tensor  # (1, max_length), of inference

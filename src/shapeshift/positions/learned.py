@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -36,6 +38,8 @@ class Learned(Encoding):
         if num_positions < 1:
             raise ShapeshiftError(f"num_positions must be at least 1, got {num_positions}")
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
+        if std is not None and not 0 <= std < math.inf:
+            raise ShapeshiftError(f"std must be finite and not negative, got {std}")
         nn.init.normal_(self.weight, std=dim**-0.5 if std is None else std)
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from shapeshift.errors import ShapeshiftError
 from .base import Representation
 from .indices import Absolute, Randomized, Shifted
 from .learned import Learned
+from .tupe import TUPE
 from .xpos import XPos
 
 
@@ -21,14 +22,16 @@ def check_numbers(indices: Absolute, position: Representation) -> None:
         indices: number the tokens, in training and at inference.
         position: reads the numbers; all that it consists of is looked at.
     """
+    of_tupe = {module.vectors for module in position.modules() if isinstance(module, TUPE)}
     for module in position.modules():
         if isinstance(module, Learned):
-            _check_table(indices, module)
+            within = "vectors=sinusoidal" if module in of_tupe else "kind 'sinusoidal'"
+            _check_table(indices, module, f"{within}, which has no limit")
         elif isinstance(module, XPos):
             _check_reach(indices, module)
 
 
-def _check_table(indices: Absolute, learned: Learned) -> None:
+def _check_table(indices: Absolute, learned: Learned, unlimited: str) -> None:
     highest, rows = _highest(indices), learned.weight.shape[0]
     if highest < rows:
         return
@@ -36,7 +39,7 @@ def _check_table(indices: Absolute, learned: Learned) -> None:
     ways = [
         f"num_positions={highest + 1}{more}",
         *_lower(indices),
-        "a kind without a limit such as 'sinusoidal'",
+        unlimited,
     ]
     raise ShapeshiftError(
         f"indices give numbers up to {highest}, but with num_positions={rows} learned vectors end"

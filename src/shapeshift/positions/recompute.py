@@ -9,6 +9,7 @@ on the state alone. Draws that nothing can make again leave torch's generator as
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -28,14 +29,17 @@ KEPT = 4096
 @dataclass
 class _Kept:
     state: Tensor | None
-    """None where two passes have one tag, and both may yet be recomputed."""
-    graph: weakref.ref[Any] | None
-    """Of a pass that is recomputed only while this lives: a hook of its saved tensors."""
-    used: bool = False
+    """None where several passes have one tag, differ, and may yet be recomputed."""
+    graphs: tuple[weakref.ref[Any] | None, ...]
+    """Of each pass with this tag: it is recomputed only while this, a hook of its saved tensors,
+    lives. None where nothing tells."""
+    num_used: int = 0
 
     def is_over(self) -> bool:
-        """Tell whether the pass was recomputed, or can no longer be."""
-        return self.used or (self.graph is not None and self.graph() is None)
+        """Tell whether no pass with this tag will be recomputed any more."""
+        if None in self.graphs:
+            return self.num_used >= len(self.graphs)
+        return all(graph is None or graph() is None for graph in self.graphs)
 
 
 _kept: OrderedDict[int, _Kept] = OrderedDict()
@@ -62,7 +66,7 @@ def state_of_pass(state: Tensor, with_grad: bool) -> Tensor:
         return _recall()
     hooks: tuple[Any, Any] | None = torch._C._autograd._top_saved_tensors_default_hooks(True)
     if hooks is not None:  # those of non-reentrant checkpointing, or some others
-        _keep(state, weakref.ref(hooks[1]))
+        _keep(state, _watched(hooks[1]))
     elif not with_grad:  # reentrant checkpointing, or `torch.no_grad`
         _keep(state, None)
     return state
@@ -144,9 +148,11 @@ def _tag() -> int:
 def _keep(state: Tensor, graph: weakref.ref[Any] | None) -> None:
     tag = _tag()
     other = _kept.pop(tag, None)  # torch's generator was seeded anew with the same number
-    alone = other is None or other.is_over()
-    alike = other is not None and other.state is not None and _equal(other.state, state)
-    _kept[tag] = _Kept(state.clone() if alone or alike else None, graph)
+    if other is None or other.is_over():
+        _kept[tag] = _Kept(state.clone(), (graph,))
+    else:
+        alike = other.state is not None and _equal(other.state, state)
+        _kept[tag] = _Kept(state.clone() if alike else None, (*other.graphs, graph), other.num_used)
     while len(_kept) > KEPT:
         _kept.popitem(last=False)
 
@@ -162,11 +168,17 @@ def _recall() -> Tensor:
     if found.state is None:
         raise ShapeshiftError(
             "gradient checkpointing recomputes offsets of positions, but two passes began with the"
-            " same state of torch's generator; do not call torch.manual_seed between a pass and its"
-            " backward pass"
+            " same state of torch's generator; call torch.manual_seed with another number, or not"
+            " between a pass and its backward pass (passes under torch.no_grad and those given up"
+            " count: use model.eval() for what is not trained)"
         )
-    found.used = True
+    found.num_used += 1
     return found.state.clone()
+
+
+def _watched(hook: Any) -> weakref.ref[Any] | None:
+    """Return what tells whether checkpointing still holds its hook; of others nothing is known."""
+    return weakref.ref(hook) if isinstance(hook, types.FunctionType) else None
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

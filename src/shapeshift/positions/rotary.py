@@ -11,6 +11,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
+from .checks import positive
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
@@ -81,14 +82,13 @@ class Rotary(Representation):
         if not 0 < fraction <= 1:
             raise ShapeshiftError(f"fraction must lie above 0 and not above 1, got {fraction}")
         _check_scaling(scaling, factor, original_length)
-        if not 0 < beta_slow < beta_fast:
+        if not 0 < beta_slow < beta_fast < math.inf:
             raise ShapeshiftError(
                 f"expected 0 < beta_slow < beta_fast, got {beta_slow} and {beta_fast}"
             )
         if temperature is None:
             temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0
-        if temperature <= 0:
-            raise ShapeshiftError(f"temperature must be positive, got {temperature}")
+        positive(temperature=temperature)
         self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
         if scaling == "ntk" and self.width == 2:
             raise ShapeshiftError(
@@ -203,7 +203,7 @@ def _check_scaling(scaling: str, factor: float, original_length: int | None) -> 
         raise ShapeshiftError(
             f"scaling must be one of {', '.join(get_args(Scaling))}, got {scaling!r}"
         )
-    if factor < 1 or (scaling == "none" and factor != 1):
+    if not 1 <= factor < math.inf or (scaling == "none" and factor != 1):
         raise ShapeshiftError(
             f"factor={factor} has no meaning with scaling={scaling!r}; give a factor from 1 on and"
             " scaling linear, ntk or yarn"
@@ -224,7 +224,6 @@ def check_rotation(head_dim: int, base: float, pairs: str) -> None:
             f"rotary positions turn pairs of channels, but heads have {head_dim};"
             " choose model.dim and model.num_heads with an even quotient"
         )
-    if base <= 0:
-        raise ShapeshiftError(f"base must be positive, got {base}")
+    positive(base=base)
     if pairs not in get_args(Pairs):
         raise ShapeshiftError(f"pairs must be one of {', '.join(get_args(Pairs))}, got {pairs!r}")

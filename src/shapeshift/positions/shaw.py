@@ -54,6 +54,7 @@ class Shaw(Representation):
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
         self.clip = Clip(max_distance, causal)
+        self.causal_only = causal
         self.mixes = add_to != "keys"
         self.biases = add_to != "values"
         shape = (num_heads if per_head else 1, self.clip.num_rows, head_dim)

@@ -10,6 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
+from .checks import positive
 
 Channels = Literal["interleaved", "halves", "tensor2tensor"]
 
@@ -46,12 +47,14 @@ class Sinusoidal(Encoding):
         super().__init__(add_to)
         if dim % 2 or dim < 4:
             raise ShapeshiftError(
-                f"sinusoidal positions need an even width of 4 or more, got {dim}"
+                f"sinusoidal positions need an even width of 4 or more, got {dim}; choose such a"
+                " model.dim"
             )
         if channels not in get_args(Channels):
             raise ShapeshiftError(
                 f"channels must be one of {', '.join(get_args(Channels))}, got {channels!r}"
             )
+        positive(base=base)
         self.dim, self.channels, self.start, self.base = dim, channels, start, base
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:

@@ -54,6 +54,7 @@ class Skew(Representation):
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
         self.clip = Clip(max_distance, causal)
+        self.causal_only = causal
         num_tables = num_heads if per_head else 1
         self.keys = nn.Parameter(torch.empty(num_tables, self.clip.num_rows, head_dim))
         nn.init.normal_(self.keys, std=head_dim**-0.5)  # |r| is near 1 whatever R is

@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import can_read
+from .checks import can_read, positive
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -62,10 +62,7 @@ class XPos(Representation):
     ):
         super().__init__()
         check_rotation(head_dim, base, pairs)
-        if gamma <= 0 or scale_base <= 0:
-            raise ShapeshiftError(
-                f"gamma and scale_base must be positive, got {gamma} and {scale_base}"
-            )
+        positive(gamma=gamma, scale_base=scale_base)
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
         self.gamma, self.scale_base, self.centre = gamma, scale_base, centre
         # Scores above the diagonal are masked, but computed: two positions at opposite ends of the

@@ -189,6 +189,29 @@ def test_any_module_that_is_called_with_positions_can_be_named(ids: Tensor) -> N
     assert max(found) <= 100
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_other_arguments_of_the_module_reach_it_in_training(by_name: bool) -> None:
+    class Scaled(nn.Embedding):
+        def forward(self, pos: Tensor, scale: float, *, plus: float = 0.0) -> Tensor:
+            return super().forward(pos) * scale + plus
+
+    class Owner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = Scaled(60, 4)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            pos = torch.arange(ids.shape[1])
+            if by_name:
+                return self.places(pos=pos, scale=0.5, plus=3.0)
+            return self.places(pos, 0.5, plus=3.0)
+
+    model, ids = Owner(), torch.ones(4, 3).long()
+    shift_positions(model, 0, modules="places")
+    expected = model.eval()(ids)
+    torch.testing.assert_close(model.train()(ids), expected.expand(4, 3, 4))
+
+
 def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
     class Pair(nn.Module):
         def __init__(self) -> None:

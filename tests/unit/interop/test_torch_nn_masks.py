@@ -13,7 +13,20 @@ from shapeshift.interop.torch_nn import (
     TransformerEncoderLayer,
 )
 from shapeshift.model import attend as attention_module
-from shapeshift.positions import TUPE, ALiBi, Chain, Representation, Rotary, Shaw, Sinusoidal, XPos
+from shapeshift.positions import (
+    T5,
+    TUPE,
+    ALiBi,
+    Chain,
+    Graph,
+    Learned,
+    Representation,
+    Rotary,
+    Shaw,
+    Sinusoidal,
+    Skew,
+    XPos,
+)
 
 B, D, H = 3, 16, 4
 E = D // H
@@ -181,3 +194,77 @@ def test_a_position_for_causal_attention_needs_the_mask(position: Representation
     pos = torch.arange(5)[None]
     last = attention(x[:, 4:], x, x, pos_q=pos[:, 4:], pos_k=pos)[0]
     torch.testing.assert_close(last, masked[:, 4:])
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        Skew(H, E, causal=True),
+        Shaw(H, E, causal=True),
+        T5(D, H, causal=True),
+        Graph(H, E, causal=True),
+        Chain(Rotary(E), Skew(H, E, causal=True)),
+    ],
+    ids=lambda position: type(position).__name__,
+)
+def test_a_position_that_was_built_causal_needs_the_mask(position: Representation) -> None:
+    x = torch.randn(B, 5, D)
+    causal = nn.Transformer.generate_square_subsequent_mask(5)
+    layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position)
+    with pytest.raises(ShapeshiftError, match=r"with causal=True has no .*or use causal=False"):
+        layer(x)
+    torch.testing.assert_close(layer(x[:, :1]), layer(x, causal)[:, :1])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("attn_mask", (5, 8, 5)),
+        ("attn_mask", (5, 1)),
+        ("attn_mask", (1, 5)),
+        ("attn_mask", (B, 5, 5)),
+        ("attn_mask", (B, 1, 5, 5)),
+        ("key_padding_mask", (B, 1)),
+        ("key_padding_mask", (1, 5)),
+        ("key_padding_mask", (5,)),
+        ("key_padding_mask", (5, B)),
+    ],
+)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_mask_of_another_shape_is_refused(
+    name: str, shape: tuple[int, ...], batch_first: bool
+) -> None:
+    x, mask = torch.randn(B, 5, D), torch.zeros(shape, dtype=torch.bool)
+    x = x if batch_first else x.transpose(0, 1)
+    for module in (MultiheadAttention, nn.MultiheadAttention):
+        error = ShapeshiftError if module is MultiheadAttention else (RuntimeError, AssertionError)
+        with pytest.raises(error) as raised:
+            module(D, H, batch_first=batch_first)(x, x, x, **{name: mask})
+        if module is MultiheadAttention:
+            assert str(raised.value).startswith(f"{name} must be (")
+            assert str(raised.value).endswith(f"here, got {shape}")
+
+
+@pytest.mark.parametrize("name", ["pos_q", "pos_k"])
+@pytest.mark.parametrize("shape", [(1, 1), (5,), (2, 5), (5, B), (1, 6), (1, 1, 5)])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_positions_of_another_shape_are_refused(
+    name: str, shape: tuple[int, ...], batch_first: bool
+) -> None:
+    x, other = torch.randn(2, B, 5, D)
+    if not batch_first:
+        x, other = x.transpose(0, 1), other.transpose(0, 1)
+    attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(E))
+    with pytest.raises(ShapeshiftError, match=rf"^{name} must be \(1, 5\) or \({B}, 5\) here"):
+        attention(x, other, other, **{name: torch.zeros(shape, dtype=torch.int64)})
+
+
+@pytest.mark.parametrize("position", [Learned(D), Rotary(E), ALiBi(H), TUPE(D, H)])
+def test_in_self_attention_one_side_s_positions_are_both_sides(position: Representation) -> None:
+    attention = MultiheadAttention(D, H, batch_first=True, position=position)
+    x, pos = torch.randn(B, 5, D), torch.tensor([[4, 5, 6, 9, 11]])
+    both = attention(x, x, x, pos_q=pos, pos_k=pos)[0]
+    for name in ("pos_q", "pos_k"):
+        assert torch.equal(attention(x, x, x, **{name: pos})[0], both)
+    with pytest.raises(ShapeshiftError, match=r"give pos\.unsqueeze\(0\)$"):
+        attention(x, x, x, pos_q=pos[0])

@@ -16,6 +16,11 @@ from shapeshift.positions import Absolute, Randomized, Shifted, Sinusoidal, reco
 DIM = 8
 
 
+@pytest.fixture(autouse=True)
+def no_pass_before() -> None:
+    recompute._kept.clear()
+
+
 class Model(nn.Module):
     def __init__(self, indices: Absolute) -> None:
         super().__init__()
@@ -83,14 +88,68 @@ def test_it_is_refused_where_the_generator_is_not_restored(reentrant: bool) -> N
         out.sum().backward()
 
 
+def test_it_is_refused_where_a_compiled_part_checkpoints_the_draw() -> None:
+    model, ids = Model(Shifted(60)), torch.ones(4, 3).long()
+    compiled = torch.compile(lambda ids: recomputed(model, ids, False), backend="aot_eager")
+    loss = compiled(ids).sum()
+    with pytest.raises(ShapeshiftError, match="outside of what is compiled"):
+        loss.backward()
+
+
 def test_it_is_refused_where_two_passes_began_with_the_same_seed() -> None:
     model, ids = Model(Shifted(60)), torch.ones(4, 3).long()
     passes = []
     for _ in range(2):
         torch.manual_seed(3)
         passes.append(recomputed(model, ids, False).sum())
-    with pytest.raises(ShapeshiftError, match=r"do not call torch\.manual_seed between"):
+    with pytest.raises(ShapeshiftError, match=r"call torch\.manual_seed with another number"):
         passes[0].backward()
+
+
+def test_a_third_pass_with_the_same_seed_changes_nothing() -> None:
+    model, ids = Model(Shifted(60)), torch.ones(4, 3).long()
+    passes = []
+    for number in range(3):
+        torch.manual_seed(3)
+        passes.append(recomputed(model, ids, False).sum())
+        if number == 1:
+            passes.pop()  # given up: the first one is not
+    with pytest.raises(ShapeshiftError, match="two passes began with the same state"):
+        passes[0].backward()
+
+
+def test_a_graph_that_is_retained_may_be_recomputed_again() -> None:
+    model, ids = Model(Shifted(60)), torch.arange(12).view(4, 3)
+    torch.manual_seed(3)
+    loss = recomputed(model, ids, False).square().sum()
+    grads = []
+    for _ in range(2):
+        model.zero_grad()
+        loss.backward(retain_graph=True)
+        grads.append(model.inner.weight.grad)
+    torch.testing.assert_close(*grads)
+    torch.manual_seed(3)
+    other = recomputed(model, ids, False).sum()
+    with pytest.raises(ShapeshiftError, match="two passes began with the same state"):
+        loss.backward()
+    del other
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])
+def test_a_pass_without_gradient_counts_where_the_seed_is_the_same(reentrant: bool) -> None:
+    model, ids = Model(Shifted(60)), torch.ones(4, 3).long()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        model(ids)
+    torch.manual_seed(3)
+    with pytest.raises(ShapeshiftError, match=r"passes under torch\.no_grad .* count"):
+        recomputed(model, ids, reentrant).sum().backward()
+
+
+@pytest.mark.parametrize("hook", [torch.Tensor.clone, [].append], ids=["of a class", "bound"])
+def test_other_hooks_of_saved_tensors_are_let_be(hook: Callable[[Tensor], object]) -> None:
+    with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.clone, hook):
+        assert SHAPE(DIM)(torch.zeros(2, 3, DIM)).shape == (2, 3, DIM)
 
 
 def test_a_seed_may_come_again_after_a_pass_that_was_given_up() -> None:

@@ -3,6 +3,8 @@ stand."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -13,10 +15,12 @@ from shapeshift.positions import (
     T5,
     TUPE,
     Chain,
+    Learned,
     Part,
     Representation,
     Rotary,
     Scheme,
+    Sinusoidal,
     Skew,
     Stack,
     XPos,
@@ -125,8 +129,17 @@ def test_options_reach_the_module_through_the_configuration() -> None:
         (lambda: Rotary(8, temperature=0.0), "temperature must be positive"),
         (lambda: Rotary(8, scaling="ntk", fraction=0.25), "only one pair"),
         (lambda: XPos(7), "heads have 7"),
-        (lambda: XPos(8, gamma=0.0), "gamma and scale_base must be positive"),
-        (lambda: XPos(8, scale_base=-1.0), "gamma and scale_base must be positive"),
+        (lambda: XPos(8, gamma=0.0), "gamma must be positive and finite, got 0"),
+        (lambda: XPos(8, scale_base=-1.0), "scale_base must be positive and finite, got -1"),
+        (lambda: XPos(8, gamma=math.inf), "gamma must be positive and finite, got inf"),
+        (lambda: XPos(8, scale_base=math.inf), "scale_base must be positive and finite"),
+        (lambda: XPos(8, gamma=math.nan), "gamma must be positive and finite, got nan"),
+        (lambda: Rotary(8, base=math.nan), "base must be positive and finite, got nan"),
+        (lambda: Rotary(8, scaling="linear", factor=math.inf), "factor=inf has no meaning"),
+        (lambda: Sinusoidal(8, base=0.0), "base must be positive and finite, got 0"),
+        (lambda: Sinusoidal(7), r"even width .* got 7; choose such a model\.dim"),
+        (lambda: Learned(8, std=-1.0), "std must be finite and not negative, got -1"),
+        (lambda: Learned(8, std=math.nan), "std must be finite and not negative, got nan"),
         (lambda: TUPE(8, 2, vectors="sines"), "'learned' or 'sinusoidal', got 'sines'"),
         (lambda: TUPE(8, 2, num_positions=0), "num_positions"),
     ],

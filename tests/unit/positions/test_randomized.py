@@ -92,7 +92,15 @@ def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
         indices.eval()(1, 1, start=4)
 
 
-@pytest.mark.parametrize(("upper", "length"), [(10, 11), (10, 0), (0, 1)])
-def test_numbers_that_do_not_suffice_are_refused(upper: int, length: int) -> None:
-    with pytest.raises(ShapeshiftError, match=f"between 1 and max_position={upper}, got {length}"):
+@pytest.mark.parametrize(
+    ("upper", "length", "message"),
+    [
+        (10, 11, "max_length must lie between 1 and max_position=10, got 11"),
+        (10, 0, "max_length must be at least 1, got 0"),
+        (0, 1, "max_position must be at least 1, got 0"),
+        (10.5, 5, "max_position must be a whole number, got 10.5"),
+    ],
+)
+def test_numbers_that_do_not_suffice_are_refused(upper: int, length: int, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
         Randomized(upper, max_length=length)

@@ -10,7 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
-from .checks import check_mask, check_seeing_right
+from .checks import check_mask, check_positions, check_seeing_right
 
 
 class MultiheadAttention(nn.Module):
@@ -44,7 +44,7 @@ class MultiheadAttention(nn.Module):
         position: Representation | None = None,
     ):
         super().__init__()
-        if embed_dim % num_heads:
+        if num_heads < 1 or embed_dim % num_heads:
             raise ShapeshiftError(
                 f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}"
             )
@@ -82,33 +82,41 @@ class MultiheadAttention(nn.Module):
             attn_mask: `(Q, K)` or `(B · H, Q, K)`, boolean or a float to add.
             average_attn_weights: over the heads.
             is_causal: a hint that `attn_mask` is the causal mask, as in torch; it is not needed.
-            pos_q, pos_k: positions `(B|1, Q|K)`; None counts from 0.
+            pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is; None counts from
+                0, but where key and query are one tensor, it takes the other's.
 
         Returns:
             The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
             averaged; no B if there was none) or None.
 
         Raises:
-            ShapeshiftError: if a mask is neither boolean nor float, `is_causal` comes without the
-                mask, or so does a position that has a meaning under the causal mask alone.
+            ShapeshiftError: if a mask is neither boolean nor float, a mask or positions have
+                another shape, `is_causal` comes without the mask, or so does a position that has a
+                meaning under the causal mask alone.
         """
-        check_mask("attn_mask", attn_mask)
-        check_mask("key_padding_mask", key_padding_mask)
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
         sees_right = key is query and attn_mask is None
+        if key is query:
+            pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
         is_self = key is query and pos_q is pos_k
         batched = query.ndim == 3
         if not batched:
-            mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-            query, key, value, key_padding_mask = query[None], key[None], value[None], mask
+            query, key, value = query[None], key[None], value[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        if sees_right and query.shape[1] > 1:
+        (B, Q, _), K = query.shape, key.shape[1]
+        check_mask("attn_mask", attn_mask, (Q, K), (B * self.num_heads, Q, K))
+        check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
+        if key_padding_mask is not None and not batched:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+        if sees_right and Q > 1:
             check_seeing_right(self.position)
         pos_q = _counted(query) if pos_q is None else pos_q
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
+        check_positions("pos_q", pos_q, query)
+        check_positions("pos_k", pos_k, key)
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.heads(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)

@@ -11,12 +11,31 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Chain, Representation
 
 
-def check_mask(name: str, mask: Tensor | None) -> None:
-    """Raise a `ShapeshiftError` if `mask`, the argument `name`, is neither boolean nor float."""
-    if mask is not None and mask.dtype is not torch.bool and not mask.is_floating_point():
+def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
+    """Raise a `ShapeshiftError` if `mask`, the argument `name`, is neither boolean nor float, or
+    has none of these shapes."""
+    if mask is None:
+        return
+    if tuple(mask.shape) not in shapes:
+        raise ShapeshiftError(
+            f"{name} must be {' or '.join(map(str, shapes))} here, got {tuple(mask.shape)}"
+        )
+    if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise ShapeshiftError(
             f"{name} must be boolean, true = not allowed, or a float to add, got {mask.dtype};"
             " where its ones are what is allowed, give mask == 0, otherwise mask.bool()"
+        )
+
+
+def check_positions(name: str, pos: Tensor, x: Tensor) -> None:
+    """Raise a `ShapeshiftError` if `pos`, the argument `name`, is not `(1, T)` or `(B, T)` for
+    `x (B, T, D)`."""
+    B, T = x.shape[:2]
+    if pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
+        either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
+        raise ShapeshiftError(
+            f"{name} must be {either} here, batch first, got {tuple(pos.shape)}"
+            + ("; give pos.unsqueeze(0)" if pos.shape == (T,) else "")
         )
 
 
@@ -34,10 +53,14 @@ def check_seeing_right(position: Representation) -> None:
     """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query."""
     for kind in _kinds(position):
         if kind.causal_only:
+            name = type(kind).__name__
+            if type(kind).causal_only:
+                remedy = "another kind, such as Rotary"
+            else:
+                name, remedy = f"{name} with causal=True", "causal=False"
             raise ShapeshiftError(
-                f"{type(kind).__name__} has no meaning for tokens on the right, which a"
-                " self-attention without attn_mask sees; give the causal mask, or use another"
-                " kind, such as Rotary"
+                f"{name} has no meaning for tokens on the right, which a self-attention without"
+                f" attn_mask sees; give the causal mask, or use {remedy}"
             )
 
 
