@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift.positions import Representation
+from shapeshift.positions.pairs import add
 
 from .dropout import dropout
 
@@ -79,7 +80,7 @@ def attend_with_probs(
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
     scores = position.scores(_scaled(q), k, pos_q, pos_k)  # (B, H, Q, K)
     if mask is not None:
-        scores += mask
+        add(scores, mask)
     probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
     return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
 

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
+from .pairs import add
+
 
 class Representation(nn.Module):
     """How position enters a Transformer; the base class is "no position".
@@ -85,7 +87,7 @@ class Representation(nn.Module):
         made = q @ k.transpose(-1, -2)
         bias = self.bias(q, pos_q, pos_k)
         if bias is not None:
-            made += bias
+            add(made, bias)
         return made
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:

@@ -50,6 +50,23 @@ def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
     return made  # type: ignore[no-any-return]
 
 
+def add(pairs: Tensor, more: Tensor) -> None:
+    """Add to `pairs (…, Q, K)` in place what broadcasts to them; numbers for each query, or for all
+    alike.
+
+    On a CPU, PyTorch adds 32 numbers of a row at a time in bf16, and those left over one by one,
+    each as slow as 32. Contiguous queries are one row, and a copy is quick whatever the strides.
+    """
+    *_, num_queries, num_keys = pairs.shape
+    slow = pairs.device.type == "cpu" and pairs.dtype.itemsize == 2 and num_queries > 1
+    if torch.compiler.is_compiling() or not slow or num_keys % 32 == 0:
+        pairs += more
+    elif pairs.stride()[-2:] == (num_keys, 1):
+        pairs += more.expand(*more.shape[:-2], num_queries, num_keys).contiguous()
+    else:
+        pairs.copy_(pairs.contiguous().add_(more.contiguous()))
+
+
 def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
     """Return the pairs `(…, Q, K)`, a view of a contiguous `(…, Q, Q + K − 1 or more)`, the row of
     each query sorted by distance."""
@@ -72,7 +89,7 @@ class Exact(NamedTuple):
 
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
         """Add `by_row (…, Q, R)` to the pairs `(…, Q, K)` of each row, in place."""
-        by_pair += diagonals(by_row.contiguous(), by_pair.shape[-1])
+        add(by_pair, diagonals(by_row.contiguous(), by_pair.shape[-1]))
 
     def collect(self, by_pair: Tensor) -> Tensor:
         """Return the sums `(…, Q, R)` over the pairs of each row: the transpose of `add`."""
@@ -101,7 +118,7 @@ class Band(NamedTuple):
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
         """See `Exact.add`; finite numbers are added to pairs without a part in attention."""
         view, first = self._view(by_pair)
-        view += by_row[..., first:, :]
+        add(view, by_row[..., first:, :])
         if first:
             by_pair[..., 0, : self.lag + 1] += by_row[..., 0, -self.lag - 1 :]
 
@@ -152,7 +169,7 @@ class Clipped(NamedTuple):
             sides = (part.new_zeros(()), left), (part[..., -1:], right)
             empty, repeated = (x.expand(*part.shape[:-1], n) for x, n in sides)
             by_distance = torch.cat([empty, part[..., rows], repeated], dim=-1)
-            by_pair[..., queries, :] += diagonals(by_distance, by_pair.shape[-1])
+            add(by_pair[..., queries, :], diagonals(by_distance, by_pair.shape[-1]))
 
     def collect(self, by_pair: Tensor) -> Tensor:
         """See `Exact.collect`."""

@@ -223,3 +223,23 @@ def test_no_tensor_of_pairs_and_channels_is_made(clip):
         probs = key_bias(q, table, clip, pos, pos).softmax(-1)
         value_mix(probs, table, clip, pos, pos).sum().backward()
     assert largest <= 64 * 127  # the pairs sorted by distance
+
+
+@pytest.mark.parametrize("num_keys", [1, 7, 30, 32, 45])
+@pytest.mark.parametrize("more", ["each pair", "each key", "padding", "diagonals"])
+@pytest.mark.parametrize("whole", [True, False], ids=["all pairs", "some of each row"])
+def test_what_is_added_in_bf16_is_the_sum(num_keys: int, more: str, whole: bool) -> None:
+    B, H, Q, K = 2, 3, 5, num_keys
+    torch.manual_seed(num_keys)
+    added = {
+        "each pair": torch.randn(B, H, Q, K),
+        "each key": torch.randn(Q, K),
+        "padding": torch.randn(B, 1, 1, K),
+        "diagonals": pairs.diagonals(torch.randn(B, H, Q, Q + K), K),
+    }[more].bfloat16()
+    base = torch.randn(B, H, Q, K if whole else K + 2).bfloat16()
+    view = base[..., :K]
+    expected, rest = view + added, base[..., K:].clone()
+    pairs.add(view, added)
+    assert torch.equal(view, expected)
+    assert torch.equal(base[..., K:], rest)
