@@ -12,8 +12,8 @@ import yaml
 from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
-from shapeshift.config_errors import messages
-from shapeshift.config_file import NO_SECTIONS, read_document
+from shapeshift.config_errors import messages, no_sections
+from shapeshift.config_file import read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.data.presets import expand_corpus
 from shapeshift.decoding.config import DecodingConfig
@@ -92,7 +92,7 @@ def parse_config(
 ) -> Config:
     """Check a configuration that is already a mapping; see `load_config`."""
     if not isinstance(document, dict):
-        raise ShapeshiftError(NO_SECTIONS.format(type(document).__name__), path=path)
+        raise no_sections(document, path)
     document = deepcopy(document)
     for override in overrides:
         _apply(document, override)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from shapeshift.errors import nearest
+from shapeshift.errors import ShapeshiftError, nearest
+
+
+def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
+    """Return the error for a document that is no mapping."""
+    found = type(document).__name__
+    return ShapeshiftError(f"expected sections such as 'model:', got {found}", path=path)
 
 
 def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:

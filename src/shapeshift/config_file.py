@@ -7,9 +7,8 @@ from typing import Any
 
 import yaml
 
+from shapeshift.config_errors import no_sections
 from shapeshift.errors import ShapeshiftError
-
-NO_SECTIONS = "expected sections such as 'model:', got {}"
 
 
 def read_document(path: str | Path) -> Any:
@@ -41,7 +40,7 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
         raise ShapeshiftError(f"extends goes in a circle: {circle}; take one out", path=path)
     base = _read(below, chain)
     if not isinstance(base, dict):
-        raise ShapeshiftError(NO_SECTIONS.format(type(base).__name__), path=below)
+        raise no_sections(base, below)
     return _merge(base, document)
 
 

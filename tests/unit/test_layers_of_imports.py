@@ -26,8 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
     "analysis": {"evaluation", "decoding", "training", "model", "positions", "data", *FOUNDATIONS},
 }
-MAY_IMPORT["config_file"] = {"errors"}
 MAY_IMPORT["config_errors"] = {"errors"}
+MAY_IMPORT["config_file"] = {"errors", "config_errors"}
 MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], "evaluation", "config_file", "config_errors"}
 MAY_IMPORT["interop"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config"}

@@ -127,8 +127,10 @@ class Subprocesses:
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         numbers = range(torch.cuda.device_count())
         there = [*map(str, numbers)]
-        if seen is not None:  # not all of those are there, perhaps, nor PyTorch one for GPUs
-            there = [each.strip() for each in seen.split(",")][: len(numbers)]
+        if seen is not None and numbers:  # what is beyond the last one that is there is not seen
+            there = [each.strip() for each in seen.split(",")]
+            if not there[0].startswith("MIG-"):  # a process sees one of those, and another another
+                there = there[: len(numbers)]
         chosen = there if devices is None else [str(device) for device in devices]
         for device in chosen:
             if device not in there and not (numbers and device.startswith(("GPU-", "MIG-"))):

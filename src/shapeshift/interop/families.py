@@ -80,9 +80,9 @@ def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
     rows = next(iter((*args, *kwargs.values())), None)
     if not isinstance(rows, Tensor) or rows.is_floating_point() or rows.ndim > 2:
         raise ShapeshiftError(
-            f"{type(module).__name__} is not called with position numbers, integers (T,) or (B, T),"
-            " so they cannot be shifted; name the module that gets them, or put shapeshift.SHAPE in"
-            " its place"
+            f"the first argument of {type(module).__name__} is not position numbers, integers (T,)"
+            " or (B, T), so they cannot be shifted; name the module that gets them, or put"
+            " shapeshift.SHAPE in its place"
         )
     return rows
 

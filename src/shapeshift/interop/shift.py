@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions.checks import can_read
-from shapeshift.positions.indices import whole_number
+from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.seeds import derive
 
 from .choose import chosen, owners
@@ -38,10 +37,11 @@ def shift_positions(
     While training, every sequence of every forward pass gets its own offset k ~ U{0, …, K}, and the
     encoder's and the decoder's are drawn apart. The offsets are draws of their own (for each
     position embedding and process) and do not depend on dropout. Gradient checkpointing recomputes
-    a pass with the offsets that it had; a draw that it may repeat, or under `torch.no_grad`, takes
-    one number of torch's CPU generator, and no other does. In evaluation the model computes what it
-    did. Nothing of the model changes but hooks: `unshift` removes them. A compiled model
-    (`torch.compile`, `fullgraph=True` too) draws in each call, and the same as uncompiled.
+    a pass with the offsets that it had; a draw that it may repeat, or under `torch.no_grad` or
+    hooks of saved tensors, takes one number of torch's CPU generator, and no other does. In
+    evaluation the model computes what it did. Nothing of the model changes but hooks: `unshift`
+    removes them. A compiled model (`torch.compile`, `fullgraph=True` too) draws in each call, and
+    the same as uncompiled.
 
     A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
     one is continued by its formula, outside the model: what is saved stays what it was. One that

@@ -143,17 +143,9 @@ def _check_types(entry: Entry[Any], options: Mapping[str, Any]) -> None:
 
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:
     """Raise a `ShapeshiftError` if the scheme cannot be built in this model, or would never run."""
-    depths = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
-    for part in scheme.parts:
-        deepest = max(depths.values()) if part.stacks == "both" else depths[part.stacks]
-        if part.layers is not None and part.layers > deepest:
-            raise ShapeshiftError(
-                f"kind {part.kind!r} is to act in the first {part.layers} layers, but the model has"
-                f" {deepest}; give a smaller number, or leave layers out for all"
-            )
     with torch.device("meta"):
         indices = build_indices(scheme)
-        for name in depths:
+        for name in ("encoder", "decoder"):
             causal = name == "decoder"
             placed = place(scheme, Stack(name, model.dim, model.num_heads, 1, causal=causal))
             for position in (placed.embedding, *placed.self_attention, *placed.cross_attention):

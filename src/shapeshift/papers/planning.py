@@ -227,6 +227,12 @@ def standing(
     return found
 
 
+def needed_grids(items: Mapping[str, Item]) -> list[str]:
+    """Return the grids whose cells the items need trained, each once."""
+    needed = [grid for item in items.values() if item.trained for grid in item.grids]
+    return list(dict.fromkeys(needed))
+
+
 def find_grid(name: str) -> Grid:
     """Return one of the grids that come with the package."""
     return Grid(Path(str(files("shapeshift"))) / "configs" / "grids" / f"{name}.yaml")
@@ -258,9 +264,3 @@ def _chosen(
 
 def _listed(settings: Sequence[str]) -> str:
     return " ".join(settings) or "the grid's own settings"
-
-
-def needed_grids(items: Mapping[str, Item]) -> list[str]:
-    """Return the grids whose cells the items need trained, each once."""
-    needed = [grid for item in items.values() if item.trained for grid in item.grids]
-    return list(dict.fromkeys(needed))

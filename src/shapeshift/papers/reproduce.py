@@ -18,7 +18,6 @@ from shapeshift.experiments.status import GridObserver
 from shapeshift.papers import planning
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.item import Item
-from shapeshift.papers.planning import CELLS, Plan
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
@@ -36,7 +35,7 @@ class Made:
 
 
 def run(
-    plan: Plan,
+    plan: planning.Plan,
     grid: str,
     directory: Path,
     launcher: Launcher,
@@ -57,7 +56,7 @@ def run(
     return run_cells(
         plan.trained[grid],
         plan.usable(grid)[0],
-        directory / CELLS,
+        directory / planning.CELLS,
         launcher,
         prepared_root=prepared_root,
         observer=observer,
@@ -66,7 +65,7 @@ def run(
 
 
 def write(
-    plan: Plan,
+    plan: planning.Plan,
     directory: Path,
     *,
     prepared_root: Path,
@@ -97,7 +96,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(directory / LOCK, wait=True):
         try:
-            _write_results(plan, directory / CELLS, folder)
+            _write_results(plan, directory / planning.CELLS, folder)
         except ShapeshiftError as error:
             if on_failure is None:
                 raise
@@ -106,7 +105,7 @@ def write(
             study = Study(
                 {grid: list(filter(item.needs, plan.cells[grid])) for grid in item.grids},
                 {grid: plan.grids[grid].config.steps for grid in item.grids},
-                directory / CELLS,
+                directory / planning.CELLS,
                 prepared_root,
                 on_prepare,
             )
@@ -119,7 +118,7 @@ def write(
     return made
 
 
-def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -> Made:
+def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder: Path) -> Made:
     content = item.build(study)
     entries = (entry for table in content.tables for row in table.rows for entry in row)
     study.cite(key for entry in entries for key in entry.cells)
@@ -147,7 +146,7 @@ def _write_item(plan: Plan, name: str, item: Item, study: Study, folder: Path) -
     return Made(name, document, folder)
 
 
-def _write_results(plan: Plan, root: Path, folder: Path) -> None:
+def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
     """Write what was measured for any item of the paper."""
     rows: list[Row] = []
     for name in planning.needed_grids(plan.paper.items):

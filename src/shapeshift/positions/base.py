@@ -150,6 +150,7 @@ class Chain(Representation):
         self.biases = any(part.biases for part in parts)
         self.splits = all(part.splits for part in parts)
         self.shift_invariant = all(part.shift_invariant for part in parts)
+        self.causal_only = any(part.causal_only for part in parts)
 
     def _parts(self) -> list[Representation]:
         return [part for part in self.parts if isinstance(part, Representation)]

@@ -1,8 +1,9 @@
-"""What several kinds check: their numbers, and when they may look at those of their positions."""
+"""Checks that several kinds make of numbers."""
 
 from __future__ import annotations
 
 import math
+import operator
 
 import torch
 from torch import Tensor
@@ -19,9 +20,24 @@ def can_read(pos: Tensor) -> bool:
     return pos.device.type not in ("cuda", "meta") and not torch.compiler.is_compiling()
 
 
-def positive(**numbers: float) -> None:
+def check_positive(**numbers: float) -> None:
     """Raise a `ShapeshiftError` for the first number, by its name, that is not positive and
     finite."""
     for name, number in numbers.items():
         if not 0 < number < math.inf:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
+
+
+def whole_number(name: str, value: int, smallest: int) -> int:
+    """Return `value`, which the user gave as `name`, as an int.
+
+    Raises:
+        ShapeshiftError: if it is no whole number, or below `smallest`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ShapeshiftError(f"{name} must be a whole number, got {value!r}") from None
+    if number < smallest:
+        raise ShapeshiftError(f"{name} must be at least {smallest}, got {number}")
+    return number

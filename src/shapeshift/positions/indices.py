@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
 from . import draws, recompute
+from .checks import whole_number
 
 
 class Absolute(nn.Module):
@@ -191,21 +190,6 @@ class Randomized(Absolute):
     def extra_repr(self) -> str:
         sampled = ", sample_at_inference=True" if self.sample_at_inference else ""
         return f"max_position={self.max_position}, max_length={self.max_length}{sampled}"
-
-
-def whole_number(name: str, value: int, smallest: int) -> int:
-    """Return `value`, which the user gave as `name`, as an int.
-
-    Raises:
-        ShapeshiftError: if it is no whole number, or below `smallest`.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ShapeshiftError(f"{name} must be a whole number, got {value!r}") from None
-    if number < smallest:
-        raise ShapeshiftError(f"{name} must be at least {smallest}, got {number}")
-    return number
 
 
 def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:

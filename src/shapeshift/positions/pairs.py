@@ -56,10 +56,11 @@ def add(pairs: Tensor, more: Tensor) -> None:
 
     On a CPU, PyTorch adds 32 numbers of a row at a time in bf16, and those left over one by one,
     each as slow as 32. Contiguous queries are one row, and a copy is quick whatever the strides.
+    (So the gradient of what is the same for all queries is summed in two steps, rounded in each.)
     """
     *_, num_queries, num_keys = pairs.shape
-    slow = pairs.device.type == "cpu" and pairs.dtype.itemsize == 2 and num_queries > 1
-    if torch.compiler.is_compiling() or not slow or num_keys % 32 == 0:
+    quick = torch.compiler.is_compiling() or pairs.device.type != "cpu" or pairs.dtype.itemsize > 2
+    if quick or num_keys % 32 == 0 or num_queries == 1:
         pairs += more
     elif pairs.stride()[-2:] == (num_keys, 1):
         pairs += more.expand(*more.shape[:-2], num_queries, num_keys).contiguous()

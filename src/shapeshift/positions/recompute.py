@@ -4,7 +4,8 @@ A recomputation runs in the backward pass, perhaps after other passes have drawn
 it which pass it repeats. But torch restores its default CPU generator for it. So a draw that may be
 made again takes a number of that generator, its tag, and the state that it was drawn from is kept
 under that tag; the recomputation takes the same number and finds the state. What is drawn depends
-on the state alone. Draws that nothing can make again leave torch's generator as it is.
+on the state alone. Other draws, without any hook of saved tensors and outside `torch.no_grad`,
+leave torch's generator as it is.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ KEPT = 4096
 
 @dataclass
 class _Kept:
+    """Passes with one tag that have a hook of saved tensors in common, or all that have none."""
+
     state: Tensor | None
-    """None where several passes have one tag, differ, and may yet be recomputed."""
-    graphs: tuple[weakref.ref[Any] | None, ...]
-    """Of each pass with this tag: it is recomputed only while this, a hook of its saved tensors,
-    lives. None where nothing tells."""
-    num_used: int = 0
+    """None where they differ."""
+    hook: weakref.ref[Any] | None
+    """Of checkpointing: the pass is recomputed only while it lives."""
+    left: int = 1
+    """How many have not been recomputed."""
 
-    def is_over(self) -> bool:
-        """Tell whether no pass with this tag will be recomputed any more."""
-        if None in self.graphs:
-            return self.num_used >= len(self.graphs)
-        return all(graph is None or graph() is None for graph in self.graphs)
+    def may_come(self) -> bool:
+        """Tell whether any may yet be recomputed."""
+        return self.left > 0 if self.hook is None else self.hook() is not None
 
 
-_kept: OrderedDict[int, _Kept] = OrderedDict()
+_kept: OrderedDict[int, list[_Kept]] = OrderedDict()
 
 
 def is_running() -> bool:
@@ -145,35 +146,42 @@ def _tag() -> int:
     return int(torch.randint(2**62, (), dtype=torch.int64, device="cpu"))
 
 
-def _keep(state: Tensor, graph: weakref.ref[Any] | None) -> None:
+def _keep(state: Tensor, hook: weakref.ref[Any] | None) -> None:
     tag = _tag()
-    other = _kept.pop(tag, None)  # torch's generator was seeded anew with the same number
-    if other is None or other.is_over():
-        _kept[tag] = _Kept(state.clone(), (graph,))
+    # There are others if torch's generator was seeded anew with the same number.
+    live = [each for each in _kept.pop(tag, ()) if each.may_come()]
+    same = next((each for each in live if each.hook == hook), None)
+    if same is None:
+        live.append(_Kept(state.clone(), hook))
     else:
-        alike = other.state is not None and _equal(other.state, state)
-        _kept[tag] = _Kept(state.clone() if alike else None, (*other.graphs, graph), other.num_used)
+        same.left += 1
+        if same.state is not None and not _equal(same.state, state):
+            same.state = None
+    _kept[tag] = live
     while len(_kept) > KEPT:
         _kept.popitem(last=False)
 
 
 def _recall() -> Tensor:
-    found = _kept.get(_tag())
-    if found is None:
+    known = _kept.get(_tag())
+    if known is None:
         raise ShapeshiftError(
             "gradient checkpointing recomputes offsets of positions, and which pass drew them"
             " cannot be told; checkpoint with preserve_rng_state=True (torch's default) and outside"
             " of what is compiled, or keep the positions out of what is checkpointed"
         )
-    if found.state is None:
+    found = next(filter(_Kept.may_come, known), known[0])  # or a retained graph's, again
+    same = found.state
+    others = (each.state for each in known if each is not found and each.may_come())
+    if same is None or not all(each is not None and _equal(same, each) for each in others):
         raise ShapeshiftError(
-            "gradient checkpointing recomputes offsets of positions, but two passes began with the"
+            "gradient checkpointing recomputes offsets of positions, but passes began with the"
             " same state of torch's generator; call torch.manual_seed with another number, or not"
             " between a pass and its backward pass (passes under torch.no_grad and those given up"
             " count: use model.eval() for what is not trained)"
         )
-    found.num_used += 1
-    return found.state.clone()
+    found.left -= 1
+    return same.clone()
 
 
 def _watched(hook: Any) -> weakref.ref[Any] | None:

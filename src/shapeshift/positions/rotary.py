@@ -11,7 +11,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import positive
+from .checks import check_positive
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
@@ -84,11 +84,11 @@ class Rotary(Representation):
         _check_scaling(scaling, factor, original_length)
         if not 0 < beta_slow < beta_fast < math.inf:
             raise ShapeshiftError(
-                f"expected 0 < beta_slow < beta_fast, got {beta_slow} and {beta_fast}"
+                f"expected 0 < beta_slow < beta_fast < inf, got {beta_slow} and {beta_fast}"
             )
         if temperature is None:
             temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0
-        positive(temperature=temperature)
+        check_positive(temperature=temperature)
         self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
         if scaling == "ntk" and self.width == 2:
             raise ShapeshiftError(
@@ -205,8 +205,8 @@ def _check_scaling(scaling: str, factor: float, original_length: int | None) -> 
         )
     if not 1 <= factor < math.inf or (scaling == "none" and factor != 1):
         raise ShapeshiftError(
-            f"factor={factor} has no meaning with scaling={scaling!r}; give a factor from 1 on and"
-            " scaling linear, ntk or yarn"
+            f"factor={factor} has no meaning with scaling={scaling!r}; give a finite factor from 1"
+            " on and scaling linear, ntk or yarn"
         )
     if (scaling == "yarn") != (original_length is not None):
         raise ShapeshiftError(
@@ -224,6 +224,6 @@ def check_rotation(head_dim: int, base: float, pairs: str) -> None:
             f"rotary positions turn pairs of channels, but heads have {head_dim};"
             " choose model.dim and model.num_heads with an even quotient"
         )
-    positive(base=base)
+    check_positive(base=base)
     if pairs not in get_args(Pairs):
         raise ShapeshiftError(f"pairs must be one of {', '.join(get_args(Pairs))}, got {pairs!r}")

@@ -26,7 +26,8 @@ class Part:
         kind: a name from the registry's KINDS.
         place: `embedding`, `self` or `cross`; None takes the kind's first.
         stacks: `encoder`, `decoder` or `both` (`cross` exists in the decoder alone).
-        layers: the first n layers only; None means all. Has no meaning at the embedding.
+        layers: the first n layers only (all of a stack that has fewer); None means all. Has no
+            meaning at the embedding.
         options: the kind's own, such as `max_distance`.
     """
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import positive
+from .checks import check_positive
 
 Channels = Literal["interleaved", "halves", "tensor2tensor"]
 
@@ -54,7 +54,7 @@ class Sinusoidal(Encoding):
             raise ShapeshiftError(
                 f"channels must be one of {', '.join(get_args(Channels))}, got {channels!r}"
             )
-        positive(base=base)
+        check_positive(base=base)
         self.dim, self.channels, self.start, self.base = dim, channels, start, base
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:

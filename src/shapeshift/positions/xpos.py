@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import can_read, positive
+from .checks import can_read, check_positive, whole_number
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -62,9 +62,10 @@ class XPos(Representation):
     ):
         super().__init__()
         check_rotation(head_dim, base, pairs)
-        positive(gamma=gamma, scale_base=scale_base)
+        check_positive(gamma=gamma, scale_base=scale_base)
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
-        self.gamma, self.scale_base, self.centre = gamma, scale_base, centre
+        self.gamma, self.scale_base = gamma, scale_base
+        self.centre = whole_number("centre", centre, 0)
         # Scores above the diagonal are masked, but computed: two positions at opposite ends of the
         # range give a factor of 2^(2 · bits), and a fifth of the exponents is left for q k^T.
         self._limits = {

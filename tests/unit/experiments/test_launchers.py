@@ -144,6 +144,7 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
         ("3, 5", 2, [5], ["5"]),
         ("GPU-5e,GPU-a1", 2, ["GPU-a1"], ["GPU-a1"]),
         ("0", 1, ["MIG-7"], ["MIG-7"]),
+        ("MIG-a,MIG-b", 1, None, ["MIG-a", "MIG-b"]),
     ],
 )
 def test_each_run_has_a_gpu(seen, count, asked, given, monkeypatch):

@@ -307,7 +307,7 @@ def test_other_mistakes_are_explained(ids: Tensor) -> None:
         model.embedder.forward(ids)
     unshift(model)
     shift_positions(model, 5, modules="out")
-    with pytest.raises(ShapeshiftError, match="Linear is not called with position numbers"):
+    with pytest.raises(ShapeshiftError, match="first argument of Linear is not position numbers"):
         model(ids)
 
 

@@ -211,6 +211,7 @@ def test_a_position_that_was_built_causal_needs_the_mask(position: Representatio
     x = torch.randn(B, 5, D)
     causal = nn.Transformer.generate_square_subsequent_mask(5)
     layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position)
+    assert position.causal_only
     with pytest.raises(ShapeshiftError, match=r"with causal=True has no .*or use causal=False"):
         layer(x)
     torch.testing.assert_close(layer(x[:, :1]), layer(x, causal)[:, :1])

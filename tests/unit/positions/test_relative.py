@@ -228,7 +228,18 @@ def test_no_tensor_of_pairs_and_channels_is_made(clip):
 @pytest.mark.parametrize("num_keys", [1, 7, 30, 32, 45])
 @pytest.mark.parametrize("more", ["each pair", "each key", "padding", "diagonals"])
 @pytest.mark.parametrize("whole", [True, False], ids=["all pairs", "some of each row"])
-def test_what_is_added_in_bf16_is_the_sum(num_keys: int, more: str, whole: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "added_dtype"),
+    [
+        (torch.bfloat16, torch.bfloat16),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float16),
+        (torch.float32, torch.float32),
+    ],
+)
+def test_what_is_added_is_the_sum(
+    num_keys: int, more: str, whole: bool, dtype: torch.dtype, added_dtype: torch.dtype
+) -> None:
     B, H, Q, K = 2, 3, 5, num_keys
     torch.manual_seed(num_keys)
     added = {
@@ -236,10 +247,18 @@ def test_what_is_added_in_bf16_is_the_sum(num_keys: int, more: str, whole: bool)
         "each key": torch.randn(Q, K),
         "padding": torch.randn(B, 1, 1, K),
         "diagonals": pairs.diagonals(torch.randn(B, H, Q, Q + K), K),
-    }[more].bfloat16()
-    base = torch.randn(B, H, Q, K if whole else K + 2).bfloat16()
+    }[more].to(added_dtype)
+    base = torch.randn(B, H, Q, K if whole else K + 2).to(dtype)
     view = base[..., :K]
-    expected, rest = view + added, base[..., K:].clone()
+    expected, rest = (view + added).to(dtype), base[..., K:].clone()
     pairs.add(view, added)
     assert torch.equal(view, expected)
     assert torch.equal(base[..., K:], rest)
+
+
+def test_the_gradient_of_what_is_added_in_bf16() -> None:
+    added = torch.randn(3, 5, 7).bfloat16().requires_grad_()
+    made = torch.zeros(2, 3, 5, 7).bfloat16().requires_grad_() * 1.0
+    pairs.add(made, added)
+    made.sum().backward()
+    assert torch.equal(added.grad, torch.full_like(added, 2.0))
