@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from shapeshift.positions import Representation, Scheme, Stack, build_indices, place
 
-from .attend import RECOMPUTED_FROM, prefers_fused
+from .attend import RECOMPUTED_FROM, prefers_fused, widens
 from .config import ModelConfig
 from .loss import CHUNK
 from .transformer import Transformer
@@ -216,7 +216,8 @@ def _attention_bytes(config: ModelConfig, site: _Site, a: int, device: str) -> i
         return kept + FP32 * H * Q
     if _is_recomputed(site, device):
         return kept
-    softmax = a if device == "cpu" else FP32  # autocast makes it fp32 on a GPU alone
+    # Autocast makes it fp32 on a GPU alone.
+    softmax = a if device == "cpu" and not widens(device, a, K) else FP32
     masked = 1 if config.attention_dropout else 0
     copied = a if a != softmax or config.attention_dropout else 0
     return kept + H * Q * K * (softmax + masked + copied)
