@@ -20,19 +20,11 @@ from shapeshift.positions import PRESETS
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log, read_log
-from shapeshift.training.trainer import Trainer
+from shapeshift.training.trainer import Silent, Trainer
 
 TARGET = Path(__file__).with_suffix(".json")
 SPECIAL, VOCAB = 5, 600
 NUM_UPDATES = 8
-
-
-class Silent:
-    def updated(self, update, loss, tokens_per_s):
-        pass
-
-    def validated(self, update, values):
-        pass
 
 
 def write_store(folder: Path) -> TokenStore:

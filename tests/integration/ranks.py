@@ -33,18 +33,10 @@ from shapeshift.training.parallel import join
 from shapeshift.training.sharded import Sharded  # noqa: F401  once, not in every process
 from shapeshift.training.spread import local
 from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.trainer import Trainer
+from shapeshift.training.trainer import Silent, Trainer
 
 SPECIAL, VOCAB = 5, 20
 TIMEOUT_S = 55
-
-
-class Silent:
-    def updated(self, update, loss, tokens_per_s):
-        pass
-
-    def validated(self, update, values):
-        pass
 
 
 def write_stores(folder):

@@ -18,19 +18,12 @@ from shapeshift.config import load_config
 from shapeshift.experiments.run import Run, train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
+from shapeshift.training.trainer import Silent
 
 TOOLS = runpy.run_path(str(Path(__file__).parents[1] / "soak" / "kill_and_resume.py"))
 TRAIN = (sys.executable, "-m", "shapeshift", "train")
 SOURCES = str(Path(shapeshift.__file__).parents[1])
 TIMEOUT_S = 100
-
-
-class Silent:
-    def updated(self, update, loss, tokens_per_s):
-        pass
-
-    def validated(self, update, values):
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -48,12 +48,7 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
     _check_one(gpu, num_gpus)
     card = None if gpu in (None, HERE) else find_gpu(str(gpu))
     training = config.training
-    if training.accumulation % num_gpus:
-        raise ShapeshiftError(
-            f"training.accumulation={training.accumulation} batches of an update cannot be shared"
-            f" among {num_gpus} GPUs; make it a multiple of {num_gpus}, and"
-            " training.batch.max_tokens smaller by as much"
-        )
+    training.check_shared(num_gpus)
     if card is not None and card.bf16 is None and training.precision == "auto":
         training = training.model_copy(update={"precision": "fp32"})
     run = (config.model, config.position.scheme, training, config.data.subwords.vocab_size)
@@ -67,7 +62,9 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
     _warn_missing(origins(config.data.corpus))
 
 
-def show_plan(plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1) -> None:
+def show_plan(
+    plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1, gpus_per_run: int = 1
+) -> None:
     """Print what all runs of a paper would take, as `show_estimate` does for one.
 
     Args:
@@ -75,6 +72,7 @@ def show_plan(plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1) -> N
         prepared_root: see `experiments.run.train`.
         gpu: a name from `training.gpus.GPUS`, or `HERE`.
         num_gpus: that the runs are shared out to.
+        gpus_per_run: that train a run together.
 
     Raises:
         ShapeshiftError: no such GPU, or a run that cannot be.
@@ -111,8 +109,8 @@ def show_plan(plan: Plan, prepared_root: Path, gpu: str, num_gpus: int = 1) -> N
         notes = [_speed_note(card, {runs.estimate.dtype for runs in made.runs})]
     if num_gpus > 1:
         notes.append(
-            f"on {num_gpus} GPUs at once: {_duration(made.hours / num_gpus)} for all, one run"
-            " on each"
+            f"on {num_gpus} GPUs at once: {_duration(made.hours / num_gpus)} for all,"
+            f" {gpus_per_run} for each run"
         )
     notes.append("without validation, translation and measures; the last row is all runs together")
     if card is not None and not all(runs.fits for runs in made.runs):

@@ -54,8 +54,13 @@ def reproduce(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option(metavar="0,1,...", help="One run on each of these GPUs.", show_default=False),
+        typer.Option(
+            metavar="0,1,...", help="Runs on these GPUs, one on each.", show_default=False
+        ),
     ] = None,
+    gpus_per_run: Annotated[
+        int, typer.Option(min=1, help="That train one run together, on one machine.")
+    ] = 1,
     slurm: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,13 +137,14 @@ def reproduce(
     plan = plan_items(name, paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
+    plan.check_shared(gpus_per_run)
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
 
-        show_plan(plan, prepared, gpu, num_gpus)
+        show_plan(plan, prepared, gpu, num_gpus, gpus_per_run)
         return
     plan.check_folder(directory)
-    launcher = _launcher(plan, directory, jobs, gpus, slurm)
+    launcher = _launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
     with ending_on_signals(
         "finished runs stay, the others are saved: the same command goes on, and with --no-run"
         " writes what is there"
@@ -150,7 +156,12 @@ def reproduce(
 
 
 def _launcher(
-    plan: Plan, directory: Path, jobs: int | None, gpus: str | None, slurm: list[str] | None
+    plan: Plan,
+    directory: Path,
+    jobs: int | None,
+    gpus: str | None,
+    gpus_per_run: int,
+    slurm: list[str] | None,
 ) -> Launcher:
     import torch
 
@@ -159,9 +170,12 @@ def _launcher(
     if slurm:
         if gpus is not None:
             raise typer.BadParameter("does not go with --slurm", param_hint="--gpus")
-        return Slurm(directory / "slurm", jobs or SLURM_JOBS, dict(map(_parameter, slurm)))
-    if gpus is not None:
-        return Subprocesses.on_gpus(gpus.split(","))
+        parameters = dict(map(_parameter, slurm))
+        return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters, gpus_per_run)
+    if gpus is not None or gpus_per_run > 1:
+        if jobs is not None:
+            raise typer.BadParameter("does not go with GPUs that are named", param_hint="--jobs")
+        return Subprocesses.on_gpus(gpus.split(",") if gpus else None, gpus_per_run)
     if jobs == 0:
         return InProcess()
     if jobs is not None:

@@ -4,6 +4,7 @@ ROOT/KEY/
   config-HASH.yaml   every setting of the cell
   run/               the run: checkpoints, log, translations; see `experiments.run`
   steps/             a JSON document for each step that is done
+  torchrun.log       what torchrun said, where several processes train together; see `group`
   lock               held by the process at work; see `locks`
   output.log         what the last process at work printed
 """

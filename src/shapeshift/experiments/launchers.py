@@ -76,12 +76,14 @@ class Subprocesses:
 
     Args:
         environments: for each slot, the variables that differ from this process's.
+        processes_per_run: that train a cell together, on the GPUs of its slot.
     """
 
-    def __init__(self, environments: Sequence[Mapping[str, str]]):
+    def __init__(self, environments: Sequence[Mapping[str, str]], processes_per_run: int = 1):
         if not environments:
             raise ShapeshiftError("no processes to run in: expected one at least, got none")
         self._environments = environments
+        self._processes_per_run = processes_per_run
         self.num_slots = len(environments)
 
     @classmethod
@@ -115,14 +117,17 @@ class Subprocesses:
         return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
 
     @classmethod
-    def on_gpus(cls, devices: Sequence[int | str] | None = None) -> Subprocesses:
-        """Return a launcher that gives each process one of the CUDA devices.
+    def on_gpus(
+        cls, devices: Sequence[int | str] | None = None, gpus_per_run: int = 1
+    ) -> Subprocesses:
+        """Return a launcher that gives each cell one of the CUDA devices, or several.
 
         Args:
             devices: by number or UUID; all that this process sees, by default.
+            gpus_per_run: how many train a cell together.
 
         Raises:
-            ShapeshiftError: there is no such device.
+            ShapeshiftError: there is no such device, or the devices cannot be divided so.
         """
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         numbers = range(torch.cuda.device_count())
@@ -136,11 +141,19 @@ class Subprocesses:
             if device not in there and not (numbers and device.startswith(("GPU-", "MIG-"))):
                 known = ", ".join(there) or "none"
                 raise ShapeshiftError(f"no GPU {device!r} that PyTorch can use; there are {known}")
-        return cls([{"CUDA_VISIBLE_DEVICES": device} for device in chosen])
+        if not chosen:
+            raise ShapeshiftError("no GPU that PyTorch can use: expected one at least, got none")
+        if len(chosen) % gpus_per_run:
+            raise ShapeshiftError(
+                f"{len(chosen)} GPUs cannot be divided into groups of {gpus_per_run}; name more or"
+                " fewer of them"
+            )
+        groups = [chosen[i : i + gpus_per_run] for i in range(0, len(chosen), gpus_per_run)]
+        return cls([{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in groups], gpus_per_run)
 
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
-        return _Process(order, self._environments[slot])
+        return _Process(order, self._environments[slot], self._processes_per_run)
 
 
 def _num_cores() -> int:
@@ -151,12 +164,13 @@ def _num_cores() -> int:
 
 
 class _Process:
-    def __init__(self, order: Order, environment: Mapping[str, str]):
+    def __init__(self, order: Order, environment: Mapping[str, str], num_processes: int):
         self._folder = order.folder
         command = [
             *(sys.executable, "-m", "shapeshift.experiments.work"),
             *(str(order.folder.path), str(order.settings), *order.steps),
             *("--prepared", str(order.prepared_root), "--command", order.command, "--child"),
+            *("--processes", str(num_processes)),
         ]
         # The child finds the package that this process runs, installed or not.
         source = str(Path(shapeshift.__file__).parents[1])
@@ -201,6 +215,7 @@ class Slurm:
         num_jobs: at most so many jobs at a time.
         parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
             `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
+        gpus_per_run: how many of a job's node train its cell together.
         cluster: `slurm`; submitit's `local` and `debug` run without a cluster.
 
     Raises:
@@ -213,6 +228,7 @@ class Slurm:
         directory: Path,
         num_jobs: int,
         parameters: Mapping[str, Any],
+        gpus_per_run: int = 1,
         cluster: str = "slurm",
     ):
         try:
@@ -222,6 +238,7 @@ class Slurm:
                 "SLURM needs submitit, which is not installed; pip install 'shapeshift[slurm]'"
             ) from error
         self.num_slots = num_jobs
+        self._gpus_per_run = gpus_per_run
         try:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
             self._executor.update_parameters(**parameters)
@@ -238,6 +255,7 @@ class Slurm:
             list(order.steps),
             str(order.prepared_root.absolute()),
             order.command,
+            num_processes=self._gpus_per_run,
         )
         return _SlurmJob(job, order.folder)
 

@@ -37,8 +37,9 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock at `path`; its folder exists.
+def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
+    """Hold the lock at `path`, whose folder exists; give its file descriptor: a process that
+    inherits it holds the lock too, for as long as it lives.
 
     Args:
         path: the lock file.
@@ -64,6 +65,6 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         try:
-            yield
+            yield file.fileno()
         finally:
             file.truncate(0)  # while the lock is ours: the next holder writes as soon as it is not

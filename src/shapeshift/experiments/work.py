@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shlex
-import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,28 +24,19 @@ from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
+from shapeshift.experiments.group import train_in_group
 from shapeshift.experiments.locks import LockedError, locked
 from shapeshift.experiments.measures import TRAIN, Measurement, find_measure, measure_training
 from shapeshift.experiments.run import Run, prepared_directory, train
 from shapeshift.training.precision import choose_device, describe_hardware
-from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.trainer import Observer
+from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
+from shapeshift.training.trainer import Observer, Silent
 
 BUSY = 75
 """Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
 
 _SAME_SIGNAL_S = 1.0
 """A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
-
-
-class Silent:
-    """Watches training and says nothing: whoever wants to know reads the run's log."""
-
-    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        """See `training.trainer.Observer`."""
-
-    def validated(self, update: int, values: dict[str, float]) -> None:
-        """See `training.trainer.Observer`."""
 
 
 def work(
@@ -59,6 +48,7 @@ def work(
     command: str | None = None,
     observer: Observer | None = None,
     stop: StopSignals | None = None,
+    num_processes: int = 1,
 ) -> None:
     """Do what is not yet done of training and of the measures `steps`.
 
@@ -72,6 +62,8 @@ def work(
         command: what the user typed, for the records.
         observer: told of losses and validations.
         stop: see `experiments.run.train`.
+        num_processes: that train together, one for each GPU; this one measures by itself. With
+            more than one, `observer` is told nothing.
 
     Raises:
         StoppedError: training was stopped by a signal; a checkpoint is saved.
@@ -80,7 +72,7 @@ def work(
     """
     command = shlex.join(sys.argv) if command is None else command
     folder.path.mkdir(parents=True, exist_ok=True)
-    with locked(folder.lock):
+    with locked(folder.lock) as lock:
         folder.output.write_bytes(b"")
         config = folder.reconcile(config)
         missing = folder.missing(steps, config)
@@ -91,14 +83,19 @@ def work(
             if step != TRAIN:
                 folder.check_text(text, config)
             data = _prepare(config, prepared_root)
+            together = num_processes if step == TRAIN else 1
             found: Sequence[Measurement]
-            if step == TRAIN:
-                watching = observer or Silent()
-                run = train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
-                found = measure_training(run)
-            else:
+            if step != TRAIN:
                 run = Run.create(folder.run, config)
                 found = find_measure(step).measure(run, data)
+            else:
+                watching = observer or Silent()
+                run = (
+                    train_in_group(config, folder, together, lock, prepared_root, stop)
+                    if together > 1
+                    else train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
+                )
+                found = measure_training(run)
             checkpoint = checkpoint or _sha256(run.weights())
             record = StepRecord(
                 step=step,
@@ -109,7 +106,7 @@ def work(
                 checkpoint=checkpoint,
                 text=text,
                 measurements=tuple(found),
-                hardware=describe_hardware(choose_device(config.training.device)),
+                hardware=describe_hardware(choose_device(config.training.device), together),
             )
             folder.write_record(record, config)
 
@@ -129,6 +126,7 @@ def attempt(
     prepared_root: str,
     command: str,
     observer: Observer | None = None,
+    num_processes: int = 1,
 ) -> int:
     """Do `work` and return an exit status; put into `output.log` why it failed, if it did.
 
@@ -140,7 +138,16 @@ def attempt(
     stop = StopSignals(_SAME_SIGNAL_S) if alone else None
     try:
         config = load_config(settings)
-        work(folder, config, steps, root, command=command, observer=observer, stop=stop)
+        work(
+            folder,
+            config,
+            steps,
+            root,
+            command=command,
+            observer=observer,
+            stop=stop,
+            num_processes=num_processes,
+        )
     except LockedError:
         return BUSY
     except StoppedError:
@@ -158,17 +165,6 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _end_with_parent(on_end: Callable[[], None]) -> None:
-    """Call `on_end` when standard input closes, which happens when the parent is gone."""
-
-    def watch() -> None:
-        while os.read(0, 1):  # not sys.stdin, whose lock the end of the process would wait for
-            pass
-        on_end()
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Work on one cell as a process of its own; see the module."""
     parser = argparse.ArgumentParser(prog="python -m shapeshift.experiments.work")
@@ -177,12 +173,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("steps", nargs="*", help="measures")
     parser.add_argument("--prepared", default="prepared", help="folder of prepared data")
     parser.add_argument("--command", default="", help="for the records")
+    parser.add_argument("--processes", type=int, default=1, help="that train it together")
     parser.add_argument("--child", action="store_true", help="end when standard input closes")
     given = parser.parse_args(arguments)
     if given.child:
-        _end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        end_with_parent()
     try:
-        return attempt(given.folder, given.settings, given.steps, given.prepared, given.command)
+        return attempt(
+            given.folder,
+            given.settings,
+            given.steps,
+            given.prepared,
+            given.command,
+            num_processes=given.processes,
+        )
     except StoppedError as stopped:
         print(stopped)
         return stopped.status

@@ -104,6 +104,14 @@ class Plan:
             )
         }
 
+    def check_shared(self, gpus_per_run: int) -> None:
+        """Raise a `ShapeshiftError` if so many GPUs cannot share an update of each run evenly."""
+        for cell in chain.from_iterable(self.trained.values()):
+            try:
+                cell.config.training.check_shared(gpus_per_run)
+            except ShapeshiftError as error:
+                raise ShapeshiftError(f"{cell.name}: {error}; or change --gpus-per-run") from error
+
     def missing(self, prepared_root: Path, finished: Collection[tuple[str, str]] = ()) -> list[str]:
         """Return a line for each package that the runs need and that is not here; see
         `experiments.requirements`.

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from shapeshift.data.config import BatchConfig
+from shapeshift.errors import ShapeshiftError
 from shapeshift.schema import Grown, Strict
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -125,6 +126,15 @@ class TrainingConfig(Grown):
                 f" as many, not {self.keep_checkpoints}"
             )
         return self
+
+    def check_shared(self, num_processes: int) -> None:
+        """Raise `ShapeshiftError` if so many processes cannot share an update evenly."""
+        if self.accumulation % num_processes:
+            raise ShapeshiftError(
+                f"training.accumulation={self.accumulation} batches of an update cannot be shared"
+                f" among {num_processes} processes; make it a multiple of {num_processes}, and"
+                " training.batch.max_tokens smaller by as much"
+            )
 
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:

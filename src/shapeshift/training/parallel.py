@@ -119,12 +119,7 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
     if world_size == 1:
         yield Parallel()
         return
-    if config.accumulation % world_size:
-        raise ShapeshiftError(
-            f"training.accumulation={config.accumulation} batches of an update cannot be shared"
-            f" among {world_size} processes; make it a multiple of {world_size}, and"
-            " training.batch.max_tokens smaller by as much"
-        )
+    config.check_shared(world_size)
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     device = choose_device(config.device, local_rank)
     if device.type == "cuda":

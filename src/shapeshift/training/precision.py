@@ -14,8 +14,11 @@ import torch
 from shapeshift.errors import ShapeshiftError
 
 
-def describe_hardware(device: torch.device) -> str:
-    """Return what a device is, such as `NVIDIA H100 PCIe` or `AMD EPYC, 2 threads`."""
+def describe_hardware(device: torch.device, number: int = 1) -> str:
+    """Return what a device is, such as `NVIDIA H100 PCIe`, `8 x NVIDIA H100 PCIe` for a `number` of
+    them, or `AMD EPYC, 2 threads`."""
+    if number > 1:
+        return f"{number} x {describe_hardware(device)}"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = ""

@@ -1,8 +1,10 @@
-"""Ending a run in good order on SIGTERM and Ctrl-C."""
+"""Ending a run in good order on SIGTERM and Ctrl-C, and when what started it is gone."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 import time
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -74,3 +76,15 @@ class StopSignals:
     def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def end_with_parent() -> None:
+    """Have SIGTERM sent to this process when its standard input closes, which happens when the
+    process that holds the other end does so or is gone."""
+
+    def watch() -> None:
+        while os.read(0, 1):  # not sys.stdin, whose lock the end of the process would wait for
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

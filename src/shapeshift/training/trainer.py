@@ -46,6 +46,16 @@ class Observer(Protocol):
         """Called after each validation."""
 
 
+class Silent:
+    """Watches training and says nothing: whoever wants to know reads the run's log."""
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        """See `Observer`."""
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        """See `Observer`."""
+
+
 class Trainer:
     """Trains one model on one token store, in one process or in each of several.
 

@@ -89,7 +89,7 @@ def test_a_gpu_without_bf16_computes_in_fp32(capsys):
     ("gpu", "count", "message"),
     [
         ("a10", 1, r"unknown GPU 'a10'; did you mean 'a100'\?"),
-        ("a100", 3, r"accumulation=8 batches of an update cannot be shared among 3 GPUs"),
+        ("a100", 3, r"accumulation=8 batches of an update cannot be shared among 3 processes"),
         ("here", 2, r"--gpu here measures one process"),
     ],
 )

@@ -5,18 +5,9 @@ import random
 import pytest
 
 from shapeshift.config import parse_config
+from shapeshift.training.trainer import Silent
 
 SIZES = {"train": 120, "valid": 12, "test": 21}
-
-
-class Silent:
-    """Watches nothing."""
-
-    def updated(self, update, loss, tokens_per_s):
-        pass
-
-    def validated(self, update, values):
-        pass
 
 
 @pytest.fixture(scope="session")

@@ -152,6 +152,13 @@ def test_each_run_has_a_gpu(seen, count, asked, given, monkeypatch):
     assert launcher._environments == [{"CUDA_VISIBLE_DEVICES": device} for device in given]
 
 
+def test_several_gpus_may_train_one_run(monkeypatch, tmp_path):
+    launcher = _on_gpus("3,5,GPU-a,7", 4, None, monkeypatch, gpus_per_run=2)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher._environments] == ["3,5", "GPU-a,7"]
+    with pytest.raises(ShapeshiftError, match="3 GPUs cannot be divided into groups of 2"):
+        _on_gpus(None, 4, [0, 1, 3], monkeypatch, gpus_per_run=2)
+
+
 @pytest.mark.parametrize(
     ("seen", "count", "asked", "known"),
     [
@@ -175,12 +182,12 @@ def test_without_gpus_there_are_no_slots(seen, monkeypatch):
         _on_gpus(seen, 0, None, monkeypatch)
 
 
-def _on_gpus(seen, count, asked, monkeypatch):
+def _on_gpus(seen, count, asked, monkeypatch, **options):
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    return Subprocesses.on_gpus(asked)
+    return Subprocesses.on_gpus(asked, **options)
 
 
 def test_no_slots_are_refused():
@@ -199,8 +206,8 @@ class FakeExecutor:
     def update_parameters(self, **parameters):
         self.parameters |= parameters
 
-    def submit(self, function, *arguments):
-        return FakeJob(lambda: function(*arguments))
+    def submit(self, function, *arguments, **options):
+        return FakeJob(lambda: function(*arguments, **options))
 
 
 class FakeJob:
@@ -246,7 +253,7 @@ def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(
     submitit, make_config, tmp_path
 ):
     launcher = Slurm(tmp_path / "jobs", 1, {})
-    launcher._executor.submit = lambda *_: FakeJob(None)
+    launcher._executor.submit = lambda *_, **__: FakeJob(None)
     cell = make_cell(make_config())
     report = run_cells([cell], [], tmp_path / "cells", launcher, poll_s=0.0)
     [failed] = report.failed

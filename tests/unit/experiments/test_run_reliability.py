@@ -9,19 +9,13 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.run import Run, train
 from shapeshift.training import disk
 from shapeshift.training.manifest import MODEL
+from shapeshift.training.trainer import Silent
 
 
 @pytest.fixture(scope="module")
 def finished(make_config, tmp_path_factory):
     """A short run, and a function that trains again on the same prepared data."""
     folder = tmp_path_factory.mktemp("finished")
-
-    class Silent:
-        def updated(self, update, loss, tokens_per_s):
-            pass
-
-        def validated(self, update, values):
-            pass
 
     def again(directory, *overrides, **options):
         config = make_config("training.max_updates=6", "training.checkpoint_every=2", *overrides)

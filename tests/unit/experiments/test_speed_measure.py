@@ -9,18 +9,12 @@ from shapeshift.experiments import speed
 from shapeshift.experiments.run import prepared_directory, train
 from shapeshift.experiments.speed import Speed
 from shapeshift.positions import PRESETS
+from shapeshift.training.trainer import Silent
 
 
 @pytest.fixture(scope="module")
 def trained(make_config, tmp_path_factory):
     """Makes a run of a few updates, with its data."""
-
-    class Silent:
-        def updated(self, *_):
-            pass
-
-        def validated(self, *_):
-            pass
 
     def make(position):
         folder = tmp_path_factory.mktemp("speed")

@@ -314,8 +314,9 @@ def test_items_come_in_the_papers_order_whatever_the_order_asked_for(monkeypatch
     assert list(catalogue.find_items("toy:sizes,table1")[2]) == ["table1", "sizes"]
 
 
-def launcher(jobs=None, gpus=None, slurm=None, overrides=()):
-    return command._launcher(plan(overrides=overrides), Path("out"), jobs, gpus, slurm)
+def launcher(jobs=None, gpus=None, slurm=None, overrides=(), gpus_per_run=1):
+    made = plan(overrides=overrides)
+    return command._launcher(made, Path("out"), jobs, gpus, gpus_per_run, slurm)
 
 
 def threads(found):
@@ -346,23 +347,44 @@ def test_where_runs_go(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5e")
     assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["4", "GPU-5e"]
     assert threads(launcher(overrides=["training.device=cpu"])) == ["1"] * 6
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    together = launcher(gpus_per_run=3)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in together._environments] == ["0,1,2"]
+    assert launcher(gpus="0,2", gpus_per_run=2).num_slots == 1
+    with pytest.raises(ShapeshiftError, match="3 GPUs cannot be divided into groups of 2"):
+        launcher(gpus_per_run=2)
 
 
 def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
     given = {}
     monkeypatch.setattr(
-        Slurm, "__init__", lambda self, *arguments: given.update(zip("dnp", arguments, strict=True))
+        Slurm,
+        "__init__",
+        lambda self, *arguments: given.update(zip("dnpg", arguments, strict=True)),
     )
     made = plan()
-    command._launcher(made, tmp_path, None, None, ["timeout_min=600", "slurm_partition=gpu"])
+    command._launcher(made, tmp_path, None, None, 4, ["timeout_min=600", "slurm_partition=gpu"])
     assert given == {
         "d": tmp_path / "slurm",
         "n": command.SLURM_JOBS,
         "p": {"timeout_min": 600, "slurm_partition": "gpu"},
+        "g": 4,
     }
-    for bad in ({"slurm": ["gpu"]}, {"slurm": ["a=1"], "gpus": "0"}):
+    clashes = (
+        {"slurm": ["a=1"], "gpus": "0"},
+        {"gpus": "0", "jobs": 1},
+        {"gpus_per_run": 2, "jobs": 0},
+    )
+    for bad in ({"slurm": ["gpu"]}, *clashes):
         with pytest.raises(command.typer.BadParameter):
             launcher(**bad)
+
+
+def test_gpus_that_cannot_share_an_update_are_refused_before_any_run_begins():
+    made = plan(overrides=["training.accumulation=8"])
+    made.check_shared(8)
+    with pytest.raises(ShapeshiftError, match=r"^ape/1: training.accumulation=8 .* 3 processes"):
+        made.check_shared(3)
 
 
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch, capsys):

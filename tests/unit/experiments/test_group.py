@@ -1,0 +1,155 @@
+"""A cell that processes train together: as if one did, however they end."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from shapeshift.experiments.cell_folder import CellFolder
+from shapeshift.experiments.grid import Cell
+from shapeshift.experiments.launchers import InProcess, Subprocesses
+from shapeshift.experiments.locks import is_locked
+from shapeshift.experiments.measures import TRAIN
+from shapeshift.experiments.runner import run_cells
+from shapeshift.experiments.status import State
+from shapeshift.training.log import read_log
+
+BASE = ("training.accumulation=2", "training.log_every=1", "training.checkpoint_every=10")
+ENDLESS = (*BASE, "training.max_updates=100000")
+
+
+def in_pairs():
+    return Subprocesses([{"OMP_NUM_THREADS": "1"}], processes_per_run=2)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return tmp_path_factory.mktemp("prepared")
+
+
+def make_cell(config):
+    return Cell("mine", "tiny", {"position": "shape"}, config.training.seed, config)
+
+
+def losses(folder):
+    return [line["loss"] for line in read_log(folder.run / "log.jsonl") if "loss" in line]
+
+
+class At:
+    """An observer that does something to the job once its cell has trained a while."""
+
+    def __init__(self, launcher, action):
+        self._action = action
+        start = launcher.start
+
+        def remember(order, slot):
+            self.job = start(order, slot)
+            return self.job
+
+        launcher.start = remember
+
+    def changed(self, cell, status):
+        if status.update >= 20 and self._action and status.state is State.RUNNING:
+            self._action(self.job._process)
+            self._action = None
+
+
+def run_until(action, make_config, root, prepared):
+    launcher = in_pairs()
+    observer = At(launcher, action)
+    cell = make_cell(make_config(*ENDLESS))
+    report = run_cells(
+        [cell], [], root, launcher, prepared_root=prepared, observer=observer, poll_s=0.1
+    )
+    return CellFolder(root / cell.key), report.statuses[cell.key], observer.job
+
+
+def go_on(folder, make_config, root, prepared, update):
+    """Train the run of an endless cell to its end, which is now at `update`."""
+    cell = make_cell(make_config(*BASE, f"training.max_updates={update}"))
+    shorter = CellFolder(root / cell.key)
+    folder.path.rename(shorter.path)
+    (shorter.run / "config.yaml").write_text(cell.config.to_yaml(), encoding="utf-8")
+    assert run_cells([cell], [], root, in_pairs(), prepared_root=prepared, poll_s=0.1).ok
+    return shorter
+
+
+def test_a_group_trains_what_one_process_trains(make_config, prepared, tmp_path):
+    cell = make_cell(make_config(*BASE, "training.max_updates=12"))
+    folders = {}
+    for name, launcher in (("group", in_pairs()), ("alone", InProcess())):
+        root = tmp_path / name
+        report = run_cells(
+            [cell], ["score-valid"], root, launcher, prepared_root=prepared, poll_s=0.1
+        )
+        assert report.ok, report
+        folders[name] = CellFolder(root / cell.key)
+    assert len(losses(folders["group"])) == 12
+    assert losses(folders["group"]) == pytest.approx(losses(folders["alone"]), rel=1e-3)
+    hardware = {
+        (name, step): folder.record(step, cell.config).hardware
+        for name, folder in folders.items()
+        for step in (TRAIN, "score-valid")
+    }
+    two = {key for key, value in hardware.items() if value.startswith("2 x ")}
+    assert two == {("group", TRAIN)}
+
+
+def test_a_group_that_is_stopped_saves_and_goes_on(make_config, prepared, tmp_path):
+    ask = lambda process: process.terminate()  # noqa: E731
+    folder, status, job = run_until(ask, make_config, tmp_path, prepared)
+    assert job.poll() == 128 + signal.SIGTERM
+    assert status.state is State.FAILED
+    assert status.message.startswith("stopped by SIGTERM after update")
+    done = int(status.message.split(" after update ")[1].split(",")[0])
+    folder = go_on(folder, make_config, tmp_path, prepared, done + 3)
+    assert len(losses(folder)) == done + 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_a_group_outlives_its_parent_by_an_update_and_keeps_the_lock(
+    make_config, prepared, tmp_path
+):
+    members = []
+
+    def kill(process):
+        members.extend(_descendants(process.pid))
+        os.kill(process.pid, signal.SIGKILL)
+        # Still saving: nobody else may begin.
+        assert is_locked(next(tmp_path.glob("*/lock")))
+
+    folder, status, job = run_until(kill, make_config, tmp_path, prepared)
+    assert status.state is State.FAILED
+    assert job.poll() == -signal.SIGKILL
+    assert len(members) == 3  # torchrun and two processes
+    deadline = time.monotonic() + 60
+    while is_locked(folder.lock) or any(map(_is_alive, members)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    done = len(losses(folder))
+    assert done >= 20
+    updates = [path.name for path in (folder.run / "checkpoints").iterdir()]
+    assert f"update-{done:08d}" in updates
+    assert len(losses(go_on(folder, make_config, tmp_path, prepared, done + 3))) == done + 3
+
+
+def test_what_goes_wrong_in_a_group_is_one_line(make_config, prepared, tmp_path):
+    cell = make_cell(make_config("training.accumulation=3"))
+    report = run_cells([cell], [], tmp_path, in_pairs(), prepared_root=prepared, poll_s=0.1)
+    [failed] = report.failed
+    message = report.statuses[failed.key].message
+    assert "error: training.accumulation=3 batches of an update cannot be shared among 2" in message
+    assert "Traceback" not in message
+
+
+def _descendants(pid):
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    children = [int(child) for child in path.read_text(encoding="utf-8").split()]
+    return [*children, *(each for child in children for each in _descendants(child))]
+
+
+def _is_alive(pid):
+    path = Path(f"/proc/{pid}/stat")
+    return path.exists() and path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
