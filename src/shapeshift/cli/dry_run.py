@@ -83,6 +83,11 @@ def show_plan(
     from shapeshift.training.gpus import find_gpu
 
     _check_one(gpu, num_gpus)
+    if num_gpus % gpus_per_run:
+        raise ShapeshiftError(
+            f"{num_gpus} GPUs cannot be divided into groups of {gpus_per_run}; give a --num-gpus"
+            " that is a multiple of --gpus-per-run"
+        )
     card = None if gpu == HERE else find_gpu(gpu)
     with console.status("") as status:
         made = dry_run(plan, card, lambda name: status.update(f"measuring {name}"))
@@ -108,10 +113,8 @@ def show_plan(
     else:
         notes = [_speed_note(card, {runs.estimate.dtype for runs in made.runs})]
     if num_gpus > 1:
-        notes.append(
-            f"on {num_gpus} GPUs at once: {_duration(made.hours / num_gpus)} for all,"
-            f" {gpus_per_run} for each run"
-        )
+        hours = _duration(made.hours_on(num_gpus, gpus_per_run))
+        notes.append(f"on {num_gpus} GPUs, {gpus_per_run} for each run: {hours} until all are done")
     notes.append("without validation, translation and measures; the last row is all runs together")
     if card is not None and not all(runs.fits for runs in made.runs):
         notes.append(

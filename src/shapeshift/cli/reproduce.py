@@ -55,11 +55,13 @@ def reproduce(
     gpus: Annotated[
         str | None,
         typer.Option(
-            metavar="0,1,...", help="Runs on these GPUs, one on each.", show_default=False
+            metavar="0,1,...",
+            help="Runs on these GPUs, one on each; see --gpus-per-run.",
+            show_default=False,
         ),
     ] = None,
     gpus_per_run: Annotated[
-        int, typer.Option(min=1, help="That train one run together, on one machine.")
+        int, typer.Option(min=1, help="GPUs that train one run together, on one machine.")
     ] = 1,
     slurm: Annotated[
         list[str] | None,
@@ -100,7 +102,14 @@ def reproduce(
             " machine, measured."
         ),
     ] = "a100",
-    num_gpus: Annotated[int, typer.Option(min=1, help="With --dry-run: so many of them.")] = 1,
+    num_gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --dry-run: so many of them. [default: those of one run]",
+            show_default=False,
+        ),
+    ] = None,
     show_list: Annotated[
         bool,
         typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
@@ -137,11 +146,11 @@ def reproduce(
     plan = plan_items(name, paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
-    plan.check_shared(gpus_per_run)
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
 
-        show_plan(plan, prepared, gpu, num_gpus, gpus_per_run)
+        plan.check_shared(gpus_per_run)
+        show_plan(plan, prepared, gpu, num_gpus or gpus_per_run, gpus_per_run)
         return
     plan.check_folder(directory)
     launcher = _launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
@@ -149,7 +158,7 @@ def reproduce(
         "finished runs stay, the others are saved: the same command goes on, and with --no-run"
         " writes what is there"
     ):
-        reports = _run(plan, directory, prepared, launcher) if run else []
+        reports = _run(plan, directory, prepared, launcher, gpus_per_run) if run else []
         whole = _write(plan, directory, prepared)
     if not (_all_ok(reports) and whole):
         raise typer.Exit(1)
@@ -171,11 +180,22 @@ def _launcher(
         if gpus is not None:
             raise typer.BadParameter("does not go with --slurm", param_hint="--gpus")
         parameters = dict(map(_parameter, slurm))
+        if (
+            gpus_per_run > 1
+            and parameters.setdefault("gpus_per_node", gpus_per_run) != gpus_per_run
+        ):
+            raise typer.BadParameter(
+                f"is {gpus_per_run}, but a job has gpus_per_node={parameters['gpus_per_node']}",
+                param_hint="--gpus-per-run",
+            )
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters, gpus_per_run)
     if gpus is not None or gpus_per_run > 1:
         if jobs is not None:
-            raise typer.BadParameter("does not go with GPUs that are named", param_hint="--jobs")
-        return Subprocesses.on_gpus(gpus.split(",") if gpus else None, gpus_per_run)
+            raise typer.BadParameter(
+                "does not go with --gpus or --gpus-per-run", param_hint="--jobs"
+            )
+        chosen = None if gpus is None else gpus.split(",")
+        return Subprocesses.on_gpus(chosen, gpus_per_run)
     if jobs == 0:
         return InProcess()
     if jobs is not None:
@@ -198,7 +218,9 @@ def _parameter(text: str) -> tuple[str, object]:
         return name, value
 
 
-def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> list[Report]:
+def _run(
+    plan: Plan, directory: Path, prepared: Path, launcher: Launcher, gpus_per_run: int = 1
+) -> list[Report]:
     """Run grid after grid."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import console
@@ -207,6 +229,7 @@ def _run(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> lis
     from shapeshift.papers import reproduce as papers
 
     finished = plan.finished(directory)
+    plan.check_shared(gpus_per_run, finished)
     missing = plan.missing(prepared, finished)
     if missing:
         raise ShapeshiftError("; ".join(missing))

@@ -4,8 +4,9 @@ ROOT/KEY/
   config-HASH.yaml   every setting of the cell
   run/               the run: checkpoints, log, translations; see `experiments.run`
   steps/             a JSON document for each step that is done
-  torchrun.log       what torchrun said, where several processes train together; see `group`
   lock               held by the process at work; see `locks`
+  group.lock         held by the processes that train together, where there are several
+  torchrun.log       what torchrun said of them
   output.log         what the last process at work printed
 """
 
@@ -75,6 +76,16 @@ class CellFolder:
     def lock(self) -> Path:
         """The lock file."""
         return self.path / "lock"
+
+    @property
+    def group_lock(self) -> Path:
+        """The lock file of processes that train together, which each of them holds; see `group`."""
+        return self.path / "group.lock"
+
+    @property
+    def group_log(self) -> Path:
+        """What torchrun, which starts them, said last."""
+        return self.path / "torchrun.log"
 
     @property
     def output(self) -> Path:

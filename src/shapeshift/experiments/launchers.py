@@ -148,12 +148,22 @@ class Subprocesses:
                 f"{len(chosen)} GPUs cannot be divided into groups of {gpus_per_run}; name more or"
                 " fewer of them"
             )
+        if gpus_per_run > 1:
+            _check_group(chosen)
         groups = [chosen[i : i + gpus_per_run] for i in range(0, len(chosen), gpus_per_run)]
         return cls([{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in groups], gpus_per_run)
 
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
         return _Process(order, self._environments[slot], self._processes_per_run)
+
+
+def _check_group(devices: Sequence[str]) -> None:
+    """Raise `ShapeshiftError` for devices that cannot train together."""
+    if len(set(devices)) < len(devices) or any(each.startswith("MIG-") for each in devices):
+        raise ShapeshiftError(
+            f"{', '.join(devices)} cannot train together: that takes whole GPUs, each named once"
+        )
 
 
 def _num_cores() -> int:

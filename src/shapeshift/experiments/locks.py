@@ -37,13 +37,13 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
-    """Hold the lock at `path`, whose folder exists; give its file descriptor: a process that
-    inherits it holds the lock too, for as long as it lives.
+def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[None]:
+    """Hold the lock at `path`; its folder exists.
 
     Args:
         path: the lock file.
         wait: until it is free, instead of raising an error.
+        shared: other processes may hold it, too, which say so as well.
 
     Raises:
         LockedError: another process holds it.
@@ -51,7 +51,8 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
     """
     with path.open("a+", encoding="utf-8") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
             holder = file.read().strip() or "another process"
@@ -65,6 +66,6 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[int]:
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         try:
-            yield file.fileno()
+            yield
         finally:
             file.truncate(0)  # while the lock is ours: the next holder writes as soon as it is not

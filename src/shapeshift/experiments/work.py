@@ -72,7 +72,11 @@ def work(
     """
     command = shlex.join(sys.argv) if command is None else command
     folder.path.mkdir(parents=True, exist_ok=True)
-    with locked(folder.lock) as lock:
+    with locked(folder.lock):
+        if folder.group_lock.exists():
+            with locked(folder.group_lock):
+                pass  # nothing is left of a group whose parent was killed
+        folder.group_log.unlink(missing_ok=True)
         folder.output.write_bytes(b"")
         config = folder.reconcile(config)
         missing = folder.missing(steps, config)
@@ -91,7 +95,7 @@ def work(
             else:
                 watching = observer or Silent()
                 run = (
-                    train_in_group(config, folder, together, lock, prepared_root, stop)
+                    train_in_group(config, folder, together, prepared_root, stop)
                     if together > 1
                     else train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
                 )

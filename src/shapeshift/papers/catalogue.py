@@ -41,7 +41,7 @@ def find_items(target: str) -> tuple[str, Paper, dict[str, Item]]:
     paper = find_paper(name)
     if not colon:
         return name, paper, paper.items
-    chosen: Sequence[str] = wanted.split(",")
+    chosen: Sequence[str] = [paper.aliases.get(item, item) for item in wanted.split(",")]
     for item in chosen:
         if item not in paper.items:
             raise ShapeshiftError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapreplace
 from itertools import chain
 
 from shapeshift.config import Config
@@ -71,6 +72,20 @@ class DryRun:
     def hours(self) -> float:
         """Hours of training, one run after the other."""
         return sum(len(runs.cells) * runs.hours for runs in self.runs)
+
+    def hours_on(self, num_gpus: int, gpus_per_run: int = 1) -> float:
+        """Return the hours until the last run is done, where each goes to the GPUs that are free
+        first.
+
+        Args:
+            num_gpus: a multiple of `gpus_per_run`.
+            gpus_per_run: that train one together.
+        """
+        free = [0.0] * (num_gpus // gpus_per_run)
+        for runs in self.runs:
+            for _ in runs.cells:
+                heapreplace(free, free[0] + runs.hours / gpus_per_run)
+        return max(free)
 
     @property
     def disk_bytes(self) -> int:

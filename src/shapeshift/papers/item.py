@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
@@ -66,8 +66,10 @@ class Paper:
         title: for people.
         citation: authors, year, title, venue.
         items: name → item.
+        aliases: other names → the item that holds this table or figure too.
     """
 
     title: str
     citation: str
     items: dict[str, Item]
+    aliases: Mapping[str, str] = field(default_factory=dict)

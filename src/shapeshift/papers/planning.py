@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -104,9 +104,14 @@ class Plan:
             )
         }
 
-    def check_shared(self, gpus_per_run: int) -> None:
-        """Raise a `ShapeshiftError` if so many GPUs cannot share an update of each run evenly."""
-        for cell in chain.from_iterable(self.trained.values()):
+    def check_shared(self, gpus_per_run: int, finished: Collection[tuple[str, str]] = ()) -> None:
+        """Raise a `ShapeshiftError` if so many GPUs cannot share an update of each run evenly.
+
+        Args:
+            gpus_per_run: how many.
+            finished: runs that are not asked about; see `finished`.
+        """
+        for cell in self._unfinished(finished):
             try:
                 cell.config.training.check_shared(gpus_per_run)
             except ShapeshiftError as error:
@@ -120,17 +125,16 @@ class Plan:
             prepared_root: see `experiments.run.train`.
             finished: runs that are not asked about; see `finished`.
         """
-        configs = {
-            cell.key: cell.config
-            for name, cells in self.trained.items()
-            for cell in cells
-            if (name, cell.key) not in finished
-        }
+        configs = {cell.key: cell.config for cell in self._unfinished(finished)}
         lines = (
             missing_requirements(config, prepared_directory(config.data, prepared_root))
             for config in configs.values()
         )
         return list(dict.fromkeys(chain.from_iterable(lines)))
+
+    def _unfinished(self, finished: Collection[tuple[str, str]]) -> Iterator[Cell]:
+        for name, cells in self.trained.items():
+            yield from (cell for cell in cells if (name, cell.key) not in finished)
 
 
 @dataclass(frozen=True)

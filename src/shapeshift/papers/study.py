@@ -127,6 +127,11 @@ class Study:
         missing = folder.missing(self._steps[cell.grid], cell.config)
         return not set(missing) - OPTIONAL
 
+    def spread(self, grid: str) -> str:
+        """Return what the entries `mean ± stdev` of a grid are, to stand below a table."""
+        several = len({cell.seed for cell in self.cells(grid)}) > 1
+        return "mean ± standard deviation over seeds" if several else "one seed"
+
     def finished(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
         """Return those of `cells` that are finished."""
         return [cell for cell in self.cells(grid, axes) if self.is_finished(cell)]

@@ -133,7 +133,7 @@ class TrainingConfig(Grown):
             raise ShapeshiftError(
                 f"training.accumulation={self.accumulation} batches of an update cannot be shared"
                 f" among {num_processes} processes; make it a multiple of {num_processes}, and"
-                " training.batch.max_tokens smaller by as much"
+                " training.batch's max_tokens and max_sentences smaller by as much"
             )
 
     @property

@@ -25,6 +25,9 @@ from shapeshift.training.precision import choose_device
 
 T = TypeVar("T")
 
+LOST = "lost another process of the group"
+"""How the error begins that is the consequence of another one."""
+
 _PATIENCE = timedelta(days=7)
 """The others wait as long as the main process needs to prepare data, translate or save. If it dies,
 its connections close, and they know at once."""
@@ -156,6 +159,6 @@ def _naming_the_lost() -> Iterator[None]:
             raise
         reason = re.sub(r"^\[[^]]*\] ", "", words).split(". ")[0][:150]
         raise ShapeshiftError(
-            f"lost another process of the group ({reason}); see what that one says, and run the"
+            f"{LOST} ({reason}); see what that one says, and run the"
             " same command again: it goes on from the newest checkpoint"
         ) from error

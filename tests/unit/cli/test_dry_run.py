@@ -140,7 +140,7 @@ def test_all_runs_of_a_paper(capsys, monkeypatch, tmp_path):
     assert int(number) == sum(int(row[0]) for row in of_grid)
     assert out.count("wmt16_en_de.tar.gz") == 1
     assert rows["test set wmt14/full en-de"] == ["from sacreBLEU's servers"]
-    assert "on 8 GPUs at once" in out
+    assert "on 8 GPUs, 1 for each run: " in out
     assert list(tmp_path.iterdir()) == []
     show_plan(plan, Path("prepared"), "h100", 1)
     assert cells(capsys.readouterr().out)["all"] == rows["all"]

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.launchers import InProcess, Subprocesses
-from shapeshift.experiments.locks import is_locked
+from shapeshift.experiments.locks import LockedError
 from shapeshift.experiments.measures import TRAIN
 from shapeshift.experiments.runner import run_cells
 from shapeshift.experiments.status import State
+from shapeshift.experiments.work import work
 from shapeshift.training.log import read_log
 
 BASE = ("training.accumulation=2", "training.log_every=1", "training.checkpoint_every=10")
@@ -51,7 +53,7 @@ class At:
         launcher.start = remember
 
     def changed(self, cell, status):
-        if status.update >= 20 and self._action and status.state is State.RUNNING:
+        if status.update >= 12 and self._action and status.state is State.RUNNING:
             self._action(self.job._process)
             self._action = None
 
@@ -72,7 +74,7 @@ def go_on(folder, make_config, root, prepared, update):
     shorter = CellFolder(root / cell.key)
     folder.path.rename(shorter.path)
     (shorter.run / "config.yaml").write_text(cell.config.to_yaml(), encoding="utf-8")
-    assert run_cells([cell], [], root, in_pairs(), prepared_root=prepared, poll_s=0.1).ok
+    assert run_cells([cell], [], root, InProcess(), prepared_root=prepared).ok
     return shorter
 
 
@@ -115,24 +117,43 @@ def test_a_group_outlives_its_parent_by_an_update_and_keeps_the_lock(
     members = []
 
     def kill(process):
-        members.extend(_descendants(process.pid))
-        os.kill(process.pid, signal.SIGKILL)
-        # Still saving: nobody else may begin.
-        assert is_locked(next(tmp_path.glob("*/lock")))
+        [torchrun] = _children(process.pid)
+        members.extend([*_children(torchrun), torchrun])
+        with _held(members):
+            process.kill()
+            process.wait(30)
+            _refused(next(tmp_path.iterdir()), make_config, prepared)
 
     folder, status, job = run_until(kill, make_config, tmp_path, prepared)
     assert status.state is State.FAILED
     assert job.poll() == -signal.SIGKILL
     assert len(members) == 3  # torchrun and two processes
-    deadline = time.monotonic() + 60
-    while is_locked(folder.lock) or any(map(_is_alive, members)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    _wait_for_end_of(members)
     done = len(losses(folder))
-    assert done >= 20
+    assert done >= 12
     updates = [path.name for path in (folder.run / "checkpoints").iterdir()]
     assert f"update-{done:08d}" in updates
     assert len(losses(go_on(folder, make_config, tmp_path, prepared, done + 3))) == done + 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_a_group_that_loses_torchrun_saves(make_config, prepared, tmp_path):
+    members = []
+
+    def kill(process):
+        [torchrun] = _children(process.pid)
+        members.extend(_children(torchrun))
+        with _held(members):
+            os.kill(torchrun, signal.SIGKILL)
+            process.wait(60)
+            _refused(next(tmp_path.iterdir()), make_config, prepared)
+
+    folder, status, _ = run_until(kill, make_config, tmp_path, prepared)
+    assert status.state is State.FAILED
+    assert "ended with status -9; see " in status.message
+    _wait_for_end_of(members)
+    updates = [path.name for path in (folder.run / "checkpoints").iterdir()]
+    assert f"update-{len(losses(folder)):08d}" in updates
 
 
 def test_what_goes_wrong_in_a_group_is_one_line(make_config, prepared, tmp_path):
@@ -144,10 +165,34 @@ def test_what_goes_wrong_in_a_group_is_one_line(make_config, prepared, tmp_path)
     assert "Traceback" not in message
 
 
-def _descendants(pid):
+def _refused(path, make_config, prepared):
+    """Assert that another process cannot begin to train the cell."""
+    with pytest.raises(LockedError, match="is at work here"):
+        work(CellFolder(path), make_config(*ENDLESS), [], prepared)
+
+
+@contextmanager
+def _held(members):
+    """Let the processes wait, as if they took long to save."""
+    for member in members:
+        os.kill(member, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for member in members:
+            os.kill(member, signal.SIGCONT)
+
+
+def _wait_for_end_of(members):
+    deadline = time.monotonic() + 60
+    while any(map(_is_alive, members)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _children(pid):
     path = Path(f"/proc/{pid}/task/{pid}/children")
-    children = [int(child) for child in path.read_text(encoding="utf-8").split()]
-    return [*children, *(each for child in children for each in _descendants(child))]
+    return [int(child) for child in path.read_text(encoding="utf-8").split()]
 
 
 def _is_alive(pid):

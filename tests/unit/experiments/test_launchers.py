@@ -157,6 +157,9 @@ def test_several_gpus_may_train_one_run(monkeypatch, tmp_path):
     assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher._environments] == ["3,5", "GPU-a,7"]
     with pytest.raises(ShapeshiftError, match="3 GPUs cannot be divided into groups of 2"):
         _on_gpus(None, 4, [0, 1, 3], monkeypatch, gpus_per_run=2)
+    for devices in ([0, 0], ["MIG-a", "MIG-b"]):
+        with pytest.raises(ShapeshiftError, match=f"^{devices[0]}, {devices[1]} cannot train"):
+            _on_gpus(None, 4, devices, monkeypatch, gpus_per_run=2)
 
 
 @pytest.mark.parametrize(

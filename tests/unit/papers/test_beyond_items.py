@@ -40,7 +40,7 @@ def study_of(root, grids, steps, wanted):
 def master(papers_root):
     """All datasets and properties of two positions, but for whether they export."""
     measured = ("similarity", "loss-by-offset", "speed", "decoding-speed", "step-memory")
-    steps = {DATASETS: ("score-test",), PROPERTIES: measured}
+    steps = {DATASETS: ("score-test", "swapped-order"), PROPERTIES: measured}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed, "SPEED", speed.Speed(budget_s=0.0))
         patch.setattr(properties, "DECODED_LENGTH", 6)
@@ -93,6 +93,26 @@ def test_claims_about_unfinished_runs_cannot_be_told(master):
     assert invariance.verdict == "cannot tell"
     assert "shift invariant: alibi; not (similarity / loss range): ape" in invariance.measured
     assert "not finished: learned, nope, randomized" in invariance.measured
+
+
+def test_a_swapped_order_costs_every_position_something_or_nothing(master):
+    _, study = master
+    content = PAPER.items["swapped"].build(study)
+    rows = fields(content, "swapped")
+    assert list(rows) == study.settings(DATASETS, "position")
+    for name in FINISHED:
+        original, swapped, drop = (
+            rows[name][title].value for title in ("original", "swapped", "performance drop")
+        )
+        assert drop == pytest.approx(original - swapped)
+        assert 0 <= rows[name]["misparted (%), swapped"].value <= 100
+    assert rows["rope"]["original"].text == "–"
+    relative, renumbered = content.findings
+    assert "shift invariant" in relative.claim
+    assert relative.verdict == renumbered.verdict == "cannot tell"
+    assert relative.measured.startswith("drop in BLEU: ape ")
+    assert "alibi" in relative.measured
+    assert "alibi" not in renumbered.measured
 
 
 def test_figures_have_their_numbers_in_tables(master):

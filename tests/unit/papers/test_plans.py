@@ -16,8 +16,10 @@ from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.experiments.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
+from shapeshift.papers.dry_run import dry_run
 from shapeshift.papers.item import Content, Item, Paper
 from shapeshift.papers.study import number, words
+from shapeshift.training.gpus import find_gpu
 
 GRIDS = {
     "one": {
@@ -288,6 +290,20 @@ def test_a_paper_or_item_that_there_is_not_is_one_line(monkeypatch, target, mess
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("target", "item"),
+    [
+        ("shape:figure5", "table3"),
+        ("shape:table4", "offsets"),
+        ("nhk:table4", "figure3"),
+        ("shape:table4,offsets", "offsets"),
+    ],
+)
+def test_what_stands_in_another_item_is_found_by_its_own_name(target, item):
+    _, paper, items = catalogue.find_items(target)
+    assert items == {item: paper.items[item]}
+
+
 def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(catalogue, "PAPERS", {"toy": "toy"})
     monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
@@ -367,7 +383,7 @@ def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
     assert given == {
         "d": tmp_path / "slurm",
         "n": command.SLURM_JOBS,
-        "p": {"timeout_min": 600, "slurm_partition": "gpu"},
+        "p": {"timeout_min": 600, "slurm_partition": "gpu", "gpus_per_node": 4},
         "g": 4,
     }
     clashes = (
@@ -375,6 +391,7 @@ def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
         {"gpus": "0", "jobs": 1},
         {"gpus_per_run": 2, "jobs": 0},
     )
+    clashes = (*clashes, {"slurm": ["gpus_per_node=2"], "gpus_per_run": 4})
     for bad in ({"slurm": ["gpu"]}, *clashes):
         with pytest.raises(command.typer.BadParameter):
             launcher(**bad)
@@ -385,6 +402,19 @@ def test_gpus_that_cannot_share_an_update_are_refused_before_any_run_begins():
     made.check_shared(8)
     with pytest.raises(ShapeshiftError, match=r"^ape/1: training.accumulation=8 .* 3 processes"):
         made.check_shared(3)
+    cells = [(grid, cell.key) for grid, cells in made.trained.items() for cell in cells]
+    made.check_shared(3, cells)
+
+
+def test_hours_on_several_gpus_are_those_of_the_one_that_ends_last():
+    made = plan("table1")
+    estimates = dry_run(made, find_gpu("a100"))
+    assert estimates.num_cells == 4
+    one = estimates.runs[0].hours
+    assert estimates.hours_on(1) == pytest.approx(estimates.hours)
+    assert estimates.hours_on(3) == pytest.approx(2 * one, rel=0.05)  # runs of two positions
+    assert estimates.hours_on(8) == pytest.approx(one, rel=0.05)
+    assert estimates.hours_on(8, 8) == pytest.approx(estimates.hours / 8)
 
 
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch, capsys):

@@ -8,6 +8,7 @@ from shapeshift.papers.beyond.learning import ITEM as LEARNING
 from shapeshift.papers.beyond.master import ITEM as MASTER
 from shapeshift.papers.beyond.places import ITEM as PLACES
 from shapeshift.papers.beyond.slices import ITEM as SLICES
+from shapeshift.papers.beyond.swapped import ITEM as SWAPPED
 from shapeshift.papers.item import Paper
 
 PAPER = Paper(
@@ -21,5 +22,6 @@ PAPER = Paper(
         "layers": LAYERS,
         "slices": SLICES,
         "learning": LEARNING,
+        "swapped": SWAPPED,
     },
 )

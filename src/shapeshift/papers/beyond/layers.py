@@ -69,8 +69,7 @@ def _scores(study: Study, kinds: Sequence[str], layers: Sequence[str]) -> Docume
         header=("kind", *(f"n = {n}" for n in layers), "best n"),
         rows=tuple(rows),
         notes=(
-            f"self-attention of encoder and decoder, {every} layers each; mean ± standard deviation"
-            " over seeds",
+            f"self-attention of encoder and decoder, {every} layers each; {study.spread(GRID)}",
             note(f"the same kind in all {every} layers"),
             "best n: the highest mean, whether or not it differs from others",
             "xpos: with rotary in the encoder",

@@ -36,7 +36,7 @@ def build(study: Study) -> Content:
             for kind in kinds
         ),
         notes=(
-            "mean ± standard deviation over seeds; a dash: not finished, or without meaning",
+            f"{study.spread(GRID)}; a dash: not finished, or without meaning",
             "self, cross: inputs of Q and K, for kinds that are added to the inputs of attention",
             f"{NOTHING}: no position at all, wherever it stands",
             note(f"{NOTHING}, at {SELF}; at any other place, from the same kind at {SELF}"),

@@ -17,4 +17,5 @@ PAPER = Paper(
         "table5": table5.ITEM,
         "table6": table6.ITEM,
     },
+    aliases={"table4": "figure3"},
 )

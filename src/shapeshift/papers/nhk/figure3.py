@@ -156,7 +156,7 @@ def _by_length(study: Study, slices: Mapping[str, Bounds | None]) -> DocumentTab
         title="BLEU by source length, by the lengths of the training pairs",
         header=("trained on", "system", *buckets),
         rows=tuple(rows),
-        notes=("mean ± standard deviation over seeds", "lengths in source subwords"),
+        notes=(study.spread(GRID), "lengths in source subwords"),
     )
 
 

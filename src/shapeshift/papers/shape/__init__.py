@@ -37,4 +37,5 @@ PAPER = Paper(
         "table6": table6.ITEM,
         "table7": table7.ITEM,
     },
+    aliases={"figure5": "table3", "table4": "offsets"},
 )

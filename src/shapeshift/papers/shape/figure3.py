@@ -7,7 +7,7 @@ test sentences alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from shapeshift.analysis import length_bleu
 from shapeshift.analysis.length_bleu import Curve, LengthBleu
@@ -40,7 +40,7 @@ _NOT_COMPARED = (
 def build_gains(study: Study) -> Content:
     """Make Figure 3: the gain over APE; and judge lengths that training has not shown."""
     found = _compute(study)
-    content = Content(findings=_beyond(study))
+    content = Content(findings=_beyond(study, found["extrapolate"][0]))
     for dataset, (data, cells) in found.items():
         if data is None or data.baseline is None or len(data.curves) < 2:
             content.tables.append(_table(f"figure3-{dataset}", dataset, None, (), cells))
@@ -175,8 +175,13 @@ def _gains(data: LengthBleu | None, system: str) -> Iterator[tuple[str, float]]:
             yield bucket.label, own - base
 
 
-def _beyond(study: Study) -> list[Finding]:
-    """Judge RPE and SHAPE on test sentences that are longer than anything in training."""
+def _beyond(study: Study, data: LengthBleu | None) -> list[Finding]:
+    """Judge RPE and SHAPE on test sentences that are longer than anything in training.
+
+    Args:
+        study: with the runs.
+        data: BLEU by length, for people.
+    """
     longest = longest_trained(study)
     tests: list[Comparison] = []
     if longest is not None and _num_longer(study, longest) >= FEW_SEGMENTS:
@@ -184,22 +189,29 @@ def _beyond(study: Study) -> list[Finding]:
         lengths = (longest + 1, None)
         found = study.comparisons(GRID, "position", BASELINE, axes, lengths=lengths)
         tests = found.get(("extrapolate",), [])
+    unseen = {each.label for each in data.buckets if each.low > longest} if data and longest else ()
     findings = []
     for position in ("rpe", "shape"):
         own = next((test for test in tests if test.system == position), None)
         judged = {f"{position} and {BASELINE}": own}
+        gains = _listed((label, gain) for label, gain in _gains(data, position) if label in unseen)
         findings.append(
             finding(
                 study,
                 claim=f"On Extrapolate {position.upper()} is ahead of APE on sentences longer than"
                 " those of training.",
                 verdict=better(judged),
-                measured=f"test BLEU of sources over {longest} subwords, {told(judged)}",
+                measured=f"test BLEU of sources over {longest} subwords, {told(judged)}"
+                + (f"; by length, with validation sentences: {gains}" if gains else ""),
                 paper="Figure 3a: RPE and SHAPE gain over APE beyond 50 subwords",
                 elsewhere=LEARNS_LATE if position == "shape" else SHORT_RUNS,
             )
         )
     return findings
+
+
+def _listed(gains: Iterable[tuple[str, float]]) -> str:
+    return ", ".join(f"{label}: {gain:+.2f}" for label, gain in gains)
 
 
 def _num_longer(study: Study, longest: int) -> int:
@@ -218,7 +230,7 @@ def _at_every_length(study: Study) -> Finding:
         }
         data = length_bleu.compute(scores, baseline=BASELINE)
     verdict = judge_lengths(data, "shape")
-    gains = ", ".join(f"{label}: {gain:+.2f}" for label, gain in _gains(data, "shape"))
+    gains = _listed(_gains(data, "shape"))
     return finding(
         study,
         claim="On Interpolate SHAPE is ahead of APE at every source length.",

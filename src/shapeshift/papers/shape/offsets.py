@@ -43,7 +43,7 @@ def build(study: Study) -> Content:
         title="BLEU of SHAPE by maximum offset K, Extrapolate",
         header=("K", "valid BLEU", "test BLEU"),
         rows=tuple(_row(study, K, columns) for K in settings),
-        notes=("mean ± standard deviation over seeds", note(f"K = {TUNED}, the paper's choice")),
+        notes=(study.spread(GRID), note(f"K = {TUNED}, the paper's choice")),
     )
     content = Content(tables=[ours, published()])
     if scores:

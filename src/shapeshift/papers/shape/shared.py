@@ -17,10 +17,17 @@ PAIR = (BASELINE, "shape")
 """The positions that most items compare."""
 
 LEARNS_LATE = (
-    "in runs as short as these SHAPE learns word order last of the three; the paper's are 200,000"
-    " updates of 112,000 tokens: see scale paper"
+    "the larger K, the later SHAPE learns word order (`beyond:learning`), and runs as short as"
+    " these end before; the paper's are 200,000 updates of 112,000 tokens: see scale paper"
 )
 """Where SHAPE falls short below the paper's scale."""
+
+CARRIED = (
+    "each layer's states carry the position added at the embedding along, and in 16,000 updates"
+    " they hardly become more alike (`beyond:learning`); the paper's runs are 200,000 updates of"
+    " 112,000 tokens: see scale paper"
+)
+"""Why a shift moves the states of SHAPE's encoder below the paper's scale."""
 
 SHORT_RUNS = (
     "the paper's runs are 200,000 updates of 112,000 tokens on larger models: see scale paper"

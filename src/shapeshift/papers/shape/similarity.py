@@ -11,7 +11,7 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.shape.shared import GRID, LEARNS_LATE, PAIR, paired, seeds
+from shapeshift.papers.shape.shared import CARRIED, GRID, PAIR, paired, seeds
 from shapeshift.papers.study import Study, number, words
 from shapeshift.training.precision import choose_device
 
@@ -127,7 +127,7 @@ def _finding(
         verdict=verdict,
         measured=measured,
         paper="SHAPE almost always 1.0, whatever the offsets; APE not",
-        elsewhere=LEARNS_LATE,
+        elsewhere=CARRIED,
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
-    BASELINE,
     GRID,
     LEARNS_LATE,
     PAIR,
@@ -35,17 +34,29 @@ _ORDERS = ("original order", "swapped order")
 
 def build(study: Study) -> Content:
     """Make our table beside the paper's, and judge the drops."""
-    ours = DocumentTable(
-        name="table1",
+    ours = table(study, "table1", GRID, positions(study, _DATASET))
+    return Content(tables=[ours, published()], findings=[_finding(study)])
+
+
+def table(study: Study, name: str, grid: str, systems: Sequence[str]) -> DocumentTable:
+    """Return a table in the paper's form.
+
+    Args:
+        study: with the runs.
+        name: of the table.
+        grid: with the axes `dataset` and `position`.
+        systems: settings of `position`, a row each.
+    """
+    return DocumentTable(
+        name=name,
         title="BLEU of the first sentence of joined training pairs, in its place and at the end",
         header=(*_HEADER, "misparted (%), original", "misparted (%), swapped"),
-        rows=tuple(_row(study, position) for position in positions(study, _DATASET)),
+        rows=tuple(_row(study, grid, position) for position in systems),
         notes=(
-            "Interpolate; mean ± standard deviation over seeds",
+            f"Interpolate; {study.spread(grid)}",
             "misparted: outputs with another number of sentences than the source",
         ),
     )
-    return Content(tables=[ours, published()], findings=[_finding(study)])
 
 
 def published() -> DocumentTable:
@@ -77,15 +88,25 @@ def judge(ape: Mapping[int, float], shape: Mapping[int, float]) -> Verdict:
     return unanimous(ape[s] > 0 and ape[s] >= FACTOR * max(shape[s], 0.0) for s in shared)
 
 
-def _row(study: Study, position: str) -> tuple[Entry, ...]:
+def drops(study: Study, grid: str, position: str) -> dict[int, float]:
+    """Return seed → the BLEU that a position loses when the first sentence moves to the end."""
     axes = {"dataset": _DATASET, "position": position}
     original, swapped = (
-        study.entry(study.rows(GRID, "BLEU", axes, bucket=order), "mean ± stdev")
+        {row.seed: row.value for row in study.rows(grid, "BLEU", axes, bucket=order)}
+        for order in _ORDERS
+    )
+    return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
+
+
+def _row(study: Study, grid: str, position: str) -> tuple[Entry, ...]:
+    axes = {"dataset": _DATASET, "position": position}
+    original, swapped = (
+        study.entry(study.rows(grid, "BLEU", axes, bucket=order), "mean ± stdev")
         for order in _ORDERS
     )
     misparted = (
         study.entry(
-            study.rows(GRID, "misparted_percent", axes, bucket=order), lambda mean: f"{mean:.1f}"
+            study.rows(grid, "misparted_percent", axes, bucket=order), lambda mean: f"{mean:.1f}"
         )
         for order in _ORDERS
     )
@@ -96,17 +117,8 @@ def _row(study: Study, position: str) -> tuple[Entry, ...]:
     return (*words(position), original, swapped, drop, *misparted)
 
 
-def _drops(study: Study, position: str) -> dict[int, float]:
-    axes = {"dataset": _DATASET, "position": position}
-    original, swapped = (
-        {row.seed: row.value for row in study.rows(GRID, "BLEU", axes, bucket=order)}
-        for order in _ORDERS
-    )
-    return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
-
-
 def _finding(study: Study) -> Finding:
-    ape, shape = _drops(study, BASELINE), _drops(study, "shape")
+    ape, shape = (drops(study, GRID, position) for position in PAIR)
     verdict, shared = judge(ape, shape), ape.keys() & shape.keys()
     measured = NOT_MEASURED
     if shared:

@@ -62,7 +62,7 @@ def build(study: Study) -> Content:
         header=_HEADER,
         rows=tuple(_row(study, *names, tests[names[0]]) for names in combinations(study)),
         notes=(
-            "mean ± standard deviation over seeds",
+            study.spread(GRID),
             f"{MARK} differs from ape: p < {LEVEL}, paired bootstrap for each seed, twice the mean",
             "speed: ape's time for a training step over the model's own, taken by turns",
             f"shape: K = {max_offset(study)}",

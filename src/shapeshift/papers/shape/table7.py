@@ -39,7 +39,7 @@ def build(study: Study) -> Content:
         title="BLEU of the baseline in several toolkits",
         header=("model", "implementation", *(each.rpartition("/")[2] for each in sets), "average"),
         rows=tuple(rows),
-        notes=("mean ± standard deviation over seeds", *_NOTES, *left_out),
+        notes=(study.spread(GRID), *_NOTES, *left_out),
     )
     return Content(tables=[ours, published()], findings=[_finding(study, buckets, sets)])
 

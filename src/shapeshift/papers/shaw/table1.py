@@ -66,7 +66,7 @@ def published() -> DocumentTable:
 
 def _ours(study: Study, tests: Tests) -> DocumentTable:
     notes = [
-        "mean ± standard deviation over seeds",
+        study.spread(GRID),
         f"{MARK} differs from absolute: p < {LEVEL}, paired bootstrap",
     ]
     if study.scale in SIZES:

@@ -89,7 +89,7 @@ def _ours(study: Study, tests: Tests) -> DocumentTable:
         title="BLEU by clipping distance",
         header=("k", "valid BLEU", "test BLEU", f"valid, less k = {REFERENCE}"),
         rows=tuple(rows),
-        notes=("mean ± standard deviation over seeds", note(f"k = {REFERENCE}")),
+        notes=(study.spread(GRID), note(f"k = {REFERENCE}")),
     )
 
 

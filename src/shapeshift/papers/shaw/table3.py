@@ -90,7 +90,7 @@ def _ours(study: Study, tests: Mapping[str, Alone]) -> DocumentTable:
         header=(*HEADER, "valid BLEU", "test BLEU"),
         rows=tuple(rows),
         notes=(
-            "mean ± standard deviation over seeds",
+            study.spread(GRID),
             note("keys and values both (the last row: from keys alone)"),
         ),
     )
