@@ -132,7 +132,7 @@ def attempt(
     observer: Observer | None = None,
     num_processes: int = 1,
 ) -> int:
-    """Do `work` and return an exit status; put into `output.log` why it failed, if it did.
+    """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
 
     Raises:
         StoppedError: see `work`. Signals are heeded in the main thread alone.
@@ -154,14 +154,21 @@ def attempt(
         )
     except LockedError:
         return BUSY
-    except StoppedError:
+    except StoppedError as stopped:
+        _tell(folder, str(stopped))
         raise
-    except Exception as error:
-        mendable = isinstance(error, ShapeshiftError)
-        with folder.output.open("a", encoding="utf-8") as file:
-            file.write(f"error: {error}\n" if mendable else traceback.format_exc())
+    except ShapeshiftError as error:
+        _tell(folder, f"error: {error}")
+        return 1
+    except Exception:
+        _tell(folder, traceback.format_exc().rstrip())
         return 1
     return 0
+
+
+def _tell(folder: CellFolder, text: str) -> None:
+    with folder.output.open("a", encoding="utf-8") as file:
+        file.write(f"{text}\n")
 
 
 def _sha256(path: Path) -> str:
@@ -192,7 +199,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             num_processes=given.processes,
         )
     except StoppedError as stopped:
-        print(stopped)
         return stopped.status
 
 

@@ -252,6 +252,38 @@ def test_a_cell_runs_as_a_job_of_a_cluster(submitit, make_config, prepared, tmp_
     assert report.ok
 
 
+def test_a_cell_runs_through_submitit_itself(make_config, prepared, tmp_path):
+    pytest.importorskip("submitit")
+    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
+    cell = make_cell(make_config("training.max_updates=15"))
+    cells = tmp_path / "cells"
+    assert run_cells([cell], ["score-test"], cells, launcher, prepared_root=prepared).ok
+    updates = [line["update"] for line in read_log(cells / cell.key / "run" / "log.jsonl")]
+    assert max(updates) == 15
+
+
+def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_path):
+    pytest.importorskip("submitit")
+    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
+    cell = make_cell(make_config("training.max_updates=100000", "training.log_every=1"))
+    started = []
+
+    class Canceller:
+        def changed(self, cell, status):
+            if status.update >= 10 and status.state is State.RUNNING:
+                started[0].interrupt()
+
+    start = launcher.start
+    launcher.start = lambda order, slot: started.append(start(order, slot)) or started[0]
+    report = run_cells(
+        [cell], [], tmp_path / "cells", launcher, prepared_root=prepared, observer=Canceller()
+    )
+    [status] = report.statuses.values()
+    assert status.state is State.FAILED
+    assert status.message.startswith("stopped by SIG")
+    assert len(status.message.splitlines()) == 1
+
+
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(
     submitit, make_config, tmp_path
 ):
