@@ -18,7 +18,8 @@ PAIR = (BASELINE, "shape")
 
 LEARNS_LATE = (
     "the larger K, the later SHAPE learns word order (`beyond:learning`), and runs as short as"
-    " these end before; the paper's are 200,000 updates of 112,000 tokens: see scale paper"
+    " these, on as little text, end before; the paper's are 200,000 updates of 112,000 tokens: see"
+    " scale paper"
 )
 """Where SHAPE falls short below the paper's scale."""
 
@@ -30,7 +31,8 @@ CARRIED = (
 """Why a shift moves the states of SHAPE's encoder below the paper's scale."""
 
 SHORT_RUNS = (
-    "the paper's runs are 200,000 updates of 112,000 tokens on larger models: see scale paper"
+    "the paper's runs are 200,000 updates of 112,000 tokens, of more text and on larger models: see"
+    " scale paper"
 )
 
 MISSING_SPEED = "not measured: no run has the measure `speed`"
