@@ -90,6 +90,7 @@ def _wait(process: subprocess.Popen[bytes], stop: StopSignals | None) -> int:
                 asked = time.monotonic()
             elif time.monotonic() - asked > _GRACE_S:
                 process.terminate()  # it passes this on, and kills those that are left 30 s later
+                asked = math.inf  # once
 
 
 def _outcome(folder: CellFolder, status: int, stop: StopSignals | None) -> Run:

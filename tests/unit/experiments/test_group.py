@@ -2,12 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments import group
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.launchers import InProcess, Subprocesses
@@ -17,6 +21,7 @@ from shapeshift.experiments.runner import run_cells
 from shapeshift.experiments.status import State
 from shapeshift.experiments.work import work
 from shapeshift.training.log import read_log
+from shapeshift.training.stopping import StopSignals
 
 BASE = ("training.accumulation=2", "training.log_every=1", "training.checkpoint_every=10")
 ENDLESS = (*BASE, "training.max_updates=100000")
@@ -163,6 +168,30 @@ def test_what_goes_wrong_in_a_group_is_one_line(make_config, prepared, tmp_path)
     message = report.statuses[failed.key].message
     assert "error: training.accumulation=3 batches of an update cannot be shared among 2" in message
     assert "Traceback" not in message
+
+
+def test_the_cause_is_told_and_not_its_consequence(tmp_path):
+    folder = CellFolder(tmp_path)
+    lost = "error: lost another process of the group (closed); see what that one says\n"
+    folder.output.write_text(lost, encoding="utf-8")
+    with pytest.raises(
+        ShapeshiftError, match=r"^lost another process .*output\.log and .*torchrun"
+    ):
+        group._outcome(folder, 1, None)
+    folder.output.write_text(f"{lost}error: the disk is full\n", encoding="utf-8")
+    stop = StopSignals()
+    stop.received = signal.SIGTERM  # does not hide it
+    with pytest.raises(ShapeshiftError, match=r"^the disk is full$"):
+        group._outcome(folder, 1, stop)
+
+
+def test_processes_that_do_not_end_are_ended(monkeypatch):
+    monkeypatch.setattr(group, "_GRACE_S", 0.1)
+    sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+    stop = StopSignals()
+    stop.received = signal.SIGTERM
+    process = subprocess.Popen(sleeper, stdin=subprocess.PIPE)
+    assert group._wait(process, stop) == -signal.SIGTERM
 
 
 def _refused(path, make_config, prepared):
