@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.group import train_in_group
 from shapeshift.experiments.locks import LockedError, locked
-from shapeshift.experiments.measures import TRAIN, Measurement, find_measure, measure_training
+from shapeshift.experiments.measures import TRAIN, find_measure, measure_training
 from shapeshift.experiments.run import Run, prepared_directory, train
 from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
@@ -71,11 +72,7 @@ def work(
         ShapeshiftError: from training or a measure.
     """
     command = shlex.join(sys.argv) if command is None else command
-    folder.path.mkdir(parents=True, exist_ok=True)
-    with locked(folder.lock):
-        if folder.group_lock.exists():
-            with locked(folder.group_lock):
-                pass  # nothing is left of a group whose parent was killed
+    with _alone(folder):
         folder.group_log.unlink(missing_ok=True)
         folder.output.write_bytes(b"")
         config = folder.reconcile(config)
@@ -88,18 +85,16 @@ def work(
                 folder.check_text(text, config)
             data = _prepare(config, prepared_root)
             together = num_processes if step == TRAIN else 1
-            found: Sequence[Measurement]
-            if step != TRAIN:
-                run = Run.create(folder.run, config)
-                found = find_measure(step).measure(run, data)
-            else:
+            if together > 1:
+                run = train_in_group(config, folder, together, prepared_root, stop)
+            elif step == TRAIN:
                 watching = observer or Silent()
-                run = (
-                    train_in_group(config, folder, together, prepared_root, stop)
-                    if together > 1
-                    else train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
-                )
-                found = measure_training(run)
+                run = train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
+            else:
+                run = Run.create(folder.run, config)
+            found = (
+                measure_training(run) if step == TRAIN else find_measure(step).measure(run, data)
+            )
             checkpoint = checkpoint or _sha256(run.weights())
             record = StepRecord(
                 step=step,
@@ -113,6 +108,17 @@ def work(
                 hardware=describe_hardware(choose_device(config.training.device), together),
             )
             folder.write_record(record, config)
+
+
+@contextmanager
+def _alone(folder: CellFolder) -> Iterator[None]:
+    """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with locked(folder.lock):
+        if folder.group_lock.exists():
+            with locked(folder.group_lock):
+                pass
+        yield
 
 
 def _prepare(config: Config, root: Path) -> Prepared:
