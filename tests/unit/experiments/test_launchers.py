@@ -262,16 +262,21 @@ def test_a_cell_runs_through_submitit_itself(make_config, prepared, tmp_path):
     assert max(updates) == 15
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_path):
+    """As SLURM does it, by SIGTERM to the process of the job."""
     pytest.importorskip("submitit")
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
-    cell = make_cell(make_config("training.max_updates=100000", "training.log_every=1"))
-    started = []
+    cell = make_cell(make_config("training.max_updates=3000", "training.log_every=1"))
+    started, cancelled = [], []
 
     class Canceller:
         def changed(self, cell, status):
-            if status.update >= 10 and status.state is State.RUNNING:
-                started[0].interrupt()
+            if status.update >= 10 and status.state is State.RUNNING and not cancelled:
+                cancelled.append(cell)
+                submitted = started[0]._job._process.pid
+                for job in Path(f"/proc/{submitted}/task/{submitted}/children").read_text().split():
+                    os.kill(int(job), signal.SIGTERM)
 
     start = launcher.start
     launcher.start = lambda order, slot: started.append(start(order, slot)) or started[0]
@@ -280,7 +285,7 @@ def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_pa
     )
     [status] = report.statuses.values()
     assert status.state is State.FAILED
-    assert status.message.startswith("stopped by SIG")
+    assert status.message.startswith("stopped by SIGTERM")
     assert len(status.message.splitlines()) == 1
 
 

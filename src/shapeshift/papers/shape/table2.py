@@ -174,7 +174,7 @@ def _alike(study: Study, claim: str, tests: Tests, paper: str) -> Finding:
 
 def _costs_nothing(study: Study) -> Finding:
     found = speeds(study, "shape")
-    shown = listed(found)
+    shown = listed(found, ".3f")
     return finding(
         study,
         claim="SHAPE trains as fast as APE.",
