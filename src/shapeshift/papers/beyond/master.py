@@ -78,6 +78,18 @@ def is_declared(scheme: Scheme) -> bool:
     return all(KINDS[part.kind].build.shift_invariant for part in scheme.parts)
 
 
+def relative(study: Study, grid: str) -> list[str]:
+    """Return the positions of a grid that are declared shift invariant; having none is left out."""
+    schemes = {cell.axes["position"]: cell.config.position.scheme for cell in study.cells(grid)}
+    return [name for name, scheme in schemes.items() if scheme.parts and is_declared(scheme)]
+
+
+def renumbered(study: Study, grid: str) -> list[str]:
+    """Return the positions of a grid whose indices are drawn in training."""
+    schemes = {cell.axes["position"]: cell.config.position.scheme for cell in study.cells(grid)}
+    return [name for name, scheme in schemes.items() if scheme.indices.name != "absolute"]
+
+
 def _columns(study: Study) -> dict[str, Column]:
     longest = max_length(study)
     ranges = {_INSIDE: (0, longest + 1), _BEYOND: (longest + 1, None)}
@@ -216,19 +228,14 @@ def _findings(
     columns: Mapping[str, Column],
     shifts: Mapping[str, Shifts],
 ) -> list[Finding]:
-    schemes = {
-        cell.axes["position"]: cell.config.position.scheme for cell in study.cells(PROPERTIES)
-    }
-    others = [name for name in positions if name != BASELINE]
-    relative = [name for name in others if schemes[name].parts and is_declared(schemes[name])]
-    renumbered = [name for name in others if schemes[name].indices.name != "absolute"]
+    invariant = relative(study, PROPERTIES)
     claims = {
         "Kinds that are shift invariant translate sentences longer than any in training better than"
-        f" {BASELINE}.": (relative, _BEYOND),
+        f" {BASELINE}.": (invariant, _BEYOND),
         "Positions renumbered in training, shifted or randomized, translate sentences longer than"
-        f" any in training better than {BASELINE}.": (renumbered, _BEYOND),
+        f" any in training better than {BASELINE}.": (renumbered(study, PROPERTIES), _BEYOND),
         f"Kinds that are shift invariant translate joined sentences better than {BASELINE}.": (
-            relative,
+            invariant,
             "BLEU interpolate",
         ),
     }

@@ -11,7 +11,7 @@ from shapeshift.data.config import LengthSlice
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond.judge import LATER, all_better
-from shapeshift.papers.beyond.master import BASELINE, is_declared
+from shapeshift.papers.beyond.master import BASELINE, relative, renumbered
 from shapeshift.papers.beyond.panels import draw_panels
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
@@ -189,13 +189,11 @@ def _ends(data: LengthBleu) -> str:
 def _findings(
     study: Study, slices: Mapping[str, Bounds | None], columns: Mapping[str, Column]
 ) -> list[Finding]:
-    schemes = {cell.axes["position"]: cell.config.position.scheme for cell in study.cells(GRID)}
-    relative = [name for name, scheme in schemes.items() if scheme.parts and is_declared(scheme)]
-    renumbered = [name for name, scheme in schemes.items() if scheme.indices.name != "absolute"]
+    invariant, drawn = relative(study, GRID), renumbered(study, GRID)
     claims = (
-        ("Kinds that are shift invariant", "longer", relative, ABOVE),
-        ("Kinds that are shift invariant", "shorter", relative, BELOW),
-        ("Positions renumbered in training, shifted or randomized,", "longer", renumbered, ABOVE),
+        ("Kinds that are shift invariant", "longer", invariant, ABOVE),
+        ("Kinds that are shift invariant", "shorter", invariant, BELOW),
+        ("Positions renumbered in training, shifted or randomized,", "longer", drawn, ABOVE),
     )
     return [
         all_better(

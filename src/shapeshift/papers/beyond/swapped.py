@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shapeshift.papers.beyond.judge import LATER
-from shapeshift.papers.beyond.master import BASELINE, DATASETS, is_declared
+from shapeshift.papers.beyond.master import BASELINE, DATASETS, relative, renumbered
 from shapeshift.papers.claims import NOT_MEASURED, all_of, finding
 from shapeshift.papers.document import Finding
 from shapeshift.papers.item import Content, Item
@@ -19,19 +19,16 @@ _AXES = {"dataset": "interpolate"}
 
 def build(study: Study) -> Content:
     """Make the table, and judge who loses less than the baseline."""
-    cells = study.cells(DATASETS, _AXES)
-    schemes = {cell.axes["position"]: cell.config.position.scheme for cell in cells}
-    lost = {name: table1.drops(study, DATASETS, name) for name in schemes}
-    relative = [name for name, scheme in schemes.items() if scheme.parts and is_declared(scheme)]
-    renumbered = [name for name, scheme in schemes.items() if scheme.indices.name != "absolute"]
+    positions = study.settings(DATASETS, "position")
+    lost = {name: table1.drops(study, DATASETS, name) for name in positions}
     return Content(
-        tables=[table1.table(study, "swapped", DATASETS, list(schemes))],
+        tables=[table1.table(study, "swapped", DATASETS, positions)],
         findings=[
-            _finding(study, "kinds that are shift invariant", relative, lost),
+            _finding(study, "kinds that are shift invariant", relative(study, DATASETS), lost),
             _finding(
                 study,
                 "positions renumbered in training, shifted or randomized",
-                renumbered,
+                renumbered(study, DATASETS),
                 lost,
             ),
         ],

@@ -28,7 +28,8 @@ SETTLED = 1.05
 ALIKE = 1.25
 """Two systems converge alike if neither needs more than this factor of the other's updates."""
 
-_Runs = dict[str, dict[int, tuple[Cell, RunCurve]]]
+Runs = dict[str, dict[int, tuple[Cell, RunCurve]]]
+"""Position → seed → the run and its validations."""
 
 
 def build_updates(study: Study) -> Content:
@@ -78,46 +79,63 @@ def judge_convergence(updates: Mapping[str, Mapping[str, float | None]]) -> Verd
     return on_all(ratios, lambda ratio: ratio <= ALIKE)
 
 
-def _build(study: Study, item: str, against: Against) -> tuple[Content, dict[str, _Runs]]:
-    content, found = Content(), {}
-    for dataset in study.settings(GRID, "dataset"):
-        runs = _read(study, dataset)
-        found[dataset] = runs
-        name = f"{item}-{dataset}"
-        content.tables.append(_table(name, dataset, runs))
-        drawn = _timed(runs) if against == "time" else runs
-        if drawn:
-            data = Curves(
-                tuple(
-                    SystemCurves(system, tuple(run for _, run in each.values()))
-                    for system, each in drawn.items()
-                )
-            )
-            axis = "updates" if against == "updates" else "training time"
-            about = DocumentFigure(
-                name=name,
-                title=f"Validation perplexity against {axis}, {dataset.capitalize()}",
-                table=name,
-                alt=f"Validation perplexity on {dataset} falls with {axis}, a line for each run; at"
-                f" the end {_ends(drawn)}.",
-            )
-            content.figures.append(Drawn(about, curves.plot(data, against=against)))
-    return content, found
+def read(study: Study, grid: str, dataset: str) -> Runs:
+    """Return the runs of a dataset that are finished.
 
-
-def _read(study: Study, dataset: str) -> _Runs:
-    """Return position → seed → the run and its validations, of runs that are finished."""
-    found: _Runs = {}
-    for position in positions(study, dataset):
-        cells = study.finished(GRID, {"dataset": dataset, "position": position})
-        if cells:
-            found[position] = {
-                cell.seed: (cell, curves.read_run(study.run(cell).directory)) for cell in cells
-            }
+    Args:
+        study: with the runs.
+        grid: with the axes `dataset` and `position`.
+        dataset: a setting of that axis.
+    """
+    found: Runs = {}
+    for cell in study.finished(grid, {"dataset": dataset}):
+        curve = curves.read_run(study.run(cell).directory)
+        found.setdefault(cell.axes["position"], {})[cell.seed] = (cell, curve)
     return found
 
 
-def _timed(runs: _Runs) -> _Runs:
+def draw(name: str, dataset: str, runs: Runs, against: Against, table: str) -> Drawn | None:
+    """Draw perplexity against updates or time; `None` where no run has what it takes.
+
+    Args:
+        name: of the figure.
+        dataset, runs: what is drawn.
+        against: the axis.
+        table: name of the table with the same data.
+    """
+    drawn = _timed(runs) if against == "time" else runs
+    if not drawn:
+        return None
+    data = Curves(
+        tuple(
+            SystemCurves(system, tuple(run for _, run in each.values()))
+            for system, each in drawn.items()
+        )
+    )
+    axis = "updates" if against == "updates" else "training time"
+    about = DocumentFigure(
+        name=name,
+        title=f"Validation perplexity against {axis}, {dataset.capitalize()}",
+        table=table,
+        alt=f"Validation perplexity on {dataset} falls with {axis}, a line for each run; at the"
+        f" end {_ends(drawn)}.",
+    )
+    return Drawn(about, curves.plot(data, against=against))
+
+
+def _build(study: Study, item: str, against: Against) -> tuple[Content, dict[str, Runs]]:
+    content, found = Content(), {}
+    for dataset in study.settings(GRID, "dataset"):
+        runs = read(study, GRID, dataset)
+        found[dataset] = runs
+        name = f"{item}-{dataset}"
+        content.tables.append(table(name, dataset, runs))
+        drawn = draw(name, dataset, runs, against, name)
+        content.figures.extend([] if drawn is None else [drawn])
+    return content, found
+
+
+def _timed(runs: Runs) -> Runs:
     """Leave out runs whose times are lost."""
     kept = {
         position: {seed: each for seed, each in own.items() if each[1].elapsed_s is not None}
@@ -126,7 +144,13 @@ def _timed(runs: _Runs) -> _Runs:
     return {position: own for position, own in kept.items() if own}
 
 
-def _table(name: str, dataset: str, runs: _Runs) -> DocumentTable:
+def table(name: str, dataset: str, runs: Runs) -> DocumentTable:
+    """Return all validations of some runs.
+
+    Args:
+        name: of the table.
+        dataset, runs: what it shows.
+    """
     rows: list[tuple[Entry, ...]] = []
     for position, own in runs.items():
         for seed, (cell, run) in own.items():
@@ -151,14 +175,14 @@ def _table(name: str, dataset: str, runs: _Runs) -> DocumentTable:
     )
 
 
-def _ends(runs: _Runs) -> str:
+def _ends(runs: Runs) -> str:
     return ", ".join(
         f"{position} {fmean(run.perplexity[-1] for _, run in own.values()):.2f}"
         for position, own in runs.items()
     )
 
 
-def _converge_alike(study: Study, found: Mapping[str, _Runs]) -> Finding:
+def _converge_alike(study: Study, found: Mapping[str, Runs]) -> Finding:
     falling = [
         dataset
         for dataset, runs in found.items()
@@ -192,7 +216,7 @@ def _converge_alike(study: Study, found: Mapping[str, _Runs]) -> Finding:
     )
 
 
-def _takes_longer(study: Study, found: Mapping[str, _Runs]) -> Finding:
+def _takes_longer(study: Study, found: Mapping[str, Runs]) -> Finding:
     votes: list[bool | None] = []
     told = []
     for dataset, runs in found.items():

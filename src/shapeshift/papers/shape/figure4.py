@@ -3,7 +3,7 @@ and by how often they stand in the training data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +35,8 @@ RARE = 1_000
 CLEARLY = 1.0
 """Percentage points that a share has to be over 50, or over another share."""
 
+HEADER = ("occurrences", "position", "tokens", "share (%)")
+
 _MOST_COLUMNS = 8
 
 
@@ -47,10 +49,10 @@ def build(study: Study) -> Content:
         runs = paired(study, dataset)
         limit = longest if dataset == "extrapolate" else None
         found[dataset] = {
-            seed: _compare(study, pair, _edges(study, pair[0], limit))
+            seed: compare(study, pair, position_edges(study, pair[0], limit))
             for seed, pair in runs.items()
         }
-        total = _sum([*found[dataset].values()])
+        total = add_up([*found[dataset].values()])
         name = f"figure4-{dataset}"
         content.tables.append(_table(name, dataset, total, [*runs.values()]))
         if total is not None:
@@ -87,17 +89,21 @@ def judge_rare(rare: Sequence[float | None], other: Sequence[float | None]) -> V
     return unanimous(a is not None and b is not None and a - b >= CLEARLY for a, b in pairs)
 
 
-def share(data: TokenGain, *, begin: int = 0, below: int | None = None) -> float | None:
-    """Return the percentage of tokens that SHAPE scores higher among some, a tie counting one half;
-    `None` if they are fewer than `FEW_TOKENS`.
+def share(
+    data: TokenGain, *, begin: int = 0, end: int | None = None, below: int | None = None
+) -> float | None:
+    """Return the percentage of tokens that the system scores higher among some, a tie counting one
+    half; `None` if they are fewer than `FEW_TOKENS`.
 
     Args:
         data: of one seed or of several.
-        begin: only positions from here on, one of `data.position_edges` or 0.
+        begin, end: only positions from here on, and before; of `data.position_edges`, or 0 and
+            `None`.
         below: only tokens with fewer occurrences in training, one of `data.frequency_edges`; a
             negative number for those with as many or more.
     """
-    columns = slice(0 if begin == 0 else data.position_edges.index(begin) + 1, None)
+    first, last = (data.position_edges.index(edge) + 1 if edge else edge for edge in (begin, end))
+    columns = slice(first, last)
     rows = slice(None)
     if below is not None:
         edge = data.frequency_edges.index(abs(below)) + 1
@@ -108,8 +114,14 @@ def share(data: TokenGain, *, begin: int = 0, below: int | None = None) -> float
     return 100 * (higher + ties / 2) / total if total >= FEW_TOKENS else None
 
 
-def _edges(study: Study, cell: Cell, trained: int | None) -> tuple[int, ...]:
-    """Return bounds of positions: one stands where training ends, and there are some eight."""
+def position_edges(study: Study, cell: Cell, trained: int | None) -> tuple[int, ...]:
+    """Return bounds of positions: one stands where training ends, and there are some eight.
+
+    Args:
+        study: with the cell.
+        cell: whose validation data it is about.
+        trained: the most target subwords in training; `None` if no position is unseen.
+    """
     longest = int(study.prepared(cell).valid.target_lengths.max())
     wide = 10 * max(1, -(-longest // (10 * _MOST_COLUMNS)))
     first = wide if trained is None else (trained + 1) % wide
@@ -117,24 +129,32 @@ def _edges(study: Study, cell: Cell, trained: int | None) -> tuple[int, ...]:
     return tuple(range(first, max(longest, first + 1), wide))
 
 
-def _compare(study: Study, pair: tuple[Cell, Cell], edges: tuple[int, ...]) -> TokenGain:
+def compare(study: Study, pair: tuple[Cell, Cell], edges: tuple[int, ...]) -> TokenGain:
+    """Return where one run scores validation tokens higher than another.
+
+    Args:
+        study: with the cells.
+        pair: the baseline and the system, both finished, on the same data.
+        edges: bounds of positions.
+    """
+
     def compute() -> TokenGain:
         data = study.prepared(pair[0])
         training = pair[0].config.training
         device = choose_device(training.device)
-        ape, shape = (
+        baseline, system = (
             (cell.axes["position"], study.run(cell).model(device=device)) for cell in pair
         )
         batches = token_gain.in_order(data.valid, device, training.batch)
         counts = token_gain.token_counts(data.train)
-        return token_gain.compute(ape, shape, batches, counts, position_edges=edges)
+        return token_gain.compute(baseline, system, batches, counts, position_edges=edges)
 
     name = f"token-gain-{'-'.join(map(str, edges))}"
     return study.computed(name, TokenGain, pair, compute)
 
 
-def _sum(each: Sequence[TokenGain]) -> TokenGain | None:
-    """Return the counts of all seeds together."""
+def add_up(each: Sequence[TokenGain]) -> TokenGain | None:
+    """Return the counts of all seeds together; `None` if there is none."""
     if not each:
         return None
 
@@ -145,27 +165,33 @@ def _sum(each: Sequence[TokenGain]) -> TokenGain | None:
     return replace(each[0], higher=add("higher"), ties=add("ties"), total=add("total"))
 
 
+def rows_of(data: TokenGain, cells: Sequence[Cell]) -> Iterator[tuple[Entry, ...]]:
+    """Yield the fields of `HEADER` for each frequency and position that has tokens.
+
+    Args:
+        data: what is told.
+        cells: that it was computed from.
+    """
+    shares = data.shares()
+    laid_out = token_gain.tabulate(data)
+    for row, line in enumerate(laid_out.rows):
+        for column, position in enumerate(laid_out.header[1:]):
+            count = data.total[row][column]
+            if count:
+                tokens = Entry(text=f"{count:,}", value=count)
+                value = number(float(shares[row, column]), ".1f", cells)
+                yield (*words(line[0], position), tokens, value)
+
+
 def _table(
     name: str, dataset: str, data: TokenGain | None, runs: Sequence[tuple[Cell, Cell]]
 ) -> DocumentTable:
-    rows: list[tuple[Entry, ...]] = []
-    header: tuple[str, ...] = ("occurrences", "position", "tokens", "share (%)")
     cells = [cell for pair in runs for cell in pair]
-    if data is not None:
-        shares = data.shares()
-        laid_out = token_gain.tabulate(data)
-        for row, line in enumerate(laid_out.rows):
-            for column, position in enumerate(laid_out.header[1:]):
-                count = data.total[row][column]
-                if count:
-                    tokens = Entry(text=f"{count:,}", value=count)
-                    value = number(float(shares[row, column]), ".1f", cells)
-                    rows.append((*words(line[0], position), tokens, value))
     return DocumentTable(
         name=name,
         title=f"Tokens that SHAPE scores higher than APE, {dataset.capitalize()}",
-        header=header,
-        rows=tuple(rows),
+        header=HEADER,
+        rows=tuple(rows_of(data, cells)) if data is not None else (),
         notes=(
             "validation tokens, all seeds together; a tie counts one half",
             "position: target tokens before; occurrences: in the training data",

@@ -40,7 +40,7 @@ def judge(ape: Sequence[float], shape: Sequence[float]) -> Verdict:
 def build_one(study: Study) -> Content:
     """Make Figure 2: one sentence."""
     runs, data = _compute(study)
-    tables = [_matrices("figure2", "Similarity of states, one sentence", data, 0, runs)]
+    tables = [matrices("figure2", "Similarity of states, one sentence", data, 0, runs)]
     figures = _draw("figure2", "Encoder states under four offsets, one sentence", data, 0)
     return Content(tables, figures, [_finding(study, data, "of one sentence", 0)])
 
@@ -51,7 +51,7 @@ def build_ten(study: Study) -> Content:
     inner = _compute(study, inside=True)[1]
     inner = [] if inner and inner[0].offsets == data[0].offsets else inner  # K = 500
     tables = [
-        _matrices("figure6", "Similarity of states, mean of ten sentences", data, None, runs),
+        matrices("figure6", "Similarity of states, mean of ten sentences", data, None, runs),
         _by_layer(data, inner, runs),
         _by_sentence(data, runs),
     ]
@@ -73,7 +73,7 @@ def _compute(
         inside: offsets from 0 to SHAPE's K, spaced as the paper's are up to 500.
     """
     runs = list(paired(study, _DATASET).values())
-    return runs, [_compare(study, pair, _inside(pair[1]) if inside else OFFSETS) for pair in runs]
+    return runs, [compare(study, pair, _inside(pair[1]) if inside else OFFSETS) for pair in runs]
 
 
 def _inside(shape: Cell) -> tuple[int, ...]:
@@ -81,16 +81,24 @@ def _inside(shape: Cell) -> tuple[int, ...]:
     return tuple(sorted({0, most // 5, most // 2, most}))
 
 
-def _compare(study: Study, pair: tuple[Cell, Cell], offsets: tuple[int, ...]) -> ShiftSimilarity:
+def compare(study: Study, cells: Sequence[Cell], offsets: tuple[int, ...]) -> ShiftSimilarity:
+    """Return how alike the states of some runs are, on the first ten validation sentences.
+
+    Args:
+        study: with the runs.
+        cells: finished, of one seed and on the same data; named by `position`.
+        offsets: see `analysis.similarity.compute`.
+    """
+
     def compute() -> ShiftSimilarity:
-        store = study.prepared(pair[0]).valid
+        store = study.prepared(cells[0]).valid
         sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
-        device = choose_device(pair[0].config.training.device)
-        models = {cell.axes["position"]: study.run(cell).model(device=device) for cell in pair}
+        device = choose_device(cells[0].config.training.device)
+        models = {cell.axes["position"]: study.run(cell).model(device=device) for cell in cells}
         return similarity.compute(models, sentences, offsets)
 
     name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, offsets))}"
-    return study.computed(name, ShiftSimilarity, pair, compute)
+    return study.computed(name, ShiftSimilarity, cells, compute)
 
 
 def _layers(
@@ -131,17 +139,24 @@ def _finding(
     )
 
 
-def _matrices(
+def matrices(
     name: str,
     title: str,
     data: Sequence[ShiftSimilarity],
     sentence: int | None,
-    runs: Sequence[tuple[Cell, Cell]],
+    runs: Sequence[Sequence[Cell]],
 ) -> DocumentTable:
-    """Lay out what the figure shows: the first seed's matrices."""
+    """Lay out what the figure shows: the first seed's matrices.
+
+    Args:
+        name, title: of the table.
+        data: of each seed.
+        sentence: see `analysis.similarity.plot`.
+        runs: of each seed, in the order of its systems.
+    """
     offsets = data[0].offsets if data else OFFSETS
     rows = [
-        (*words(f"{system.name}, {_layer(layer)}", str(offset)), *fields)
+        (*words(f"{system.name}, {layer_name(layer)}", str(offset)), *fields)
         for number_of_system, system in enumerate(data[0].systems if data else ())
         for layer in range(system.num_layers + 1)
         for offset, values in zip(offsets, system.matrix(layer, sentence), strict=True)
@@ -176,7 +191,7 @@ def _by_layer(
         name="figure6-layers",
         title="Mean similarity of states under two different offsets, for each layer",
         header=("states", *(title for title, _ in columns)),
-        rows=tuple((*words(_layer(n)), *fields) for n, fields in enumerate(rows, 1)),
+        rows=tuple((*words(layer_name(n)), *fields) for n, fields in enumerate(rows, 1)),
         notes=(
             f"Interpolate; mean over {len(runs)} seed{'s' * (len(runs) != 1)} and ten sentences",
             "1: a shift changes no direction of any state",
@@ -230,7 +245,8 @@ def _draw(
     return [Drawn(about, similarity.plot(first, sentence))]
 
 
-def _layer(layer: int) -> str:
+def layer_name(layer: int) -> str:
+    """Return what people call a layer's states; 0 are the embeddings."""
     return "embeddings" if layer == 0 else f"layer {layer}"
 
 
