@@ -70,6 +70,31 @@ def test_table1_counts_the_corpora_without_a_run(nothing):
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
 
 
+def test_table1_compares_with_the_paper_at_its_scale_alone(nothing):
+    [finding] = table1.build(nothing).findings
+    assert finding.verdict == UNTOLD
+    assert "en-de 240, 20, 30; de-en 240, 20, 30" in finding.measured
+    assert "scale paper" in finding.remark
+
+
+THEIRS = dict(table1.PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (THEIRS, "holds"),
+        ({**THEIRS, "de-fr": THEIRS["fr-de"], "ja-en": (33_500_000, 1_000, 2_037)}, "holds"),
+        ({**THEIRS, "en-ja": (30_000_000, 1_000, 2_037)}, "does not hold"),
+        ({**THEIRS, "fr-de": (17_975_604, 1_026, 2_100)}, "does not hold"),
+        ({name: THEIRS[name] for name in ("fr-de", "de-fr")}, UNTOLD),
+        ({}, UNTOLD),
+    ],
+)
+def test_table1_counts_agree_within_two_percent_of_one_reading(found, verdict):
+    assert table1.judge(found) == verdict
+
+
 def test_the_other_direction_has_the_same_sentences_turned_round(nothing):
     there, back = (
         nothing.prepared(nothing.cells("nhk-table1", {"languages": each})[0]).text("test")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from shapeshift.data.config import SPLITS
-from shapeshift.data.prepare import Report
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.grid import Cell
-from shapeshift.papers.document import DocumentTable, Entry
+from shapeshift.papers.claims import NOT_MEASURED, all_of, finding
+from shapeshift.papers.document import DocumentTable, Finding, Verdict
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.study import Study, missing, number, words
 
@@ -23,17 +24,26 @@ PUBLISHED = {
 HEADER = ("direction", "train", "development", "test")
 
 
+TOLERANCE = 0.02
+"""Largest deviation from the paper's counts: what was filtered is not told to the sentence."""
+
+Counts = Sequence[int]
+"""Sentences of `SPLITS`."""
+
+
 def build(study: Study) -> Content:
-    """Make our table beside the paper's."""
-    rows, notes = [], ["sentence pairs"]
+    """Make our table beside the paper's, and check the counts."""
+    rows, notes, found = [], ["sentence pairs"], {}
     for languages in study.settings(GRID, "languages"):
         cell = study.cells(GRID, {"languages": languages})[0]
         try:
-            counts = _counts(study.prepared(cell).report, cell)
+            report = study.prepared(cell).report
         except ShapeshiftError as error:  # paper scale without the text
-            counts = (missing(), missing(), missing())
+            rows.append((*words(languages), *(missing() for _ in SPLITS)))
             notes.append(f"{languages}: {error}")
-        rows.append((*words(languages), *counts))
+            continue
+        found[languages] = [report.splits[split].read for split in SPLITS]
+        rows.append((*words(languages), *(number(n, ",", [cell]) for n in found[languages])))
     ours = DocumentTable(
         name="table1",
         title="Sentences in our corpora",
@@ -41,7 +51,48 @@ def build(study: Study) -> Content:
         rows=tuple(rows),
         notes=tuple(notes),
     )
-    return Content(tables=[ours, published()])
+    return Content(tables=[ours, published()], findings=[_finding(study, found)])
+
+
+def judge(found: Mapping[str, Counts]) -> Verdict:
+    """Return whether all corpora of the paper have as many sentences as there, in one of its two
+    readings, to `TOLERANCE`.
+
+    Args:
+        found: direction → our counts; a direction that is missing leaves it open.
+    """
+    verdicts: list[Verdict] = []
+    for pair in (("fr-de", "de-fr"), ("ja-en", "en-ja")):
+        for direction in pair:
+            if direction not in found:
+                verdicts.append("cannot tell")
+                continue
+            own = found[direction]
+            close = (
+                all(
+                    abs(n - expected) <= TOLERANCE * expected
+                    for n, expected in zip(own, PUBLISHED[reading], strict=True)
+                )
+                for reading in pair
+            )
+            verdicts.append("holds" if any(close) else "does not hold")
+    return all_of(verdicts)
+
+
+def _finding(study: Study, found: Mapping[str, Counts]) -> Finding:
+    told = "; ".join(
+        f"{direction} {', '.join(f'{n:,}' for n in counts)}" for direction, counts in found.items()
+    )
+    return finding(
+        study,
+        claim="The corpora have as many sentences for training, development and test as the"
+        " paper's.",
+        verdict=judge(found) if study.scale == "paper" else "cannot tell",
+        measured=f"{told}. As many: within {TOLERANCE:.0%}" if told else NOT_MEASURED,
+        paper="17,975,604, 1,026 and 2,006 of French-German; 33,875,119, 1,005 and 2,008 of"
+        " Japanese-English",
+        elsewhere="other text than the paper's; its counts are checked at scale paper",
+    )
 
 
 def published() -> DocumentTable:
@@ -60,10 +111,6 @@ def published() -> DocumentTable:
             " this was copied from has it in two readings, and both are kept",
         ),
     )
-
-
-def _counts(report: Report, cell: Cell) -> tuple[Entry, ...]:
-    return tuple(number(report.splits[split].read, ",", [cell]) for split in SPLITS)
 
 
 ITEM = Item("Table 1: the corpora", (GRID,), build, trained=False)
