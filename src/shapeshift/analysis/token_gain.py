@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -34,8 +35,15 @@ FREQUENCY_EDGES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 FEW_TOKENS = 30
 """A share of fewer tokens is drawn faint, in brackets: its standard error is over nine points."""
 
+_X_TITLE = "position in the decoder (target tokens before)"
+_Y_TITLE = "occurrences in training"
+_FEW = f"in brackets: fewer than {FEW_TOKENS} tokens"
+
+_PANEL_COLUMNS = 4
+_PANEL_HEIGHT_IN = 1.5
 _CHUNK = 10_000
 _EQUAL = 50.0
+_COLOURS = "PuOr"  # told apart under every colour blindness
 
 
 @dataclass(frozen=True)
@@ -159,34 +167,56 @@ def plot(data: TokenGain, trained: int | None = None) -> Figure:
         figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, 2.7), layout="constrained")
         axes = figure.subplots()
         kept = _occupied(data)
+        most = _most(data)
+        _draw(axes, data, kept, most)
         shares, total = data.shares()[kept], np.array(data.total)[kept]
-        many = total >= FEW_TOKENS
-        most = max([5.0, *np.abs(shares[many] - _EQUAL)])
-        image = axes.imshow(
-            np.ma.masked_invalid(shares),
-            cmap="PuOr",  # told apart under every colour blindness
-            vmin=_EQUAL - most,
-            vmax=_EQUAL + most,
-            alpha=np.where(many, 1.0, 0.3),
-            origin="lower",
-            aspect="auto",
-        )
         _write_shares(axes, shares, total, most)
-        for axis, edges, part in zip(
-            (axes.yaxis, axes.xaxis), (data.frequency_edges, data.position_edges), kept, strict=True
-        ):
-            labels = _labels(edges)[part]
-            axis.set_ticks(range(len(labels)), labels)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        few = "" if many[total > 0].all() else f"\nin brackets: fewer than {FEW_TOKENS} tokens"
-        axes.set_xlabel("position in the decoder (target tokens before)" + few)
-        axes.set_ylabel("occurrences in training")
+        few = "" if (total >= FEW_TOKENS)[total > 0].all() else f"\n{_FEW}"
+        axes.set_xlabel(_X_TITLE + few)
+        axes.set_ylabel(_Y_TITLE)
         if trained is not None:
-            _mark_end_of_training(axes, data.position_edges, trained, kept[1].start)
-        bar = figure.colorbar(ScalarMappable(image.norm, image.cmap), ax=axes, pad=0.02, aspect=25)
-        bar.set_label(f"tokens that {data.system} scores\nhigher than {data.baseline} (%)")
-        bar.outline.set_visible(False)
+            place = _mark_end_of_training(axes, data.position_edges, trained, kept[1].start)
+            axes.text(
+                place,
+                1.02,
+                " unseen in training →",
+                transform=axes.get_xaxis_transform(),
+                fontsize=7,
+            )
+        _add_colours(figure, axes, most, data.system, data.baseline)
+    return figure
+
+
+def plot_panels(data: Sequence[TokenGain], trained: int | None = None) -> Figure:
+    """Draw a small heat map for each of several systems, all in the same colours, without numbers;
+    cells of few tokens are faint.
+
+    Args:
+        data: of systems with the same baseline on the same data; at least one.
+        trained: see `plot`.
+    """
+    with styled():
+        num_rows = -(-len(data) // _PANEL_COLUMNS)
+        figure = Figure(
+            figsize=(TEXT_WIDTH_IN, 0.5 + _PANEL_HEIGHT_IN * num_rows), layout="constrained"
+        )
+        panels = figure.subplots(
+            num_rows, _PANEL_COLUMNS, squeeze=False, sharex=True, sharey=True
+        ).flatten()
+        kept, most = _occupied(data[0]), max(map(_most, data))
+        for axes, each in zip(panels, data, strict=False):
+            _draw(axes, each, kept, most)
+            axes.set_title(each.system, loc="left", fontsize=8)
+            axes.tick_params(axis="x", labelrotation=90, labelsize=6, labelbottom=True)
+            axes.tick_params(axis="y", labelsize=6)
+            if trained is not None:
+                _mark_end_of_training(axes, each.position_edges, trained, kept[1].start)
+        for axes in panels[len(data) :]:
+            axes.remove()
+        line = "" if trained is None else "; right of the line: unseen in training"
+        figure.supxlabel(_X_TITLE + line, fontsize=8)
+        figure.supylabel(_Y_TITLE, fontsize=8)
+        _add_colours(figure, [*panels[: len(data)]], most, "it", data[0].baseline)
     return figure
 
 
@@ -221,6 +251,51 @@ def _occupied(data: TokenGain) -> tuple[slice, slice]:
     return rows, columns
 
 
+def _most(data: TokenGain) -> float:
+    """Return how far from one half a share of many tokens is, in percentage points; at least 5."""
+    many = np.array(data.total) >= FEW_TOKENS
+    return float(max([5.0, *np.abs(data.shares()[many] - _EQUAL)]))
+
+
+def _draw(axes: Axes, data: TokenGain, kept: tuple[slice, slice], most: float) -> None:
+    """Draw the colours and the ticks.
+
+    Args:
+        axes: empty.
+        data: what is drawn.
+        kept: rows and columns.
+        most: percentage points from one half that have the full colour.
+    """
+    shares, total = data.shares()[kept], np.array(data.total)[kept]
+    axes.imshow(
+        np.ma.masked_invalid(shares),
+        cmap=_COLOURS,
+        norm=_norm(most),
+        alpha=np.where(total >= FEW_TOKENS, 1.0, 0.3),
+        origin="lower",
+        aspect="auto",
+    )
+    for axis, edges, part in zip(
+        (axes.yaxis, axes.xaxis), (data.frequency_edges, data.position_edges), kept, strict=True
+    ):
+        labels = _labels(edges)[part]
+        axis.set_ticks(range(len(labels)), labels)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _norm(most: float) -> Normalize:
+    return Normalize(_EQUAL - most, _EQUAL + most)
+
+
+def _add_colours(
+    figure: Figure, axes: Axes | Sequence[Axes], most: float, system: str, baseline: str
+) -> None:
+    bar = figure.colorbar(ScalarMappable(_norm(most), _COLOURS), ax=axes, pad=0.02, aspect=25)
+    bar.set_label(f"tokens that {system} scores\nhigher than {baseline} (%)")
+    bar.outline.set_visible(False)
+
+
 def _write_shares(
     axes: Axes, shares: NDArray[np.float64], total: NDArray[np.int64], most: float
 ) -> None:
@@ -241,7 +316,8 @@ def _write_shares(
         )
 
 
-def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> None:
+def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> float:
+    """Draw a line where training ends, and return its place on the axis."""
     # Training shows the positions 0 … trained: at the last stands the </s> of the longest targets.
     widest = edges[-1] - (edges[-2] if len(edges) > 1 else 0)
     bounds = [
@@ -251,9 +327,7 @@ def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first:
     ]  # the last column, without end, as wide as its neighbour
     place = float(np.interp(trained + 1, bounds, np.arange(len(bounds)) - 0.5 - first))
     axes.axvline(place, color="black", linewidth=1)
-    axes.text(
-        place, 1.02, " unseen in training →", transform=axes.get_xaxis_transform(), fontsize=7
-    )
+    return place
 
 
 def _labels(edges: Sequence[int]) -> list[str]:

@@ -24,10 +24,11 @@ none does. Overrides come in this order: the scale's, the axes' in theirs, the r
 seed.
 
 The settings of an axis may be the name of a catalogue instead of a mapping: `presets` is a setting
-`position=NAME` for each preset, `kinds` one `position.parts.0.kind=NAME` for each kind. What is
-registered is in the grid, then, and a new position needs no change of its file. With `impossible:
-leave out` the cells whose position has no meaning, such as a kind at a place that it does not act
-at, are left out, as the library decides, instead of being an error.
+`position=NAME` for each preset, `kinds` one `position.parts.0.kind=NAME` for each kind, and
+`second-kinds` the same of the second part. What is registered is in the grid, then, and a new
+position needs no change of its file. With `impossible: leave out` the cells whose position has no
+meaning, such as a kind at a place that it does not act at, are left out, as the library decides,
+instead of being an error.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def _listed(given: Any) -> Any:
 _CATALOGUES: dict[str, tuple[Iterable[str], str]] = {
     "presets": (PRESETS, "position={}"),
     "kinds": (KINDS, "position.parts.0.kind={}"),
+    "second-kinds": (KINDS, "position.parts.1.kind={}"),
 }
 
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]

@@ -3,7 +3,7 @@
 Left out, because they change speed, messages or names alone: see `NEUTRAL`. Left out of the name
 as well: settings that have their default value, so that a setting which a later version adds does
 not rename the runs that were made without it. A position scheme counts by what it does: a preset's
-name and the same scheme spelled out are one.
+name and the same scheme spelled out are one, and a part of the kind `none` is no part.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ where that matters.
 
 HOW_TO_EVALUATE = {"comet_batch_size", "comet_device"}
 """Settings of `evaluation` that change speed alone: not even in that hash."""
+
+NO_POSITION = "none"
+"""The kind that does nothing, wherever it stands."""
 
 _KEY_LENGTH = 16
 
@@ -119,6 +122,7 @@ def _position(scheme: Scheme) -> dict[str, Any]:
                 "options": _own_options(KINDS[part.kind], part.options),
             }
             for part in scheme.parts
+            if part.kind != NO_POSITION
         ],
     }
 

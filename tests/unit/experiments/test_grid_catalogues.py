@@ -60,6 +60,15 @@ def test_kinds_stand_where_the_library_says_they_have_a_meaning(make_grid):
     assert found == expected
 
 
+def test_second_kinds_are_those_of_the_second_part(make_grid):
+    parts = [{"kind": "alibi"}, {"kind": "none", "place": "cross"}]
+    grid = make_grid(base={"position": {"parts": parts}}, axes={"crossing": "second-kinds"})
+    schemes = [cell.config.position.scheme for cell in grid.cells("tiny")]
+    assert {scheme.parts[0].kind for scheme in schemes} == {"alibi"}
+    expected = [kind for kind, entry in KINDS.items() if "cross" in entry.build.places]
+    assert [scheme.parts[1].kind for scheme in schemes] == expected
+
+
 def test_kinds_without_an_option_are_left_out(make_grid):
     axes = {"kind": "kinds", "distance": {"8": ["position.parts.0.max_distance=8"]}}
     kinds = {name.split("/")[0] for name in names(make_grid(axes=axes))}

@@ -72,6 +72,14 @@ def test_a_scheme_counts_by_what_it_does():
     assert cell_key(parse_config({**DOCUMENT, "position": spelled_out})) == key()
 
 
+def test_a_part_without_a_position_is_no_part():
+    nothing = {"parts": [{"kind": "none", "place": "cross", "layers": 1}]}
+    nowhere = {**DOCUMENT, "position": "nope"}
+    assert cell_key(parse_config({**DOCUMENT, "position": nothing})) == cell_key(
+        parse_config(nowhere)
+    )
+
+
 def test_a_name_is_for_good_whatever_the_order_of_keys():
     """If this fails, everybody's finished cells are lost: they would be trained again."""
     other_order = dict(reversed(DOCUMENT.items()))
