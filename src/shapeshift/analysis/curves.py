@@ -26,6 +26,7 @@ Against = Literal["updates", "time"]
 Measure = Literal["perplexity", "bleu"]
 
 _HEIGHT_IN = 2.6
+_FEW_SYSTEMS = 6  # their names have room at the ends of their lines
 _MEASURES: dict[Measure, str] = {"perplexity": "validation perplexity", "bleu": "validation BLEU"}
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
@@ -131,14 +132,16 @@ def wall_clock(directory: Path) -> dict[int, float]:
 
 def plot(data: Curves, measure: Measure = "perplexity", against: Against = "updates") -> Figure:
     """Draw a line for each run; the runs of a system share their look, and its name stands at the
-    end of the longest. Save the figure with `style.save`.
+    end of the longest, or in a legend where systems are many. Save the figure with `style.save`.
 
     Raises:
         ShapeshiftError: no run has been measured so, or one has no times.
     """
     unit, scale = ("updates", 1.0) if against == "updates" else _time_unit(data)
     with styled():
-        figure = Figure(figsize=(0.72 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
+        crowded = len(data.systems) > _FEW_SYSTEMS
+        size = (TEXT_WIDTH_IN, 1.4 * _HEIGHT_IN) if crowded else (0.72 * TEXT_WIDTH_IN, _HEIGHT_IN)
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots()
         ends = []
         styles = looks([system.name for system in data.systems])
@@ -171,8 +174,24 @@ def plot(data: Curves, measure: Measure = "perplexity", against: Against = "upda
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         if measure == "perplexity":
             _scale_perplexity(axes)
-        label_ends(axes, ends, 0.78 * _HEIGHT_IN)
+        if crowded:
+            _add_legend(figure, axes)
+        else:
+            label_ends(axes, ends, 0.78 * _HEIGHT_IN)
     return figure
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Name each system once, with its line, in the order of the data."""
+    lines = {str(line.get_label()): line for line in reversed(axes.get_lines())}
+    names = list(reversed(lines))
+    figure.legend(
+        [lines[name] for name in names],
+        names,
+        loc="outside right center",
+        frameon=False,
+        handlelength=3,  # so that dashes can be told apart
+    )
 
 
 def tabulate(data: Curves) -> Table:

@@ -127,10 +127,15 @@ class Study:
         missing = folder.missing(self._steps[cell.grid], cell.config)
         return not set(missing) - OPTIONAL
 
-    def spread(self, grid: str) -> str:
-        """Return what the entries `mean ± stdev` of a grid are, to stand below a table."""
+    def spread(self, grid: str, show: str = "mean ± standard deviation") -> str:
+        """Return what entries of a grid are, over seeds, to stand below a table.
+
+        Args:
+            grid: its name.
+            show: what several seeds are shown as.
+        """
         several = len({cell.seed for cell in self.cells(grid)}) > 1
-        return "mean ± standard deviation over seeds" if several else "one seed"
+        return f"{show} over seeds" if several else "one seed"
 
     def finished(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
         """Return those of `cells` that are finished."""

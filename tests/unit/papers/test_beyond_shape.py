@@ -137,7 +137,7 @@ def test_similarity_has_every_layer_and_is_one_where_kinds_are_shift_invariant(s
     assert drawn.about.table == "similarity"
     [matrices] = [table for table in content.tables if table.name == "similarity"]
     states = list(dict.fromkeys(row[0].text for row in matrices.rows))
-    systems = ("ape", "shape", "alibi")
+    systems = ("ape", "shape")  # of alibi there would be ones alone
     assert states == [f"{name}, {layer}" for name in systems for layer in ("embeddings", "layer 1")]
     [finding] = content.findings
     assert "alibi" not in finding.measured

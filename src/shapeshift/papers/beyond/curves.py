@@ -98,7 +98,7 @@ def _reaching(
         notes=(
             "updates: after what share of its own updates a run has validated at the perplexity"
             f" that {BASELINE} ends with, or below; a dash: in some seed never",
-            "means over seeds",
+            study.spread(DATASETS, "mean"),
             "time: of all training, as the clock had it, whatever else the machine did",
         ),
     )

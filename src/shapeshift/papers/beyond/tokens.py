@@ -100,7 +100,7 @@ def _shares(
         header=("position", *parts),
         rows=tuple(rows),
         notes=(
-            "validation tokens, all seeds together; a tie counts one half",
+            "validation tokens, those of all seeds together; a tie counts one half",
             "position: target tokens before; occurrences: in the training data",
         ),
     )
