@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ _STYLES = {
 _URGENCY = (
     *(State.RUNNING, State.STOPPING, State.FAILED, State.ELSEWHERE, State.WAITING, State.FINISHED),
 )
-_FRAME_LINES = 6
+_FRAME_LINES = 7
 """Lines of a table that hold no cell: header, rules, caption, and the prompt below."""
 
 _LINE_EVERY_S = 30.0
@@ -40,24 +40,27 @@ _NOTHING = "–"
 
 
 class GridDisplay:
-    """Shows how far the cells of a grid are; a `GridObserver`, and a context manager.
+    """Shows how far cells are; a `GridObserver`, and a context manager.
 
     Args:
-        cells: in the order of the table; of those that share a folder, the first is shown.
+        cells: of one or of several grids, in the order of the table; of those that share a folder,
+            the first is shown.
         console: where to draw.
-        tally: of this grid and others, told of what happens here and shown below.
+        clock: see `Tally`.
     """
 
     def __init__(
         self,
         cells: Sequence[Cell],
         console: Console = standard_console,
-        tally: Tally | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
-        self._console, self._tally = console, tally
+        self._console, self._tally = console, Tally(cells, clock)
+        several = len({cell.grid for cell in cells}) > 1
         self._names: dict[str, str] = {}
         for cell in cells:
-            self._names.setdefault(cell.key, cell.name)
+            name = f"{cell.grid} {cell.name}" if several else cell.name
+            self._names.setdefault(cell.key, name)
         self._statuses = {
             cell.key: CellStatus(State.WAITING, max_updates=cell.config.training.max_updates)
             for cell in cells
@@ -84,8 +87,7 @@ class GridDisplay:
         twice a minute while a cell is running."""
         before = self._statuses[cell.key]
         self._statuses[cell.key] = status
-        if self._tally is not None:
-            self._tally.changed(cell, status)
+        self._tally.changed(cell, status)
         if self._console.is_terminal:
             self._live.refresh()
             return
@@ -98,8 +100,8 @@ class GridDisplay:
         since = now - self._printed.get(cell.key, -_LINE_EVERY_S)
         if moved or (status.state is State.RUNNING and since >= _LINE_EVERY_S):
             self._printed[cell.key] = now
-            line = _line(cell.name, status)
-            if self._tally is not None and status.state in (State.FINISHED, State.FAILED):
+            line = _line(self._names[cell.key], status)
+            if status.state in (State.FINISHED, State.FAILED):
                 line += f" ({_overall(self._tally)})"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -108,8 +110,7 @@ class GridDisplay:
         terminal is too small."""
         counts = Counter(status.state for status in self._statuses.values())
         caption = ", ".join(f"{counts[state]} {state}" for state in _URGENCY if counts[state])
-        if self._tally is not None:
-            caption += f"\n{_overall(self._tally)}"
+        caption += f"\n{_overall(self._tally)}"
         table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
         for title in ("cell", "state"):
             table.add_column(title, no_wrap=True)
@@ -121,8 +122,7 @@ class GridDisplay:
         return table
 
     def _visible(self) -> list[str]:
-        frame = _FRAME_LINES + (self._tally is not None)
-        room = max(1, self._console.height - frame)
+        room = max(1, self._console.height - _FRAME_LINES)
         if not self._console.is_terminal or len(self._names) <= room:
             return list(self._names)
         ranked = sorted(self._names, key=lambda key: _URGENCY.index(self._statuses[key].state))
@@ -152,9 +152,10 @@ def _cells(status: CellStatus) -> tuple[Text | str, ...]:
 
 
 def _overall(tally: Tally) -> str:
-    text = f"in all {tally.num_finished} of {tally.num_cells} cells finished"
+    text = f"{tally.num_finished} of {tally.num_cells} cells finished"
     left_s = tally.left_s()
-    return text if left_s is None else f"{text}, about {_duration(left_s)} left"
+    over = tally.num_finished == tally.num_cells
+    return text if left_s is None or over else f"{text}, about {_duration(left_s)} left"
 
 
 def _line(name: str, status: CellStatus) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -128,6 +127,7 @@ def reproduce(
     import shlex
     import sys
 
+    from shapeshift.cli.grid_display import show_failures
     from shapeshift.cli.progress import console
     from shapeshift.cli.signals import ending_on_signals
     from shapeshift.papers.catalogue import find_items
@@ -158,9 +158,15 @@ def reproduce(
         "finished runs stay, the others are saved: the same command goes on, and with --no-run"
         " writes what is there"
     ):
-        reports = _run(plan, directory, prepared, launcher, gpus_per_run) if run else []
+        report = (
+            _run(plan, directory, prepared, launcher, gpus_per_run)
+            if run and plan.trained
+            else None
+        )
         whole = _write(plan, directory, prepared)
-    if not (_all_ok(reports) and whole):
+    if report is not None:  # at the end, where it is seen
+        show_failures(report)
+    if not (whole and (report is None or report.ok)):
         raise typer.Exit(1)
 
 
@@ -220,12 +226,11 @@ def _parameter(text: str) -> tuple[str, object]:
 
 def _run(
     plan: Plan, directory: Path, prepared: Path, launcher: Launcher, gpus_per_run: int = 1
-) -> list[Report]:
-    """Run grid after grid."""
+) -> Report:
+    """Run the cells of all grids, whichever is next as soon as there is room."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import console
     from shapeshift.errors import ShapeshiftError
-    from shapeshift.experiments.status import Tally
     from shapeshift.papers import reproduce as papers
 
     finished = plan.finished(directory)
@@ -233,20 +238,13 @@ def _run(
     missing = plan.missing(prepared, finished)
     if missing:
         raise ShapeshiftError("; ".join(missing))
-    tally = Tally(chain.from_iterable(plan.trained.values()), finished)
-    reports = []
     for grid, cells in plan.trained.items():
-        title = plan.grids[grid].config.title or grid
-        if {(grid, cell.key) for cell in cells} <= finished:
-            title += f": all {len(cells)} runs are finished"
+        done = sum((grid, cell.key) in finished for cell in cells)
+        title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
         for line in (title, *plan.usable(grid)[1]):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-        with GridDisplay(cells, tally=tally) as display:
-            report = papers.run(
-                plan, grid, directory, launcher, prepared_root=prepared, observer=display
-            )
-        reports.append(report)
-    return reports
+    with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as display:
+        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=display)
 
 
 def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
@@ -279,15 +277,6 @@ def _show(made: list[Made]) -> None:
             out.print(f"{finding.verdict}: {finding.claim}", markup=False, highlight=False)
             out.print(f"  {finding.measured}", markup=False, highlight=False)
         out.print(str(one.directory), markup=False, highlight=False)
-
-
-def _all_ok(reports: Sequence[Report]) -> bool:
-    """Print why runs failed, at the end, where it is seen; return whether none did."""
-    from shapeshift.cli.grid_display import show_failures
-
-    for report in reports:
-        show_failures(report)
-    return all(report.ok for report in reports)
 
 
 def _list(

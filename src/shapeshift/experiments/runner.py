@@ -1,13 +1,14 @@
-"""Runs the cells of a grid: each once, wherever they have been started before."""
+"""Runs the cells of grids: each once, wherever they have been started before."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -111,7 +112,7 @@ class _Unwatched:
 
 def run_cells(
     cells: Sequence[Cell],
-    steps: Sequence[str],
+    steps: Sequence[str] | Mapping[str, Sequence[str]],
     root: Path,
     launcher: Launcher,
     *,
@@ -128,8 +129,9 @@ def run_cells(
     `KeyboardInterrupt`, its jobs are stopped first.
 
     Args:
-        cells: of one or of several grids.
-        steps: names of measures.
+        cells: of one or of several grids, in the order that they are begun in.
+        steps: names of measures: of all cells, or grid → of its cells. A cell that several grids
+            have gets the measures of all of them.
         root: folder of the cells' folders.
         launcher: where to run them.
         prepared_root: see `experiments.run.train`.
@@ -141,11 +143,12 @@ def run_cells(
         ShapeshiftError: an unknown measure, or a folder that was made from other text or settings.
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
-    check_measures(steps)
+    wanted = _steps_by_key(cells, steps)
+    check_measures(list(dict.fromkeys(chain.from_iterable(wanted.values()))))
     command = shlex.join(sys.argv) if command is None else command
-    runner = _Runner(launcher, observer or _Unwatched(), steps, prepared_root, command)
+    runner = _Runner(launcher, observer or _Unwatched(), prepared_root, command)
     for cell in _unique(cells):
-        runner.enlist(cell, CellFolder(root / cell.key))
+        runner.enlist(cell, CellFolder(root / cell.key), wanted[cell.key])
     try:
         while runner.advance():
             time.sleep(poll_s)
@@ -159,21 +162,20 @@ class _Runner:
         self,
         launcher: Launcher,
         observer: GridObserver,
-        steps: Sequence[str],
         prepared_root: Path,
         command: str,
     ):
-        self._launcher, self._observer, self._steps = launcher, observer, steps
+        self._launcher, self._observer = launcher, observer
         self._prepared_root, self._command = prepared_root, command
         self.statuses: dict[str, CellStatus] = {}
         self._folders: dict[str, CellFolder] = {}
         self._queue: list[tuple[Cell, Watch]] = []
         self._running: dict[int, _Running] = {}  # by slot
 
-    def enlist(self, cell: Cell, folder: CellFolder) -> None:
+    def enlist(self, cell: Cell, folder: CellFolder, steps: Sequence[str]) -> None:
         """Put a cell into the queue, or count it as finished."""
         folder.check_settings(cell.config)
-        watch = Watch(cell, folder, self._steps)
+        watch = Watch(cell, folder, steps)
         self._folders[cell.key] = folder
         if watch.missing():
             self._queue.append((cell, watch))
@@ -224,7 +226,7 @@ class _Runner:
         order = Order(
             folder,
             folder.write_settings(cell.config),
-            self._steps,
+            watch.steps,
             self._prepared_root,
             self._command,
             on_update,
@@ -254,6 +256,18 @@ class _Runner:
     def _tell(self, cell: Cell, status: CellStatus) -> None:
         self.statuses[cell.key] = status
         self._observer.changed(cell, status)
+
+
+def _steps_by_key(
+    cells: Sequence[Cell], steps: Sequence[str] | Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return key → the measures of all cells that have it, each once."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        own = steps[cell.grid] if isinstance(steps, Mapping) else steps
+        known = found.setdefault(cell.key, [])
+        known += [step for step in own if step not in known]
+    return found
 
 
 def _unique(cells: Iterable[Cell]) -> list[Cell]:

@@ -4,7 +4,7 @@ another machine."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
@@ -67,12 +67,12 @@ class Watch:
     """
 
     def __init__(self, cell: Cell, folder: CellFolder, steps: Sequence[str]):
-        self._cell, self._folder, self._steps = cell, folder, steps
+        self._cell, self._folder, self.steps = cell, folder, steps
         self._first: tuple[int, float] | None = None
 
     def missing(self) -> list[str]:
         """Return the steps that are not done."""
-        return self._folder.missing(self._steps, self._cell.config)
+        return self._folder.missing(self.steps, self._cell.config)
 
     def read(self, state: State, message: str = "") -> CellStatus:
         """Return the cell's status, given what its runner knows of it."""
@@ -106,32 +106,23 @@ class Watch:
 
 
 class Tally:
-    """How far the cells of several grids are together; a `GridObserver`.
+    """How far some cells are together; a `GridObserver`.
 
     Args:
-        cells: of all grids; those that share a run count each by itself.
-        finished: grid and key of those that are finished already.
+        cells: those that share a folder count as one.
         clock: tells the time in seconds.
     """
 
-    def __init__(
-        self,
-        cells: Iterable[Cell],
-        finished: Collection[tuple[str, str]] = (),
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        cells = list(cells)
-        self._wanted = {(cell.grid, cell.key) for cell in cells}
-        self._finished = self._wanted & set(finished)
-        over = {key for _, key in self._finished}
+    def __init__(self, cells: Iterable[Cell], clock: Callable[[], float] = time.monotonic):
         self._updates = {cell.key: cell.config.training.max_updates for cell in cells}
-        self._at = {key: self._updates[key] for key in over}  # update of each cell last heard of
+        self._finished: set[str] = set()
+        self._at: dict[str, int] = {}  # update of each cell when it was last heard of
         self._done, self._clock, self._began = 0, clock, clock()
 
     @property
     def num_cells(self) -> int:
         """All."""
-        return len(self._wanted)
+        return len(self._updates)
 
     @property
     def num_finished(self) -> int:
@@ -140,11 +131,13 @@ class Tally:
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Take note of a cell's state."""
-        before = self._at.setdefault(cell.key, status.update)  # not done since we look: done before
+        finished = status.state is State.FINISHED
+        own = self._updates[cell.key] if finished else status.update
+        before = self._at.setdefault(cell.key, own)  # not done since we look: done before
         self._at[cell.key] = max(before, status.update)
         self._done += self._at[cell.key] - before
-        if status.state is State.FINISHED:
-            self._finished.add((cell.grid, cell.key))
+        if finished:
+            self._finished.add(cell.key)
 
     def left_s(self) -> float | None:
         """Return about how long the rest will take, in seconds: as long for an update as so far,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from shapeshift import __version__
@@ -36,26 +37,24 @@ class Made:
 
 def run(
     plan: planning.Plan,
-    grid: str,
     directory: Path,
     launcher: Launcher,
     *,
     prepared_root: Path,
     observer: GridObserver | None = None,
 ) -> Report:
-    """Train and measure what is not yet done of a grid; see `experiments.runner.run_cells`.
+    """Train and measure what is not yet done of all grids; see `experiments.runner.run_cells`.
 
     Args:
-        plan: that the grid is from.
-        grid: its name.
+        plan: what is needed.
         directory: of all results.
         launcher: where to run.
         prepared_root: see `experiments.run.train`.
         observer: told how far each cell is.
     """
     return run_cells(
-        plan.trained[grid],
-        plan.usable(grid)[0],
+        list(chain.from_iterable(plan.trained.values())),
+        {grid: plan.usable(grid)[0] for grid in plan.trained},
         directory / planning.CELLS,
         launcher,
         prepared_root=prepared_root,

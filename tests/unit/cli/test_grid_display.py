@@ -1,6 +1,7 @@
 """How a grid looks on a terminal and in a file."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -9,7 +10,7 @@ from shapeshift.cli.grid_display import GridDisplay, show_failures
 from shapeshift.config import parse_config
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.runner import Report
-from shapeshift.experiments.status import CellStatus, State, Tally
+from shapeshift.experiments.status import CellStatus, State
 
 CELLS = [
     Cell("mine", "tiny", {"position": "ape"}, seed, parse_config({}, [f"training.seed={seed}"]))
@@ -23,7 +24,7 @@ RUNNING = CellStatus(
 
 @pytest.fixture
 def console():
-    return Console(file=io.StringIO(), width=90, height=11, force_terminal=True, color_system=None)
+    return Console(file=io.StringIO(), width=90, height=12, force_terminal=True, color_system=None)
 
 
 @pytest.fixture
@@ -70,25 +71,36 @@ def test_a_pipe_gets_a_line_for_each_event(pipe):
     assert pipe.file.getvalue().splitlines() == [
         "ape/1: train · update 1200/2000 · loss 1.234 · 28,123 tokens/s · 1:02:03 left",
         "ape/1: score-test",
-        "ape/1: finished",
+        "ape/1: finished (1 of 1 cells finished)",
     ]
 
 
-def test_all_grids_together_stand_below_and_behind_what_is_finished(console, pipe):
+def test_how_far_all_are_stands_below_and_behind_what_is_finished(console, pipe):
     seconds = iter((0.0, 60.0, 60.0, 60.0))
-    tally = Tally(CELLS, {("mine", CELLS[7].key)}, lambda: next(seconds))
     total = CELLS[0].config.training.max_updates
-    with GridDisplay(CELLS[:2], pipe, tally) as display:
+    with GridDisplay(CELLS, pipe, lambda: next(seconds)) as display:
+        display.changed(CELLS[7], CellStatus(State.FINISHED, update=total))
         display.changed(CELLS[0], CellStatus(State.WAITING))
         display.changed(CELLS[0], CellStatus(State.RUNNING, "train", update=total))
         display.changed(CELLS[0], CellStatus(State.FINISHED, update=total))
     # One cell in a minute, and six are left.
     assert pipe.file.getvalue().splitlines()[-1] == (
-        "ape/1: finished (in all 2 of 8 cells finished, about 0:06:00 left)"
+        "ape/1: finished (2 of 8 cells finished, about 0:06:00 left)"
     )
-    shown = "\n".join(lines(GridDisplay(CELLS[:2], console, tally), console))
-    assert "2 waiting" in shown
-    assert "in all 2 of 8 cells finished" in shown
+    display = GridDisplay(CELLS[:2], console)
+    display.changed(CELLS[0], CellStatus(State.FINISHED))
+    shown = "\n".join(lines(display, console))
+    assert "1 waiting, 1 finished" in shown
+    assert "1 of 2 cells finished" in shown
+
+
+def test_cells_of_several_grids_are_named_with_their_grid(pipe):
+    other = replace(CELLS[1], grid="other")
+    with GridDisplay([CELLS[0], other], pipe) as display:
+        display.changed(CELLS[0], RUNNING)
+        display.changed(other, CellStatus(State.RUNNING, "score-test"))
+    told = [line.split(":")[0] for line in pipe.file.getvalue().splitlines()]
+    assert told == ["mine ape/1", "other ape/2"]
 
 
 def test_cells_that_were_finished_before_are_not_told_one_by_one(pipe):

@@ -88,6 +88,28 @@ def run(cells, root, launcher, observer=None, steps=()):
     return run_cells(cells, steps, root, launcher, observer=observer, poll_s=0.0, command="x")
 
 
+def test_cells_of_several_grids_run_together_each_with_its_measures(tmp_path):
+    both = [make_cell(1), make_cell(1, grid="other")]
+    cells = [make_cell(0), *both, make_cell(2, grid="other")]
+    launcher = Stub(num_slots=4, rounds=2)
+    steps = {"mine": ["score-test", "speed"], "other": ["export", "speed"]}
+    assert run(cells, tmp_path, launcher, steps=steps).ok
+    assert launcher.most == 3  # nobody waits for the end of a grid
+    measured = {
+        cell.seed: {
+            path.name.split(".")[0] for path in (tmp_path / cell.key / "steps").glob("*.json")
+        }
+        for cell in cells
+    }
+    assert measured == {
+        0: {"train", "score-test", "speed"},
+        1: {"train", "score-test", "speed", "export"},
+        2: {"train", "speed", "export"},
+    }
+    with pytest.raises(ShapeshiftError, match="unknown measure"):
+        run(cells, tmp_path, launcher, steps=steps | {"other": ["scores"]})
+
+
 @pytest.mark.parametrize(("num_slots", "rounds"), [(1, 0), (1, 2), (2, 2), (3, 1)])
 def test_every_cell_runs_once_and_as_many_at_a_time_as_there_are_slots(tmp_path, num_slots, rounds):
     cells = [make_cell(seed) for seed in range(5)]
@@ -230,12 +252,13 @@ def test_a_watch_reads_the_log_and_extrapolates(tmp_path):
     assert watch.read(State.RUNNING).left_s is None
 
 
-def test_a_tally_counts_cells_and_extrapolates_from_what_was_done_since():
+def test_a_tally_counts_runs_and_extrapolates_from_what_was_done_since():
     now = 100.0
     cells = [make_cell(seed) for seed in range(4)]  # of 40 updates each
     other = make_cell(0, grid="other")  # the same run in another grid
-    tally = Tally([*cells, other], {("mine", cells[3].key)}, lambda: now)
-    assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 5, None)
+    tally = Tally([*cells, other], lambda: now)
+    tally.changed(cells[3], CellStatus(State.FINISHED))  # before we looked, its log is lost
+    assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 4, None)
     for cell, update in ((cells[0], 30), (cells[1], 0), (cells[2], 0)):
         tally.changed(cell, CellStatus(State.WAITING, update=update))
     assert tally.left_s() is None  # those 30 were made before
@@ -246,7 +269,5 @@ def test_a_tally_counts_cells_and_extrapolates_from_what_was_done_since():
     tally.changed(cells[1], CellStatus(State.RUNNING, update=25))  # it went back to a checkpoint
     assert tally.left_s() == pytest.approx(25.0)
     tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
-    tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
-    assert tally.num_finished == 2
     tally.changed(other, CellStatus(State.FINISHED, update=40))
-    assert tally.num_finished == 3
+    assert tally.num_finished == 2

@@ -112,11 +112,8 @@ class Recording:
 
 def run(made, folder, launcher=None):
     launcher = launcher or Recording()
-    reports = [
-        reproduce.run(made, grid, folder, launcher, prepared_root=folder / "prepared")
-        for grid in made.trained
-    ]
-    return launcher, reports
+    report = reproduce.run(made, folder, launcher, prepared_root=folder / "prepared")
+    return launcher, report
 
 
 def write(made, folder, **options):
@@ -128,12 +125,12 @@ def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
     assert {name: len(cells) for name, cells in made.cells.items()} == {"one": 4, "two": 1}
     assert [*made.trained] == ["one", "two"]
     assert plan("sizes").trained == {}
-    launcher, reports = run(made, tmp_path)
+    launcher, report = run(made, tmp_path)
     assert [(name, seed) for name, seed, _ in launcher.started] == [
         ("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)
     ]  # fmt: skip
     assert {typed for *_, typed in launcher.started} == {"typed"}
-    assert all(report.ok for report in reports)
+    assert report.ok
     again, _ = run(plan("table1"), tmp_path)
     assert again.started == []
 
@@ -234,7 +231,7 @@ def test_standing_counts_the_cells_of_each_item(tmp_path):
 
 
 def test_an_item_says_what_is_not_finished(tmp_path):
-    _, [report] = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
+    _, report = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
     assert [cell.name for cell in report.failed] == ["shape/1", "shape/2"]
     [one] = write(plan("table1"), tmp_path)
     assert one.directory == tmp_path / "tiny" / "toy" / "table1"
@@ -427,5 +424,5 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
         command._run(made, tmp_path, tmp_path / "prepared", launcher)
     assert launcher.started == []
     run(made, tmp_path)
-    assert all(report.ok for report in command._run(made, tmp_path, tmp_path, launcher))
+    assert command._run(made, tmp_path, tmp_path, launcher).ok
     assert launcher.started == []
