@@ -9,6 +9,7 @@ from shapeshift.experiments.measures import mean_of
 from shapeshift.papers.beyond import attention
 from shapeshift.papers.beyond.attention import IN_VALUES_NOTE, INTO_VALUES, System, label, systems
 from shapeshift.papers.beyond.judge import all_better
+from shapeshift.papers.beyond.places import NOTHING
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
 from shapeshift.papers.item import Content, Item
@@ -16,8 +17,6 @@ from shapeshift.papers.nhk.shared import LONG_RUNS
 from shapeshift.papers.study import Study, words
 
 GRID = "beyond-cross"
-NOTHING = "none"
-"""The kind without a position, in either attention."""
 
 
 def build(study: Study) -> Content:

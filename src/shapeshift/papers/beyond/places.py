@@ -15,6 +15,7 @@ from shapeshift.papers.study import Study, words
 
 GRID = "beyond-places"
 NOTHING = "none"
+"""The kind without a position."""
 SELF = "self"
 
 _PAPERS = (

@@ -9,6 +9,7 @@ from typing import Literal
 from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond.judge import LATER, all_better
+from shapeshift.papers.beyond.places import NOTHING
 from shapeshift.papers.claims import MARGIN, finding, no_worse, told
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
@@ -16,9 +17,6 @@ from shapeshift.papers.item import Content, Item
 from shapeshift.papers.study import Study, words
 
 GRID = "beyond-values"
-NOTHING = "none"
-"""The kind without a position."""
-
 WEIGHTS, VALUES, BOTH = "weights", "values", "both"
 """Settings of the axis `enters`."""
 
