@@ -9,7 +9,7 @@ what the module is called with: rows, positions, token ids, a mask or only a sha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -158,13 +158,17 @@ FAMILIES: dict[str, Family] = {
     "MBartLearnedPositionalEmbedding": _BART,
     "PLBartLearnedPositionalEmbedding": _BART,
     "OPTLearnedPositionalEmbedding": Family(_masked, padding=_row_1),
+    "TrOCRLearnedPositionalEmbedding": _BART,
     "MarianSinusoidalPositionalEmbedding": _MARIAN,
     "PegasusSinusoidalPositionalEmbedding": _MARIAN,
     "M2M100SinusoidalPositionalEmbedding": _M2M100,
     "NllbMoeSinusoidalPositionalEmbedding": _M2M100,
+    "Speech2TextSinusoidalPositionalEmbedding": _M2M100,
+    "TrOCRSinusoidalPositionalEmbedding": _M2M100,
+    "modeling_fsmt.SinusoidalPositionalEmbedding": replace(_M2M100, table="weight"),
     "WhisperPositionalEmbedding": Family(_counted),
 }
-"""By the class of the position embedding."""
+"""By the class of the position embedding; with its file where others use the same name."""
 
 OWNERS: dict[str, str] = {
     "BertEmbeddings": "position_embeddings",
@@ -178,8 +182,12 @@ OWNERS: dict[str, str] = {
 
 def family_of(module: nn.Module) -> Family:
     """Return the family of a position embedding; a subclass belongs to its base's."""
-    known = [base.__name__ for base in type(module).__mro__ if base.__name__ in FAMILIES]
-    return FAMILIES[known[0]] if known else CALLED_WITH_ROWS
+    for base in type(module).__mro__:
+        file = base.__module__.rpartition(".")[2]
+        for name in (base.__name__, f"{file}.{base.__name__}"):
+            if name in FAMILIES:
+                return FAMILIES[name]
+    return CALLED_WITH_ROWS
 
 
 def find(model: nn.Module) -> Iterator[str]:

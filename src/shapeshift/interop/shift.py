@@ -48,7 +48,8 @@ def shift_positions(
     is trained (`requires_grad`), or holds other values, counts as learned.
 
     Known: the position embeddings of BERT, ELECTRA, RoBERTa, XLM-R, GPT-2, OPT, BART, mBART,
-    PLBART, Blenderbot, Marian, Pegasus, M2M100, NLLB and the decoder of Whisper.
+    PLBART, Blenderbot, Marian, Pegasus, M2M100, NLLB, FSMT, Speech2Text, TrOCR and the decoder of
+    Whisper.
 
     Args:
         model: the module that is called in training; wrap it first (PEFT, DDP), shift it last.

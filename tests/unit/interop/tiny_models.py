@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -60,6 +61,9 @@ MORE: dict[str, dict[str, Any]] = {
         "num_attention_heads": 2,
         "dropout": 0.0,
     },
+    "FSMT": {**SEQ2SEQ, "langs": ["de", "en"], "src_vocab_size": 50, "tgt_vocab_size": 50},
+    "Speech2Text": {**SEQ2SEQ, "input_feat_per_channel": 4, "conv_channels": 8},
+    "TrOCR": {**SEQ2SEQ, "is_decoder": True},
     "NllbMoe": {**SEQ2SEQ, "num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0},
     "Whisper": {
         **SEQ2SEQ,
@@ -84,6 +88,8 @@ class Example:
     padding: int | None = None
     """The row of padding."""
     table: str = "weight"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the configuration, besides those of the family."""
 
     @property
     def family(self) -> str:
@@ -94,18 +100,30 @@ class Example:
         transformers = pytest.importorskip("transformers")
         torch.manual_seed(0)
         settings = dict(MORE.get(self.family, SEQ2SEQ if len(self.modules) > 1 else ENCODER))
-        size = {"GPT2": "n_positions", "Whisper": "max_target_positions"}
-        settings[size.get(self.family, "max_position_embeddings")] = positions
+        sizes = {
+            "GPT2": ["n_positions"],
+            "Speech2Text": ["max_source_positions", "max_target_positions"],
+            "Whisper": ["max_target_positions"],
+        }.get(self.family, ["max_position_embeddings"])
+        settings |= dict.fromkeys(sizes, positions)
         if self.family in ("Roberta", "XLMRoberta"):
             settings["pad_token_id"] = 1
-        config = getattr(transformers, f"{self.family}Config")(**settings)
-        return getattr(transformers, self.head)(config).train()
+        config = getattr(transformers, f"{self.family}Config")(**settings, **self.settings)
+        model = getattr(transformers, self.head)(config).train()
+        if self.family == "FSMT":
+            for name in self.modules:
+                model.get_submodule(name).requires_grad_(False)  # transformers 5 would train it
+        return model
 
     def inputs(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the arguments of a call with these ids, source and target alike."""
         if self.family == "Whisper":
             features = torch.ones(ids.shape[0], 4, 20)
             return {"input_features": features, "decoder_input_ids": ids}
+        if self.family == "Speech2Text":  # four frames are a position of the encoder
+            mask = (ids != 1).long().repeat_interleave(4, 1)
+            both = {"input_features": torch.ones(*mask.shape, 4), "attention_mask": mask}
+            return {**both, "decoder_input_ids": ids}
         both = {"input_ids": ids, "attention_mask": (ids != 1).long()}
         return {**both, "decoder_input_ids": ids} if len(self.modules) > 1 else both
 
@@ -126,6 +144,7 @@ LEARNED = {
     "mbart": Example("MBartForConditionalGeneration", SIDES, 2),
     "plbart": Example("PLBartForConditionalGeneration", SIDES, 2),
     "blenderbot": Example("BlenderbotForConditionalGeneration", SIDES),
+    "trocr": Example("TrOCRForCausalLM", SIDES[1:], 2),
     "whisper": Example("WhisperForConditionalGeneration", SIDES[1:]),
 }
 SINUSOIDAL = {
@@ -133,5 +152,10 @@ SINUSOIDAL = {
     "pegasus": Example("PegasusForConditionalGeneration", SIDES),
     "m2m100": Example("M2M100ForConditionalGeneration", SIDES, 2, 1, "weights"),
     "nllb-moe": Example("NllbMoeForConditionalGeneration", SIDES, 2, 1, "weights"),
+    "fsmt": Example("FSMTForConditionalGeneration", SIDES, 2, 1),
+    "speech2text": Example("Speech2TextForConditionalGeneration", SIDES, 2, 1, "weights"),
+    "trocr-sinusoidal": Example(
+        "TrOCRForCausalLM", SIDES[1:], 2, 1, "weights", {"use_learned_position_embeddings": False}
+    ),
 }
 ALL = {**LEARNED, **SINUSOIDAL}
