@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ def shift_positions(
     hooks of saved tensors, takes one number of torch's CPU generator, and no other does. In
     evaluation the model computes what it did. Nothing of the model changes but hooks: `unshift`
     removes them. A compiled model (`torch.compile`, `fullgraph=True` too) draws in each call, and
-    the same as uncompiled.
+    the same as uncompiled; what is compiled already, in the whole process, is compiled anew.
 
     A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
     one is continued by its formula, outside the model: what is saved stays what it was. One that
@@ -90,6 +91,7 @@ def shift_positions(
         for owner in owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
     setattr(model, _HANDLES, handles)
+    _forget_compiled()
     return names
 
 
@@ -107,6 +109,13 @@ def unshift(model: nn.Module) -> None:
     for handle in getattr(model, _HANDLES):
         handle.remove()
     delattr(model, _HANDLES)
+    _forget_compiled()
+
+
+def _forget_compiled() -> None:
+    # What was compiled without hooks does not look for them.
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 class _Shift:

@@ -356,6 +356,27 @@ def test_a_compiled_model_draws_in_each_call(ids: Tensor) -> None:
     assert set(offsets((compiled(ids) - model.embedder.tokens(ids)).detach(), table)) == {0}
 
 
+@pytest.mark.parametrize("how", ["function", "function, by its result", "method"])
+def test_what_was_compiled_before_is_shifted_and_unshifted(how: str, ids: Tensor) -> None:
+    torch.compiler.reset()
+    model = Model()
+    call = model
+    if how == "method":
+        model.compile(backend="eager")
+    else:
+        call = torch.compile(model, backend="eager")
+    given = call if "result" in how else model
+    name = "_orig_mod.embedder.places" if "result" in how else "embedder.places"
+    plain = call(ids)
+    for _ in range(2):
+        shift_positions(given, 9, modules=name)
+        first, second = call(ids), call(ids)
+        assert not torch.allclose(first, plain)
+        assert not torch.allclose(first, second)
+        unshift(given)
+        assert torch.allclose(call(ids), plain)
+
+
 def trained(how: str, backend: str = "aot_eager") -> list[Tensor]:
     """Train a model for a few steps of different sizes; return its weights."""
     torch.compiler.reset()
