@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 
-from torch import nn
+from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError, nearest
 
-from .families import find
+from .families import CALLED_WITH_ROWS, family_of, find, not_positions
 
 _PLACE = re.compile(r"(^|_)(wpe|pos|positions?|positional)(_|$)")
 """In the name of a position embedding, but not of `post_attention_layernorm`."""
+
+_TOKENS = ("input_ids", "token_ids", "tokens", "attention_mask")
+"""Names of arguments that are no position numbers, though they may be integers `(B, T)`."""
 
 _RELATIVE = {
     "alibi": "ALiBi",
@@ -33,14 +37,23 @@ def chosen(
         modules: names that the user gave; None takes all that are known.
 
     Raises:
-        ShapeshiftError: if a name does not exist, or there is none.
+        ShapeshiftError: if a name does not exist, or is no position embedding's, or there is none.
     """
     if modules is None:
         names = list(find(model))
     else:
         names = [modules] if isinstance(modules, str) else list(dict.fromkeys(modules))
     for name in names:
-        if name not in every:
+        owner, _, attribute = name.rpartition(".")
+        if name in every:
+            _refuse_tokens(every[name])
+        elif isinstance(getattr(every.get(owner), attribute, None), Tensor):
+            raise ShapeshiftError(
+                f"{name!r} of {type(model).__name__} is a tensor, not a module; name the module"
+                " that is called with position numbers to look it up, such as an nn.Embedding, or"
+                " put shapeshift.SHAPE in its place"
+            )
+        else:
             raise ShapeshiftError(
                 f"{type(model).__name__} has no module {name!r}{nearest(name, every)}"
             )
@@ -60,6 +73,12 @@ def owners(every: Mapping[str, nn.Module], target: nn.Module) -> list[nn.Module]
             prefix = ".".join(steps[:depth])
             found[prefix] = every[prefix]
     return list(dict.fromkeys(found.values()))
+
+
+def _refuse_tokens(module: nn.Module) -> None:
+    first = next(iter(inspect.signature(module.forward).parameters), None)
+    if family_of(module) is CALLED_WITH_ROWS and first in _TOKENS:
+        raise not_positions(module, f", but {first}")
 
 
 def _why(every: Mapping[str, nn.Module]) -> str:

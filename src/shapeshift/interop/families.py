@@ -76,14 +76,19 @@ class Family:
         return torch.allclose(self.formula(table, rows), table[rows], atol=1e-2)
 
 
+def not_positions(module: nn.Module, why: str = "") -> ShapeshiftError:
+    """Return the error for a module that is called with something else than position numbers."""
+    return ShapeshiftError(
+        f"the first argument of {type(module).__name__} is not position numbers, integers (T,) or"
+        f" (B, T){why}, so they cannot be shifted; name the module that gets them, or put"
+        " shapeshift.SHAPE in its place"
+    )
+
+
 def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
     rows = next(iter((*args, *kwargs.values())), None)
     if not isinstance(rows, Tensor) or rows.is_floating_point() or rows.ndim > 2:
-        raise ShapeshiftError(
-            f"the first argument of {type(module).__name__} is not position numbers, integers (T,)"
-            " or (B, T), so they cannot be shifted; name the module that gets them, or put"
-            " shapeshift.SHAPE in its place"
-        )
+        raise not_positions(module)
     return rows
 
 

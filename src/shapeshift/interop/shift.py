@@ -18,7 +18,7 @@ from shapeshift.seeds import derive
 
 from .choose import chosen, owners
 from .draw import draw_offsets, new_stream
-from .families import Family, family_of
+from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
 
 _HANDLES = "_shapeshift_handles"
 
@@ -67,9 +67,11 @@ def shift_positions(
 
     Raises:
         ShapeshiftError: if K is negative or no whole number, or T smaller than 1; nothing is found,
-            or a name of `modules` is wrong; the model, or something that holds it or that it
-            holds, is shifted already; a learned table is too short (here, or in a forward pass);
-            in a backward pass, if gradient checkpointing does not restore torch's generator.
+            or a name of `modules` is wrong, or names what is not called with position numbers
+            (here, or in a forward pass that is not compiled); the model, or something that holds it
+            or that it holds, is shifted already; a learned table is too short (here, or in a
+            forward pass); in a backward pass, if gradient checkpointing does not restore torch's
+            generator.
     """
     if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
         raise ShapeshiftError(
@@ -132,6 +134,11 @@ class _Shift:
         self._stream = new_stream(seed)
         self._num_sequences: int | None = None
         self._fresh = True  # these sequences have no offsets yet
+        self._in_doubt = (  # whether the module looks up the numbers that it is called with
+            max_offset > 0
+            and self._family is CALLED_WITH_ROWS
+            and type(module).forward is not nn.Embedding.forward
+        )
         self._is_sinusoidal = False
         self._table_seen: tuple[Any, ...] | None = None
         self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
@@ -159,7 +166,14 @@ class _Shift:
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
-        return self._look_up(module, shifted, args, kwargs)
+        embedded = self._look_up(module, shifted, args, kwargs)
+        compiling = torch.compiler.is_compiling()
+        if not compiling and self._in_doubt and isinstance(output, Tensor) and not output.is_meta:
+            moved = not torch.equal(shifted, rows.expand_as(shifted))
+            self._in_doubt = not moved or torch.equal(embedded, output)
+            if moved and self._in_doubt and _by_rows_alone(output, args, kwargs):
+                raise not_positions(module, " (shifted ones give the same embeddings)")
+        return embedded
 
     def check_room(self, module: nn.Module, max_length: int | None) -> None:
         """Raise an error if a learned table has no row for a sequence of `max_length` tokens, or,
@@ -185,10 +199,12 @@ class _Shift:
         if can_read(rows) and rows.numel():
             last = int(rows.max()) - self._family.first(module)
             if last + 1 + self._max_offset > room:
+                other = " or, if these are no positions, the module that gets them"
                 raise ShapeshiftError(
                     f"{self._name}: its learned table has {room} positions, but position {last}"
                     f" with max_offset={self._max_offset} needs {last + 1 + self._max_offset}; use"
                     f" a smaller max_offset or positions up to {room - self._max_offset - 1}"
+                    f"{other if self._in_doubt else ''}"
                 )
 
     def _room(self, module: nn.Module) -> int | None:
@@ -272,6 +288,13 @@ class _Shift:
 def _is_shifted(module: nn.Module) -> bool:
     hooks = module._forward_hooks.values()
     return any(isinstance(getattr(hook, "__self__", None), _Shift) for hook in hooks)
+
+
+def _by_rows_alone(embedded: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether positions have different embeddings, which no other tensor can have made so."""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+    vectors = embedded.reshape(-1, embedded.shape[-1])
+    return len(tensors) == 1 and not torch.equal(vectors, vectors[:1].expand_as(vectors))
 
 
 def _num_sequences(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:

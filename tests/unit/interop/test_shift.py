@@ -189,6 +189,67 @@ def test_any_module_that_is_called_with_positions_can_be_named(ids: Tensor) -> N
     assert max(found) <= 100
 
 
+class Counting(nn.Embedding):
+    """Called with token ids, of which it takes the number."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(torch.arange(ids.shape[1]).expand(ids.shape))
+
+
+def test_a_module_that_does_not_look_its_numbers_up_is_refused(ids: Tensor) -> None:
+    message = "argument of Counting is not position numbers, .*shifted ones give the same"
+    model = nn.Sequential(Counting(ROWS, DIM))
+    shift_positions(model, 4, modules="0")
+    expected = model.eval()(ids)
+    model.train()
+    with pytest.raises(ShapeshiftError, match=message):
+        model(ids)
+    unshift(model)
+    shift_positions(model, 20, modules="0")  # more than the table has for what look like positions
+    with pytest.raises(
+        ShapeshiftError, match=r"19 with max_offset=20 .* if these are no positions"
+    ):
+        model(ids)
+    unshift(model)
+    shift_positions(model, 0, modules="0")
+    assert torch.equal(model(ids), expected)
+
+
+def test_a_table_of_zeros_may_look_its_numbers_up_yet(ids: Tensor) -> None:
+    class Plus(nn.Embedding):
+        def forward(self, pos: Tensor, x: Tensor | None = None) -> Tensor:
+            return super().forward(pos) + (0 if x is None else x)
+
+    class Owner(Embedder):
+        def forward(self, ids: Tensor) -> Tensor:
+            pos, x = torch.arange(ids.shape[1]).expand(ids.shape), self.tokens(ids)
+            return self.places(pos, x) if self.with_tokens else self.places(pos) + x
+
+    for with_tokens in (False, True):
+        model = Owner()
+        model.places, model.with_tokens = Plus(ROWS, DIM), with_tokens
+        nn.init.zeros_(model.places.weight)
+        shift_positions(model, 4, modules="places")
+        assert torch.allclose(model(ids), model.tokens(ids))
+        nn.init.normal_(model.places.weight)
+        assert not torch.allclose(model(ids), model(ids))
+
+
+def test_a_module_that_is_called_with_tokens_or_a_mask_is_refused_at_once() -> None:
+    class Tokens(nn.Embedding):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            return super().forward(input_ids)
+
+    class Mask(nn.Embedding):
+        def forward(self, attention_mask: Tensor) -> Tensor:
+            return super().forward(attention_mask.cumsum(1))
+
+    for places, first in ((Tokens, "input_ids"), (Mask, "attention_mask")):
+        message = f"argument of {places.__name__} is not position numbers, .*, but {first},"
+        with pytest.raises(ShapeshiftError, match=message):
+            shift_positions(nn.Sequential(places(ROWS, DIM)), 4, modules="0")
+
+
 @pytest.mark.parametrize("by_name", [False, True])
 def test_other_arguments_of_the_module_reach_it_in_training(by_name: bool) -> None:
     class Scaled(nn.Embedding):
@@ -278,6 +339,16 @@ def test_what_fits_is_accepted_and_a_longer_sequence_is_refused_when_it_comes() 
 def test_names_that_do_not_exist(modules: list[str] | None, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=re.escape(message)):
         shift_positions(Model(), 5, modules=modules)
+
+
+def test_a_name_of_a_table_says_what_can_be_shifted() -> None:
+    model = Model()
+    model.embedder.learned = nn.Parameter(torch.zeros(1, ROWS, DIM))
+    model.embedder.register_buffer("fixed", torch.zeros(ROWS, DIM))
+    for name in ("embedder.learned", "embedder.fixed", "embedder.places.weight"):
+        message = f"'{name}' of Model is a tensor, not a module; name .* such as an nn.Embedding"
+        with pytest.raises(ShapeshiftError, match=f"{message}.* shapeshift.SHAPE"):
+            shift_positions(model, 5, modules=name)
 
 
 def test_a_likely_name_is_suggested() -> None:
