@@ -29,6 +29,9 @@ class Representation(nn.Module):
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never sees nor builds a mask.
+
+    A kind that is built for one D, H or E keeps it as `dim`, `num_heads` or `head_dim`, so that an
+    attention of another size can refuse it.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")

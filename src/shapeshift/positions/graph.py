@@ -83,6 +83,7 @@ class Graph(Representation):
             )
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
+        self.num_heads, self.head_dim = num_heads, head_dim
         self.num_labels = num_labels
         self.splits = num_labels is None
         self.biases = add_to != "values"

@@ -37,6 +37,7 @@ class Learned(Encoding):
         super().__init__(add_to)
         if num_positions < 1:
             raise ShapeshiftError(f"num_positions must be at least 1, got {num_positions}")
+        self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
         if std is not None and not 0 <= std < math.inf:
             raise ShapeshiftError(f"std must be finite and not negative, got {std}")

@@ -89,6 +89,7 @@ class Rotary(Representation):
         if temperature is None:
             temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0
         check_positive(temperature=temperature)
+        self.head_dim = head_dim
         self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
         if scaling == "ntk" and self.width == 2:
             raise ShapeshiftError(

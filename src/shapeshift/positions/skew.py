@@ -53,6 +53,7 @@ class Skew(Representation):
         super().__init__()
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
+        self.num_heads, self.head_dim = num_heads, head_dim
         self.clip = Clip(max_distance, causal)
         self.causal_only = causal
         num_tables = num_heads if per_head else 1

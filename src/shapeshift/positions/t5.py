@@ -69,6 +69,7 @@ class T5(Representation):
                 f"max_distance must be more than half of num_buckets={num_buckets},"
                 f" got {max_distance}"
             )
+        self.dim, self.num_heads = dim, num_heads
         self.causal = self.causal_only = causal
         self.max_distance = max_distance
         borders = _borders(num_buckets if causal else num_buckets // 2, max_distance)

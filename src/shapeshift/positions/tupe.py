@@ -60,7 +60,7 @@ class TUPE(Representation):
         super().__init__()
         if vectors not in get_args(Vectors):
             raise ShapeshiftError(f"vectors must be 'learned' or 'sinusoidal', got {vectors!r}")
-        self.num_heads = num_heads
+        self.dim, self.num_heads = dim, num_heads
         self.vectors: Encoding = (
             Learned(dim, num_positions=num_positions, std=1.0)
             if vectors == "learned"

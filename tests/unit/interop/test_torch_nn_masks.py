@@ -163,6 +163,36 @@ def test_a_position_without_a_meaning_in_cross_attention_is_refused(
     TransformerDecoderLayer(D, H, position=position, cross_position=Rotary(E))
 
 
+@pytest.mark.parametrize(
+    ("position", "name", "got"),
+    [
+        (Sinusoidal(D // 2), "dim", D // 2),
+        (Learned(1), "dim", 1),
+        (Shaw(2, E), "num_heads", 2),
+        (Shaw(H, D), "head_dim", D),
+        (Graph(1, E), "num_heads", 1),
+        (Graph(H, 2, num_labels=3), "head_dim", 2),
+        (Skew(1, E), "num_heads", 1),
+        (Skew(H, 2), "head_dim", 2),
+        (T5(D, 1), "num_heads", 1),
+        (T5(E, H), "dim", E),
+        (ALiBi(1), "num_heads", 1),
+        (Rotary(D), "head_dim", D),
+        (XPos(2), "head_dim", 2),
+        (TUPE(D, 1), "num_heads", 1),
+        (TUPE(8, H), "dim", 8),
+        (Chain(Rotary(E), Chain(ALiBi(2))), "num_heads", 2),
+    ],
+)
+def test_a_position_built_for_another_size_is_refused(
+    position: Representation, name: str, got: int
+) -> None:
+    here = {"dim": D, "num_heads": H, "head_dim": E}[name]
+    message = rf"built for {name}={got}, but here it is {here}; build it for dim=16, num_heads=4, h"
+    with pytest.raises(ShapeshiftError, match=message):
+        MultiheadAttention(D, H, position=position)
+
+
 class AtTheEmbedding(Representation):
     """A kind that acts at the embedding alone."""
 

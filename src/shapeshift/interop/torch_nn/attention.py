@@ -10,7 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
-from .checks import check_mask, check_positions, check_seeing_right
+from .checks import check_mask, check_positions, check_seeing_right, check_sizes
 
 
 class MultiheadAttention(nn.Module):
@@ -30,7 +30,7 @@ class MultiheadAttention(nn.Module):
         position: acts in the attention, see `shapeshift.positions.Representation`; None is none.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H.
+        ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class MultiheadAttention(nn.Module):
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first
         self.position = Representation() if position is None else position
+        check_sizes(self.position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
         self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None
         self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)

@@ -49,6 +49,20 @@ def check_place(name: str, position: Representation | None, place: str) -> None:
             )
 
 
+def check_sizes(position: Representation, **sizes: int) -> None:
+    """Raise a `ShapeshiftError` if `position` was built for other `sizes`: `dim`, `num_heads` or
+    `head_dim`."""
+    for kind in _kinds(position):
+        for name, here in sizes.items():
+            built_for = getattr(kind, name, here)
+            if built_for != here:
+                wanted = ", ".join(f"{each}={size}" for each, size in sizes.items())
+                raise ShapeshiftError(
+                    f"{type(kind).__name__} was built for {name}={built_for}, but here it is"
+                    f" {here}; build it for {wanted}"
+                )
+
+
 def check_seeing_right(position: Representation) -> None:
     """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query."""
     for kind in _kinds(position):

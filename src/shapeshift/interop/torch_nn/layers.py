@@ -38,8 +38,8 @@ class TransformerEncoderLayer(nn.Module):
         position: acts in the attention; None is none.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, the activation is unknown, or the position has
-            no meaning here.
+        ShapeshiftError: if D is no multiple of H, the activation is unknown, or a position has
+            no meaning here or was built for another D, H or E.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class TransformerDecoderLayer(nn.Module):
         cross_position: acts in the attention to `memory`; None is none.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, the activation is unknown, or the position has
-            no meaning here.
+        ShapeshiftError: if D is no multiple of H, the activation is unknown, or a position has
+            no meaning here or was built for another D, H or E.
     """
 
     def __init__(
