@@ -92,15 +92,14 @@ class MultiheadAttention(nn.Module):
 
         Raises:
             ShapeshiftError: if a mask is neither boolean nor float, a mask or positions have
-                another shape, `is_causal` comes without the mask, or so does a position that has a
-                meaning under the causal mask alone.
+                another shape, `is_causal` comes without the mask, or a query sees keys at higher
+                positions, for which the position has no meaning.
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
-        sees_right = key is query and attn_mask is None
-        if key is query:
+        is_self = key is query
+        if is_self:
             pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
-        is_self = key is query and pos_q is pos_k
         batched = query.ndim == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]
@@ -111,8 +110,6 @@ class MultiheadAttention(nn.Module):
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
         if key_padding_mask is not None and not batched:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-        if sees_right and Q > 1:
-            check_seeing_right(self.position)
         pos_q = _counted(query) if pos_q is None else pos_q
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
@@ -121,6 +118,9 @@ class MultiheadAttention(nn.Module):
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.heads(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)
+        padding = key_padding_mask if is_self else None
+        unmasked = is_self and attn_mask is None and Q > 1
+        check_seeing_right(self.position, pos_q, pos_k, added, padding, unmasked=unmasked)
         dropout = self.dropout if self.training else 0.0
         blind = None
         if added is not None and not need_weights:

@@ -9,6 +9,10 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Chain, Representation
+from shapeshift.positions.checks import can_read
+
+FORBIDS = -1000.0
+"""What a float mask adds to forbid, or less: such as -inf, -10000 or the lowest number."""
 
 
 def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
@@ -63,19 +67,48 @@ def check_sizes(position: Representation, **sizes: int) -> None:
                 )
 
 
-def check_seeing_right(position: Representation) -> None:
-    """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query."""
-    for kind in _kinds(position):
-        if kind.causal_only:
-            name = type(kind).__name__
-            if type(kind).causal_only:
-                remedy = "another kind, such as Rotary"
-            else:
-                name, remedy = f"{name} with causal=True", "causal=False"
-            raise ShapeshiftError(
-                f"{name} has no meaning for tokens on the right, which a self-attention without"
-                f" attn_mask sees; give the causal mask, or use {remedy}"
-            )
+def check_seeing_right(
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    added: Tensor | None,
+    padding: Tensor | None,
+    *,
+    unmasked: bool,
+) -> None:
+    """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query, at a
+    higher position, and a query sees one. Where positions cannot be read, `unmasked` decides.
+
+    Args:
+        position: acts in the attention.
+        pos_q, pos_k: `(B|1, Q|K)`.
+        added: to the scores, broadcastable to `(B, H, Q, K)`; see `FORBIDS`.
+        padding: the `key_padding_mask (B, K)` of self-attention, whose queries do not count.
+        unmasked: whether this is self-attention among several tokens without `attn_mask`.
+    """
+    if not position.causal_only:
+        return
+    if can_read(pos_q):
+        seen = (pos_k.unsqueeze(-2) > pos_q.unsqueeze(-1)).unsqueeze(1)  # (B|1, 1, Q, K)
+        if added is not None:
+            seen = seen & (added > FORBIDS)
+        if padding is not None:
+            is_padding = padding if padding.dtype is torch.bool else padding <= FORBIDS
+            seen = seen & ~is_padding[:, None, :, None]
+        if not seen.any():
+            return
+    elif not unmasked:
+        return
+    kind = next(kind for kind in _kinds(position) if kind.causal_only)
+    name = type(kind).__name__
+    if type(kind).causal_only:
+        remedy = "another kind, such as Rotary"
+    else:
+        name, remedy = f"{name} with causal=True", "causal=False"
+    raise ShapeshiftError(
+        f"{name} has no meaning for tokens on the right (pos_k > pos_q), which a query sees here;"
+        f" give the causal mask, or use {remedy}"
+    )
 
 
 def _kinds(position: Representation | None) -> Iterator[Representation]:
