@@ -379,6 +379,31 @@ def test_positions_of_another_shape_are_refused(
         attention(x, other, other, **{name: torch.zeros(shape, dtype=torch.int64)})
 
 
+@pytest.mark.parametrize(
+    "position",
+    [Shaw(H, E), Skew(H, E), Graph(H, E), T5(D, H), ALiBi(H), TUPE(D, H), XPos(E),
+     Chain(Rotary(E), ALiBi(H))],
+    ids=lambda position: type(position).__name__,
+)  # fmt: skip
+def test_fewer_queries_than_keys_have_to_say_where_they_are(position: Representation) -> None:
+    attention, x = modules(position=position)[0], torch.randn(B, T, D)
+    pos = torch.arange(T)[None]
+    for options in ({}, {"pos_k": pos}, {"attn_mask": RIGHT[4:]}):
+        with pytest.raises(ShapeshiftError, match=r"^give pos_q where Q=2 and K=6: "):
+            attention(x[:, 4:], x, x, **options)
+    step = attention(x[:, 4:], x, x, attn_mask=RIGHT[4:], pos_q=pos[:, 4:])[0]
+    whole = attention(x, x, x, attn_mask=RIGHT)[0]
+    torch.testing.assert_close(step, whole[:, 4:])
+
+
+@pytest.mark.parametrize("position", [None, Sinusoidal(D), Learned(D), Rotary(E)])
+def test_two_sequences_may_count_from_0_each(position: Representation | None) -> None:
+    attention, x = modules(position=position)[0], torch.randn(B, T, D)
+    pos = torch.arange(T)[None]
+    counted = attention(x[:, 4:], x, x, pos_q=pos[:, :2], pos_k=pos)[0]
+    assert torch.equal(attention(x[:, 4:], x, x)[0], counted)
+
+
 @pytest.mark.parametrize("position", [Learned(D), Rotary(E), ALiBi(H), TUPE(D, H)])
 def test_in_self_attention_one_side_s_positions_are_both_sides(position: Representation) -> None:
     attention = MultiheadAttention(D, H, batch_first=True, position=position)

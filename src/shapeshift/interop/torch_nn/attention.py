@@ -10,7 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
-from .checks import check_mask, check_positions, check_seeing_right, check_sizes
+from .checks import check_counting, check_mask, check_positions, check_seeing_right, check_sizes
 
 
 class MultiheadAttention(nn.Module):
@@ -84,7 +84,8 @@ class MultiheadAttention(nn.Module):
             average_attn_weights: over the heads.
             is_causal: a hint that `attn_mask` is the causal mask, as in torch; it is not needed.
             pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is; None counts from
-                0, but where key and query are one tensor, it takes the other's.
+                0, but where key and query are one tensor, it takes the other's. Queries that are
+                the last of the keys' tokens, as with a cache, need theirs.
 
         Returns:
             The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
@@ -92,8 +93,9 @@ class MultiheadAttention(nn.Module):
 
         Raises:
             ShapeshiftError: if a mask is neither boolean nor float, a mask or positions have
-                another shape, `is_causal` comes without the mask, or a query sees keys at higher
-                positions, for which the position has no meaning.
+                another shape, `is_causal` comes without the mask, a query sees keys at higher
+                positions, for which the position has no meaning, or Q ≠ K without `pos_q` and the
+                position has none between two sequences.
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
@@ -110,7 +112,9 @@ class MultiheadAttention(nn.Module):
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
         if key_padding_mask is not None and not batched:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-        pos_q = _counted(query) if pos_q is None else pos_q
+        if pos_q is None:
+            check_counting(self.position, Q, K)
+            pos_q = _counted(query)
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
         check_positions("pos_q", pos_q, query)

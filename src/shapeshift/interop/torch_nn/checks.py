@@ -43,6 +43,17 @@ def check_positions(name: str, pos: Tensor, x: Tensor) -> None:
         )
 
 
+def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
+    """Raise a `ShapeshiftError` if `position` compares positions in one sequence, and Q ≠ K:
+    counted from 0, queries that are its last tokens would be its first."""
+    for kind in _kinds(position):
+        if "cross" not in kind.places and num_queries != num_keys:
+            raise ShapeshiftError(
+                f"give pos_q where Q={num_queries} and K={num_keys}: {type(kind).__name__} compares"
+                " positions in one sequence, and the queries may be any of its tokens"
+            )
+
+
 def check_place(name: str, position: Representation | None, place: str) -> None:
     """Raise a `ShapeshiftError` if `position`, the argument `name`, has no meaning at `place`."""
     for kind in _kinds(position):
