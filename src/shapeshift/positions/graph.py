@@ -13,6 +13,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
 from .edges import Edges
+from .lend import lend
 from .pairs import by_table
 from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
 
@@ -200,14 +201,8 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
             f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
             f" with label {edges.num_labels - 1}"
         )
-    before = [graph.edges for graph in graphs]
-    try:
-        for graph in graphs:
-            graph.edges = edges
+    with lend(graphs, "edges", edges):
         yield
-    finally:
-        for graph, old in zip(graphs, before, strict=True):
-            graph.edges = old
 
 
 def _carry(
