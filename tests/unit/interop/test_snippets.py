@@ -64,3 +64,8 @@ def test_layers_of_torch() -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(3)
     memory = names["encoder"](x)
     assert names["decoder"](x, memory, tgt_mask=mask).shape == x.shape
+    padding = torch.tensor([[True, False, False]])
+    names |= {"source": x, "target": x, "mask": mask, "padding": padding}
+    exec(snippet("docs/interop.md", "use_positions("), names)
+    assert names["out"].shape == x.shape
+    assert torch.equal(names["source_pos"], torch.tensor([[0, 0, 1]]))

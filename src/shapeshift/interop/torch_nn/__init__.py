@@ -5,6 +5,11 @@ original loads, and without a position the results are the original's.
 """
 
 from .attention import MultiheadAttention
-from .layers import TransformerDecoderLayer, TransformerEncoderLayer
+from .layers import TransformerDecoderLayer, TransformerEncoderLayer, use_positions
 
-__all__ = ["MultiheadAttention", "TransformerDecoderLayer", "TransformerEncoderLayer"]
+__all__ = [
+    "MultiheadAttention",
+    "TransformerDecoderLayer",
+    "TransformerEncoderLayer",
+    "use_positions",
+]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation
+from shapeshift.positions import Representation, recompute
+from shapeshift.positions.lend import lend
 
 from .attention import MultiheadAttention
 from .checks import check_place
 
 Function = Callable[[Tensor], Tensor]
+Given = tuple[Tensor | None, Tensor | None]
+"""`pos` and `memory_pos`."""
 
 
 class TransformerEncoderLayer(nn.Module):
@@ -68,6 +73,8 @@ class TransformerEncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
         self.activation = _function(activation)
+        self.given: Given | None = None  # set by `use_positions`
+        self.was_given = False  # in the last forward pass
 
     def forward(
         self,
@@ -78,7 +85,9 @@ class TransformerEncoderLayer(nn.Module):
         *,
         pos: Tensor | None = None,
     ) -> Tensor:
-        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None counts from 0."""
+        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None takes those of
+        `use_positions` or counts from 0."""
+        pos, _ = _positions(self, pos)
 
         def attend(x: Tensor) -> Tensor:
             masks = (src_mask, src_key_padding_mask, is_causal)
@@ -153,6 +162,8 @@ class TransformerDecoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
         self.activation = _function(activation)
+        self.given: Given | None = None  # set by `use_positions`
+        self.was_given = False  # in the last forward pass
 
     def forward(
         self,
@@ -170,9 +181,10 @@ class TransformerDecoderLayer(nn.Module):
     ) -> Tensor:
         """As `torch.nn.TransformerDecoderLayer.forward`.
 
-        `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source; None
-        counts from 0.
+        `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source; None takes
+        those of `use_positions` or counts from 0.
         """
+        pos, memory_pos = _positions(self, pos, memory_pos)
 
         def attend(x: Tensor) -> Tensor:
             masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
@@ -188,6 +200,71 @@ class TransformerDecoderLayer(nn.Module):
         x = _add(tgt, attend, self.norm1, self.dropout, self.norm_first)
         x = _add(x, attend_to_memory, self.norm2, self.dropout, self.norm_first)
         return _add(x, feed_forward, self.norm3, self.dropout, self.norm_first)
+
+
+@contextmanager
+def use_positions(
+    model: nn.Module, pos: Tensor | None = None, memory_pos: Tensor | None = None
+) -> Iterator[None]:
+    """Give positions to every encoder or decoder layer in `model`, until the block ends: to those
+    of a stack of torch, whose call has no argument for them.
+
+        with use_positions(encoder, source_pos), use_positions(decoder, pos, source_pos):
+            loss = decoder(target, encoder(source), tgt_mask=mask).sum()
+            loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
+
+    Blocks nest, and the inner one holds; what a layer is called with comes first. What was there
+    before comes back, also after an exception. Like weights, positions belong to the model: two
+    threads that give it different ones need a copy of it each. `torch.compile` takes the model with
+    them as one graph, for all numbers.
+
+    Args:
+        model: a `TransformerEncoderLayer`, a `TransformerDecoderLayer`, or any module that holds
+            some of one of the two.
+        pos: `(B|1, T)`, on the batch's device; None counts from 0.
+        memory_pos: `(B|1, S)`, of what decoder layers attend to; None counts from 0.
+
+    Raises:
+        ShapeshiftError: if `model` has neither, or both, or `memory_pos` is for no layer.
+    """
+    encoders = [each for each in model.modules() if isinstance(each, TransformerEncoderLayer)]
+    decoders = [each for each in model.modules() if isinstance(each, TransformerDecoderLayer)]
+    name = type(model).__name__
+    if not encoders and not decoders:
+        raise ShapeshiftError(
+            f"{name} has no layer that takes positions; build it of shapeshift.interop.torch_nn's"
+            " TransformerEncoderLayer or TransformerDecoderLayer"
+        )
+    if encoders and decoders:
+        raise ShapeshiftError(
+            f"{name} has encoder and decoder layers; call use_positions for its encoder and for its"
+            " decoder, each with positions of its own"
+        )
+    if encoders and memory_pos is not None:
+        raise ShapeshiftError(f"{name} has no decoder layer to take memory_pos; leave it out")
+    with lend([*encoders, *decoders], "given", (pos, memory_pos)):
+        yield
+
+
+def _positions(
+    layer: TransformerEncoderLayer | TransformerDecoderLayer,
+    pos: Tensor | None,
+    memory_pos: Tensor | None = None,
+) -> Given:
+    """Return what a layer is called with, or else given by `use_positions`."""
+    given_pos, given_memory_pos = layer.given or (None, None)
+    if not torch.compiler.is_compiling():
+        if not recompute.is_running():
+            layer.was_given = layer.given is not None
+        elif layer.was_given and layer.given is None:
+            raise ShapeshiftError(
+                "gradient checkpointing runs a layer again, which had positions, without them; run"
+                " the backward pass in `with use_positions(…):`, too"
+            )
+    return (
+        given_pos if pos is None else pos,
+        given_memory_pos if memory_pos is None else memory_pos,
+    )
 
 
 def _attend(

@@ -1,0 +1,138 @@
+"""Positions for layers that torch's stacks call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import (
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+    use_positions,
+)
+from shapeshift.positions import TUPE, Learned, Randomized, Representation, Shaw, Sinusoidal, Skew
+
+B, T, S, D, H = 2, 5, 7, 16, 2
+E = D // H
+RIGHT = torch.ones(T, T, dtype=torch.bool).triu(1)
+POS, SOURCE = (Randomized(60, max_length=9, seed=n)(B, n) for n in (T, S))
+"""With gaps, other ones for each sequence."""
+
+
+def encoder(position: Representation | None = None, num_layers: int = 2) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    position = Learned(D) if position is None else position
+    layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position)
+    return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
+
+
+def decoder() -> nn.TransformerDecoder:
+    torch.manual_seed(1)
+    layer = TransformerDecoderLayer(
+        D, H, 24, 0.0, batch_first=True,
+        position=Skew(H, E, causal=True), cross_position=Sinusoidal(D),
+    )  # fmt: skip
+    return nn.TransformerDecoder(layer, 2)
+
+
+def tokens(length: int) -> Tensor:
+    torch.manual_seed(2)
+    return torch.randn(B, length, D)
+
+
+def test_a_stack_is_its_layers_with_positions() -> None:
+    source, target, stack, other = tokens(S), tokens(T), encoder(), decoder()
+    whole = nn.Transformer(D, H, custom_encoder=stack, custom_decoder=other, batch_first=True)
+    memory, made = source, target
+    for layer in stack.layers:
+        memory = layer(memory, pos=SOURCE)
+    for layer in other.layers:
+        made = layer(made, memory, RIGHT, pos=POS, memory_pos=SOURCE)
+    plain = whole(source, target, tgt_mask=RIGHT)
+    with use_positions(stack, SOURCE), use_positions(other, POS, SOURCE):
+        torch.testing.assert_close(whole(source, target, tgt_mask=RIGHT), made)
+    assert torch.equal(whole(source, target, tgt_mask=RIGHT), plain)
+    assert not torch.allclose(plain, made, atol=1e-2)
+
+
+@pytest.mark.parametrize("position", [Learned(D), Sinusoidal(D), TUPE(D, H), Shaw(H, E)])
+def test_padding_on_the_left_changes_nothing(position: Representation) -> None:
+    stack, x = encoder(position).eval(), tokens(T)
+    padding = torch.tensor([[False] * T, [True] * 2 + [False] * 3])
+    with use_positions(stack, ((~padding).cumsum(1) - 1).clamp(min=0)):
+        together = stack(x, RIGHT, padding)
+    torch.testing.assert_close(together[:1], stack(x[:1], RIGHT))
+    torch.testing.assert_close(together[1:, 2:], stack(x[1:, 2:], RIGHT[:3, :3]))
+
+
+def test_blocks_nest_and_a_call_has_the_last_word() -> None:
+    stack, x = encoder(), tokens(T)
+    first, last = stack.layers
+    with use_positions(stack, POS):
+        outer = stack(x)
+        with use_positions(last, SOURCE[:, :T]):
+            inner = stack(x)
+        with pytest.raises(KeyError), use_positions(stack, SOURCE[:, :T]):
+            raise KeyError
+        assert torch.equal(stack(x), outer)
+        named = first(x, pos=SOURCE[:, :T])
+    torch.testing.assert_close(inner, last(first(x, pos=POS), pos=SOURCE[:, :T]))
+    assert torch.equal(named, first(x, pos=SOURCE[:, :T]))
+    assert torch.equal(stack(x), last(first(x)))
+
+
+def test_positions_are_not_saved() -> None:
+    stack = encoder()
+    names = set(stack.state_dict())
+    with use_positions(stack, POS):
+        assert set(stack.state_dict()) == names
+
+
+def test_positions_compile_as_one_graph() -> None:
+    stack, x = encoder(num_layers=1), tokens(T)
+    compiled = torch.compile(stack, fullgraph=True, backend="eager")
+    for pos in (POS, SOURCE[:, :T]):
+        with use_positions(stack, pos):
+            torch.testing.assert_close(compiled(x), stack(x))
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_layers_that_run_again_have_the_same_positions_or_say_so(use_reentrant: bool) -> None:
+    again, plain = encoder(), encoder()
+
+    def loss_of(stack: nn.TransformerEncoder) -> Tensor:
+        x = tokens(T).requires_grad_()
+        for layer in stack.layers:
+            x = checkpoint(layer, x, use_reentrant=use_reentrant) if stack is again else layer(x)
+        return x.square().sum()
+
+    for stack in (again, plain):
+        with use_positions(stack, POS):
+            loss_of(stack).backward()
+    for got, expected in zip(again.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, expected.grad)
+    with use_positions(again, POS):
+        loss = loss_of(again)
+    with pytest.raises(ShapeshiftError, match=r"run the backward pass in `with use_positions\("):
+        loss.backward()
+    loss_of(again).backward()  # none were given
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (nn.Linear(2, 2), {}, "^Linear has no layer that takes positions; build it of shapeshift"),
+        (nn.ModuleList([encoder(), decoder()]), {}, "^ModuleList has encoder and decoder layers"),
+        (
+            encoder(),
+            {"memory_pos": SOURCE},
+            "^TransformerEncoder has no decoder layer to take memory_pos",
+        ),
+    ],
+)
+def test_what_is_refused(model: nn.Module, options: dict[str, Tensor], message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message), use_positions(model, POS, **options):
+        pass
