@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import torch
 import shapeshift
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
-from shapeshift.experiments.runner import Job, Order
+from shapeshift.experiments.runner import Job, Order, RefusedError
 from shapeshift.experiments.work import attempt
 
 _GRACE_S = 60.0
@@ -28,6 +30,7 @@ class InProcess:
 
     def start(self, order: Order, slot: int) -> Job:
         """Do all the work on a cell, and return when it is over."""
+        order.on_update()
         status = attempt(
             str(order.folder.path),
             str(order.settings),
@@ -253,21 +256,32 @@ class Slurm:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
             self._executor.update_parameters(**parameters)
         except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
-            reason = " ".join(str(error).split())
-            raise ShapeshiftError(f"SLURM refuses the jobs: {reason}") from error
+            raise ShapeshiftError(_refusal(error)) from error
 
     def start(self, order: Order, slot: int) -> Job:
-        """Submit the job of a cell."""
-        job = self._executor.submit(
-            attempt,
-            str(order.folder.path.absolute()),
-            str(order.settings.absolute()),
-            list(order.steps),
-            str(order.prepared_root.absolute()),
-            order.command,
-            num_processes=self._gpus_per_run,
-        )
+        """Submit the job of a cell.
+
+        Raises:
+            RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
+        """
+        try:
+            with redirect_stderr(io.StringIO()):  # where submitit prints that, too
+                job = self._executor.submit(
+                    attempt,
+                    str(order.folder.path.absolute()),
+                    str(order.settings.absolute()),
+                    list(order.steps),
+                    str(order.prepared_root.absolute()),
+                    order.command,
+                    num_processes=self._gpus_per_run,
+                )
+        except RuntimeError as error:  # the base of what submitit raises
+            raise RefusedError(_refusal(error)) from error
         return _SlurmJob(job, order.folder)
+
+
+def _refusal(error: Exception) -> str:
+    return f"SLURM refuses the jobs: {' '.join(str(error).split())}"
 
 
 class _SlurmJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -22,6 +23,13 @@ from shapeshift.experiments.locks import is_locked
 from shapeshift.experiments.measures import check_measures
 from shapeshift.experiments.status import CellStatus, GridObserver, State, Watch
 from shapeshift.experiments.work import BUSY
+
+_AGAIN_S = 60.0
+"""After so long a launcher that has refused a cell is asked again; at once if a job ends."""
+
+
+class RefusedError(ShapeshiftError):
+    """A launcher cannot start a cell, and may be able to when others have ended."""
 
 
 class Job(Protocol):
@@ -71,7 +79,11 @@ class Launcher(Protocol):
     num_slots: int
 
     def start(self, order: Order, slot: int) -> Job:
-        """Begin the work on a cell; `slot`, from 0, is one that no running job has."""
+        """Begin the work on a cell; `slot`, from 0, is one that no running job has.
+
+        Raises:
+            RefusedError: there is no room for it now.
+        """
 
 
 @dataclass(frozen=True)
@@ -125,8 +137,9 @@ def run_cells(
 
     A cell that is finished is not run again; one that was stopped goes on; one that fails does not
     stop the others. A cell that another runner is at work on is waited for, and taken over if that
-    runner ends without finishing it. When this function is left by an exception, such as
-    `KeyboardInterrupt`, its jobs are stopped first.
+    runner ends without finishing it. A cell that the launcher refuses while others are running
+    waits, too. When this function is left by an exception, such as `KeyboardInterrupt`, its jobs
+    are stopped first.
 
     Args:
         cells: of one or of several grids, in the order that they are begun in.
@@ -141,6 +154,7 @@ def run_cells(
 
     Raises:
         ShapeshiftError: an unknown measure, or a folder that was made from other text or settings.
+        RefusedError: the launcher starts no cell although none is running.
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
     wanted = _steps_by_key(cells, steps)
@@ -171,6 +185,7 @@ class _Runner:
         self._folders: dict[str, CellFolder] = {}
         self._queue: list[tuple[Cell, Watch]] = []
         self._running: dict[int, _Running] = {}  # by slot
+        self._last_end = self._held_until = -math.inf  # by the monotonic clock
 
     def enlist(self, cell: Cell, folder: CellFolder, steps: Sequence[str]) -> None:
         """Put a cell into the queue, or count it as finished."""
@@ -186,20 +201,10 @@ class _Runner:
 
     def advance(self) -> bool:
         """Look after the running jobs and start others; return whether anything is left to do."""
-        for slot, running in list(self._running.items()):
-            status = running.job.poll()
-            if status is None:
-                self._tell(running.cell, running.watch.read(State.RUNNING))
-            else:
-                del self._running[slot]
-                self._ended(running, status)
-        # Each cell of the queue is tried once a round: a busy one goes to its end.
-        for cell, watch in self._queue[:]:
-            free = set(range(self._launcher.num_slots)) - self._running.keys()
-            if not free:
-                break
-            self._queue.remove((cell, watch))
-            self._start(cell, watch, min(free))
+        for slot in list(self._running):
+            self._look_after(slot)
+        if time.monotonic() >= self._held_until:
+            self._start_waiting()
         return bool(self._queue or self._running)
 
     def stop(self) -> None:
@@ -210,6 +215,25 @@ class _Runner:
             self._tell(running.cell, running.watch.read(State.STOPPING))
         for running in self._running.values():
             running.job.stop()
+
+    def _start_waiting(self) -> None:
+        """Try each cell of the queue once, while there is room: a busy one goes to its end."""
+        for cell, watch in self._queue[:]:
+            free = set(range(self._launcher.num_slots)) - self._running.keys()
+            if not free:
+                return
+            self._queue.remove((cell, watch))
+            try:
+                self._start(cell, watch, min(free))
+            except RefusedError:
+                now = time.monotonic()
+                # A cluster may count a job for a while after its work is over.
+                if not self._running and now - self._last_end >= _AGAIN_S:
+                    raise
+                self._queue.insert(0, (cell, watch))
+                self._tell(cell, watch.read(State.WAITING))
+                self._held_until = now + _AGAIN_S
+                return
 
     def _start(self, cell: Cell, watch: Watch, slot: int) -> None:
         if not watch.missing():  # another runner has finished it
@@ -231,16 +255,21 @@ class _Runner:
             self._command,
             on_update,
         )
-        on_update()
-        running = _Running(cell, watch, self._launcher.start(order, slot))
+        self._running[slot] = _Running(cell, watch, self._launcher.start(order, slot))
+        self._look_after(slot)
+
+    def _look_after(self, slot: int) -> None:
+        running = self._running[slot]
         status = running.job.poll()
         if status is None:
-            self._running[slot] = running
+            self._tell(running.cell, running.watch.read(State.RUNNING))
         else:
+            del self._running[slot]
             self._ended(running, status)
 
     def _ended(self, running: _Running, exit_status: int) -> None:
         cell, watch = running.cell, running.watch
+        self._last_end, self._held_until = time.monotonic(), -math.inf
         if exit_status == BUSY:
             self._postpone(cell, watch)
         elif exit_status == 0 and not watch.missing():

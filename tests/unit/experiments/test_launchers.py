@@ -14,7 +14,7 @@ from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.experiments.locks import LockedError
-from shapeshift.experiments.runner import Order, run_cells
+from shapeshift.experiments.runner import Order, RefusedError, run_cells
 from shapeshift.experiments.status import State
 from shapeshift.experiments.work import work
 from shapeshift.training.log import read_log
@@ -308,6 +308,21 @@ def test_what_the_cluster_refuses_is_one_line(submitit, monkeypatch, error):
     monkeypatch.setattr(FakeExecutor, "update_parameters", refuse)
     with pytest.raises(ShapeshiftError, match=r"SLURM refuses the jobs: no [^\n]*$"):
         Slurm(Path("jobs"), 1, {"x": 1})
+
+
+def test_what_sbatch_prints_is_one_line(make_config, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("submitit")
+    limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    failed = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    for name, lines in (("srun", []), ("sbatch", [f"echo '{limit}\n{failed}' >&2", "exit 1"])):
+        program = tmp_path / name
+        program.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10})
+    with pytest.raises(RefusedError, match=f"^SLURM refuses the jobs: {limit} {failed}$"):
+        run_cells([make_cell(make_config())], [], tmp_path / "cells", launcher)
+    assert capfd.readouterr().err == ""
 
 
 def test_without_submitit_the_extra_is_named(monkeypatch):

@@ -9,7 +9,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.locks import locked
-from shapeshift.experiments.runner import run_cells
+from shapeshift.experiments.runner import RefusedError, run_cells
 from shapeshift.experiments.status import CellStatus, State, Tally, Watch
 from shapeshift.experiments.work import BUSY
 
@@ -33,17 +33,23 @@ def finish(folder, steps):
 
 
 class Stub:
-    """A launcher whose jobs take `rounds` looks; `statuses` gives what they exit with, in turn."""
+    """A launcher whose jobs take `rounds` looks; `statuses` gives what they exit with, in turn.
+    It refuses more than `limit` jobs."""
 
-    def __init__(self, num_slots=1, rounds=1, statuses=None):
-        self.num_slots, self.rounds = num_slots, rounds
+    def __init__(self, num_slots=1, rounds=1, statuses=None, limit=99):
+        self.num_slots, self.rounds, self.limit = num_slots, rounds, limit
         self.statuses = statuses or {}
-        self.started, self.interrupted, self.most = [], [], 0
+        self.started, self.refused, self.interrupted, self.most = [], [], [], 0
         self.running = set()
 
     def start(self, order, slot):
-        self.started.append((order.folder.path.name, slot))
         assert slot not in self.running
+        if len(self.running) >= self.limit:
+            self.refused.append(order.folder.path.name)
+            raise RefusedError("too many jobs")
+        self.started.append((order.folder.path.name, slot))
+        if not self.rounds:  # it waits
+            order.on_update()
         self.running.add(slot)
         self.most = max(self.most, len(self.running))
         return Job(self, order, slot)
@@ -177,6 +183,57 @@ def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_p
         assert run(cells, tmp_path, launcher, recorder).ok
     assert [name for name, _ in launcher.started] == [cells[1].key]
     assert recorder.states[cells[0].name] == ["waiting", "elsewhere", "finished"]
+
+
+def test_a_cell_that_is_refused_waits_until_another_one_ends(tmp_path):
+    cells = [make_cell(seed) for seed in range(4)]
+    launcher, recorder = Stub(num_slots=3, rounds=5, limit=2), Recorder()
+    assert run(cells, tmp_path, launcher, recorder).ok
+    assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
+    assert launcher.refused == [cells[2].key]
+    assert launcher.interrupted == []
+    assert recorder.states[cells[2].name] == ["waiting", "running", "finished"]
+
+
+def test_a_cell_that_is_refused_is_tried_again_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr("shapeshift.experiments.runner._AGAIN_S", 0.0)
+
+    class Crowded(Stub):
+        """The jobs of others go when one of ours was refused."""
+
+        def start(self, order, slot):
+            self.limit = 2 if self.refused else 1
+            return super().start(order, slot)
+
+    cells = [make_cell(1), make_cell(2)]
+    launcher = Crowded(num_slots=2, rounds=20)
+    assert run(cells, tmp_path, launcher).ok
+    assert (launcher.refused, launcher.most) == ([cells[1].key], 2)
+
+
+def test_a_cell_that_is_refused_while_none_is_running_is_an_error(tmp_path):
+    with pytest.raises(RefusedError, match="too many jobs"):
+        run([make_cell(1)], tmp_path, Stub(limit=0))
+
+
+def test_a_job_that_the_cluster_still_counts_is_no_reason_to_give_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("shapeshift.experiments.runner._AGAIN_S", 0.05)
+
+    class Completing(Stub):
+        def start(self, order, slot):
+            self.limit = 0 if self.started and len(self.refused) < self.lag else 1
+            return super().start(order, slot)
+
+    cells = [make_cell(1), make_cell(2)]
+    launcher = Completing()
+    launcher.lag = 1
+    assert run(cells, tmp_path / "a", launcher).ok
+    assert launcher.refused == [cells[1].key]
+    launcher.lag = 9
+    launcher.started, launcher.refused = [], []
+    with pytest.raises(RefusedError):
+        run(cells, tmp_path / "b", launcher)
+    assert launcher.refused == [cells[1].key] * 2
 
 
 def test_ctrl_c_stops_the_jobs(tmp_path):
