@@ -6,15 +6,20 @@ environment variable SACREBLEU names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from shapeshift.data.download import exclusive
 from shapeshift.errors import ShapeshiftError, nearest
 
 
 def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
     """Return the files of source and reference, downloaded if need be.
+
+    One process at a time downloads a test set, and the others wait: sacreBLEU gives up waiting
+    after a minute, and writes text in place. A folder that cannot be written to is read as it is.
 
     Where there are several references, this is the one that sacreBLEU takes first.
 
@@ -27,9 +32,13 @@ def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
     """
     dataset, pair = _find(name, source, target)
     found = _files(dataset, pair)
+    folder = found[0].parent
     try:
-        if not all(file.is_file() for file in found):
-            dataset.get_files(pair)
+        if os.access(folder.parent, os.W_OK) or not _are_there(found):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with exclusive(folder):
+                if not _are_there(_files(dataset, pair)):
+                    dataset.get_files(pair)
     except (Exception, SystemExit) as error:  # sacreBLEU exits where a download is damaged
         words = " ".join(str(error).split()) or type(error).__name__
         raise ShapeshiftError(
@@ -54,6 +63,10 @@ def local_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
                 f"the test set {name} {pair} has not been downloaded: no such file", path=file
             )
     return found
+
+
+def _are_there(files: Iterable[Path]) -> bool:
+    return all(file.is_file() for file in files)
 
 
 def _files(dataset: Any, pair: str) -> tuple[Path, Path]:
