@@ -194,7 +194,8 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     they stand. For the grammar: its settings and its source code.
 
     Raises:
-        ShapeshiftError: a file is missing or cannot be read, or has not been fetched.
+        ShapeshiftError: a file is missing or cannot be read, has not been fetched, or is not what
+            was fetched from the hub.
     """
     digest = hashlib.sha256()
     if isinstance(corpus, GrammarCorpus):
@@ -202,12 +203,13 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
         for path in sorted(Path(__file__).parent.glob("grammar*.py")):
             digest.update(_file_digest(path))
         return digest.hexdigest()
+    known = hub.sha256s(corpus) if isinstance(corpus, HubCorpus) else {}
     corpus = at_hand(corpus)
     for split in SPLITS:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):
-            for path in entry_files(corpus, entry):
-                digest.update(_file_digest(find_file(path)))
+            for path in map(find_file, entry_files(corpus, entry)):
+                digest.update(_file_digest(path, known.get(path)))
         for entry in corpus.references(split):
             digest.update(b"reference")
             digest.update(_file_digest(find_file(entry_files(corpus, entry)[1])))
@@ -223,9 +225,16 @@ def _split_of(english: str) -> Split:
     return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")
 
 
-def _file_digest(path: Path) -> bytes:
+def _file_digest(path: Path, expected: str | None = None) -> bytes:
     try:
         with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").digest()
+            found = hashlib.file_digest(stream, "sha256")
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
+    if expected is not None and found.hexdigest() != expected:
+        raise ShapeshiftError(
+            f"the SHA-256 is {found.hexdigest()}, and was {expected} when it was fetched; remove"
+            " its folder, and fetch it again",
+            path=path,
+        )
+    return found.digest()

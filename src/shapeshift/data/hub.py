@@ -1,10 +1,15 @@
 """Datasets of the Hugging Face hub, streamed once into text files by the `datasets` library.
 
     <root>/<repo>-<key>/         the key is a hash of the settings
-        corpus.json              the settings, and the commit that was read
+        corpus.json              the settings, the commit, and size and SHA-256 of each file
         train.en, train.de …     an entry of a split each
+    <root>/.<repo>-<key>.partial/
+                                 what has come so far; see `data.partial`
 
-The folder appears complete or not at all.
+The folder appears complete or not at all. An export that breaks off is taken up again by later
+calls, as long as the commit is the same: what has been read of the dataset's files is not fetched
+again, but for the one that was being read. A folder on this machine, which has no commit, is read
+from the beginning.
 """
 
 from __future__ import annotations
@@ -14,17 +19,19 @@ import json
 import random
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from shapeshift import __version__
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.download import Progress, exclusive
+from shapeshift.data.partial import Partial, Place
 from shapeshift.errors import ShapeshiftError
 
 RECORD = "corpus.json"
 _PROGRESS_EVERY = 10_000
+_SAVE_EVERY = 100_000
 
 
 def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpus:
@@ -52,7 +59,7 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
     """Return the corpus of the text files, which are there.
 
     Raises:
-        ShapeshiftError: they are not.
+        ShapeshiftError: they are not, or one has another size than it had.
     """
     folder = folder_of(corpus)
     if not is_exported(corpus):
@@ -61,12 +68,34 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
             " configuration where the network is",
             path=folder,
         )
+    for path, known in _recorded(corpus).items():
+        size = path.stat().st_size if path.is_file() else None  # whoever reads it names what lacks
+        if size not in (None, known["bytes"]):
+            raise ShapeshiftError(
+                f"has {size:,} bytes, and had {known['bytes']:,} when it was fetched; remove its"
+                " folder, and fetch it again",
+                path=path,
+            )
     return FilesCorpus(
         root=folder,
         source=corpus.source,
         target=corpus.target,
         **{split: [_file(split, entry) for entry in corpus.prefixes(split)] for split in SPLITS},
     )
+
+
+def sha256s(corpus: HubCorpus) -> dict[Path, str]:
+    """Return the SHA-256 that each text file had when it was fetched."""
+    return {path: known["sha256"] for path, known in _recorded(corpus).items()}
+
+
+def _recorded(corpus: HubCorpus) -> dict[Path, dict[str, Any]]:
+    """Return what the record says of each text file; an older one says nothing."""
+    if not is_exported(corpus):
+        return {}
+    folder = folder_of(corpus)
+    record = json.loads((folder / RECORD).read_bytes())
+    return {folder / name: known for name, known in record.get("files", {}).items()}
 
 
 def folder_of(corpus: HubCorpus) -> Path:
@@ -86,22 +115,29 @@ def _file(split: Split, entry: str) -> str:
 
 
 def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progress | None) -> None:
-    revision = _commit(corpus)
-    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
-        built = Path(scratch) / folder.name
-        built.mkdir()
-        for split in SPLITS:
-            for entry in corpus.prefixes(split):
-                if not is_test_set(entry):
-                    rows = _rows(datasets, corpus, revision, entry)
-                    pairs = _texts(rows, corpus, entry)
-                    if split == "train":
-                        pairs = _drawn(pairs, corpus)
-                    _write(pairs, built / _file(split, entry), corpus, on_progress)
-        settings = corpus.model_dump(mode="json", exclude={"root"})
-        record = json.dumps({"settings": settings, "commit": revision}, indent=1)
-        (built / RECORD).write_text(record + "\n", encoding="utf-8")
-        built.rename(folder)
+    commit = _commit(corpus)
+    wanted = [
+        (split, entry)
+        for split in SPLITS
+        for entry in corpus.prefixes(split)
+        if not is_test_set(entry)
+    ]
+    # All are opened first: a name that is wrong shows before hours of reading.
+    streams = [_stream(datasets, corpus, commit, entry) for _, entry in wanted]
+    origin = {"commit": commit, "shapeshift": __version__, "datasets": datasets.__version__}
+    partial = Partial(
+        folder.with_name(f".{folder.name}.partial"),
+        (corpus.source, corpus.target),
+        origin if commit else None,
+    )
+    try:
+        for (split, entry), stream in zip(wanted, streams, strict=True):
+            _write(stream, split, entry, corpus, partial, on_progress)
+    except BaseException:
+        partial.discard_useless()
+        raise
+    settings = corpus.model_dump(mode="json", exclude={"root"})
+    partial.finish(folder, RECORD, {"settings": settings, "commit": commit})
 
 
 def is_exported(corpus: HubCorpus) -> bool:
@@ -140,16 +176,27 @@ def _commit(corpus: HubCorpus) -> str | None:
     return commit
 
 
-def _rows(
-    datasets: Any, corpus: HubCorpus, revision: str | None, split: str
-) -> Iterator[dict[str, Any]]:
+def _stream(datasets: Any, corpus: HubCorpus, commit: str | None, split: str) -> Any:
     try:
-        stream = datasets.load_dataset(
-            corpus.repo, corpus.subset, split=split, revision=revision, streaming=True
+        return datasets.load_dataset(
+            corpus.repo, corpus.subset, split=split, revision=commit, streaming=True
         )
-        yield from stream
-    except ShapeshiftError:
-        raise
+    except Exception as error:  # of several libraries, with no base of their own
+        raise _explain(corpus, error) from error
+
+
+def _rows(stream: Any, place: Place, corpus: HubCorpus) -> Iterator[tuple[int, int, Any]]:
+    """Yield the rows after a place, each with the shard and the row that follow from it.
+
+    The library can skip rows, for which it reads them all, and can save its own state, which in
+    some of its versions goes on from a wrong row.
+    """
+    try:
+        for shard in range(place.shard, stream.num_shards):
+            rows = enumerate(stream.shard(num_shards=stream.num_shards, index=shard), start=1)
+            begin = place.row if shard == place.shard else 0
+            for row, columns in islice(rows, begin, None):
+                yield shard, row, columns
     except Exception as error:  # of several libraries, with no base of their own
         raise _explain(corpus, error) from error
 
@@ -168,67 +215,69 @@ def _explain(corpus: HubCorpus, error: Exception) -> ShapeshiftError:
             f"{what}: {words[:300]}; look at data.corpus.subset, train, valid and test"
         )
     return ShapeshiftError(
-        f"{what} cannot be read ({kind}: {words[:200]}); is the network there? What is fetched"
-        " once needs no network later"
+        f"{what} cannot be read ({kind}: {words[:200]}); is the network there? What has come is"
+        " kept, and the same command goes on from there"
     )
 
 
-def _texts(
-    rows: Iterator[dict[str, Any]], corpus: HubCorpus, split: str
-) -> Iterator[tuple[str, str]]:
-    """Yield (source, target); what is not there is empty, for training drops such pairs."""
-    for row in rows:
-        if corpus.columns is None:
-            found, keys = row.get(corpus.column), (corpus.source, corpus.target)
-            if not isinstance(found, dict):
-                known = ", ".join(row)
-                raise ShapeshiftError(
-                    f"{corpus.repo}, {split}: no column {corpus.column!r} of both languages (there"
-                    f" are {known}); set data.corpus.column, or columns=[SOURCE, TARGET]"
-                )
-        else:
-            found, keys = row, corpus.columns
-        for key in keys:
-            if key not in found:
-                raise ShapeshiftError(
-                    f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(found)}); set"
-                    " data.corpus.source and target, or columns"
-                )
-        source, target = (str(found[key] or "").replace("\n", " ") for key in keys)
-        yield source, target
-
-
-def _drawn(pairs: Iterator[tuple[str, str]], corpus: HubCorpus) -> Iterator[tuple[str, str]]:
-    """Yield the pairs that are drawn, `max_pairs` at most."""
-    draws, left = random.Random(corpus.seed), corpus.max_pairs
-    for pair in pairs:
-        if left == 0:
-            return
-        if corpus.share == 1.0 or draws.random() < corpus.share:
-            left = None if left is None else left - 1
-            yield pair
+def _texts(columns: Any, corpus: HubCorpus, split: str) -> list[str]:
+    """Return source and target; what is not there is empty, for training drops such pairs."""
+    if corpus.columns is None:
+        found, keys = columns.get(corpus.column), (corpus.source, corpus.target)
+        if not isinstance(found, dict):
+            known = ", ".join(columns)
+            raise ShapeshiftError(
+                f"{corpus.repo}, {split}: no column {corpus.column!r} of both languages (there are"
+                f" {known}); set data.corpus.column, or columns=[SOURCE, TARGET]"
+            )
+    else:
+        found, keys = columns, corpus.columns
+    for key in keys:
+        if key not in found:
+            raise ShapeshiftError(
+                f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(found)}); set"
+                " data.corpus.source and target, or columns"
+            )
+    return [str(found[key] or "").replace("\n", " ") for key in keys]
 
 
 def _write(
-    pairs: Iterator[tuple[str, str]],
-    prefix: Path,
+    stream: Any,
+    split: Split,
+    entry: str,
     corpus: HubCorpus,
+    partial: Partial,
     on_progress: Progress | None,
 ) -> None:
-    number = 0
-    with ExitStack() as stack:
-        sides = [
-            stack.enter_context(
-                prefix.with_name(f"{prefix.name}.{language}").open(
-                    "w", encoding="utf-8", newline="\n"
-                )
+    """Write what is missing of an entry; of train, `max_pairs` of the pairs that are drawn."""
+    name = _file(split, entry)
+    share, limit = (corpus.share, corpus.max_pairs) if split == "train" else (1.0, None)
+    draws = random.Random(corpus.seed)
+    with partial.open(name) as sides:
+        place = partial.places[name]
+        for _ in range(place.num_rows):
+            draws.random()
+        for shard, row, columns in _rows(stream, place, corpus):
+            if place.num_pairs == limit:
+                break
+            drawn = share == 1.0 or draws.random() < share
+            texts = _texts(columns, corpus, entry) if drawn else []
+            pair = [f"{text}\n".encode() for text in texts] or [b"", b""]
+            for side, line in zip(sides, pair, strict=True):
+                side.write(line)
+            place = Place(
+                shard=shard,
+                row=row,
+                num_rows=place.num_rows + 1,
+                num_pairs=place.num_pairs + drawn,
+                source_bytes=place.source_bytes + len(pair[0]),
+                target_bytes=place.target_bytes + len(pair[1]),
             )
-            for language in (corpus.source, corpus.target)
-        ]
-        for number, pair in enumerate(pairs, start=1):
-            for side, text in zip(sides, pair, strict=True):
-                side.write(text + "\n")
-            if on_progress is not None and number % _PROGRESS_EVERY == 0:
-                on_progress(f"fetch {prefix.name}", number, None)
+            partial.places[name] = place
+            if place.num_rows % _SAVE_EVERY == 0:
+                partial.save(sides)
+            if on_progress is not None and place.num_rows % _PROGRESS_EVERY == 0:
+                on_progress(f"fetch {name}", place.num_pairs, None)
+        partial.places[name] = place._replace(shard=stream.num_shards, row=0)
     if on_progress is not None:
-        on_progress(f"fetch {prefix.name}", number, number)
+        on_progress(f"fetch {name}", place.num_pairs, place.num_pairs)

@@ -1,7 +1,9 @@
 """Corpora of the hub: what is asked of the `datasets` library, how its errors are told, and, where
 it is installed, a dataset in a local folder."""
 
+import hashlib
 import json
+import shutil
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -21,17 +23,37 @@ def row(split, number):
     return {"translation": {"en": f"{split} {number}", "de": f"{split} Nr. {number}"}}
 
 
+class Stream:
+    """A split of four files; the connection breaks when `library.left` more rows have come."""
+
+    num_shards = 4
+
+    def __init__(self, library, split):
+        self.library, self.split = library, split
+
+    def shard(self, num_shards, index):
+        assert num_shards == 4
+        self.library.opened.append((self.split, index))
+        size = -(-SPLITS[self.split] // 4)
+        for number in range(SPLITS[self.split])[index * size : (index + 1) * size]:
+            if not self.library.left:
+                raise ConnectionError("cut")
+            self.library.left -= 1
+            yield self.library.rows(self.split, number)
+
+
 @pytest.fixture
 def library(monkeypatch):
     """A stand-in for `datasets`, which records what it is asked for."""
     module = ModuleType("datasets")
-    module.asked, module.rows = [], row
+    module.__version__ = "5"
+    module.asked, module.opened, module.rows, module.left = [], [], row, 10_000
 
     def load_dataset(repo, subset, *, split, revision, streaming):
         module.asked.append((repo, subset, split, revision, streaming))
         if split not in SPLITS:
             raise ValueError(f"Bad split: {split}. Available splits: {[*SPLITS]}")
-        return (module.rows(split, number) for number in range(SPLITS[split]))
+        return Stream(module, split)
 
     module.load_dataset = load_dataset
     monkeypatch.setitem(sys.modules, "datasets", module)
@@ -59,6 +81,141 @@ def test_a_dataset_becomes_text_and_is_asked_for_once(library, corpus):
     record = json.loads((files.root / hub.RECORD).read_text())
     assert record["commit"] == COMMIT
     assert record["settings"]["repo"] == "a/b"
+    text = (files.root / "valid-validation.de").read_bytes()
+    assert len(record["files"]) == 6
+    assert record["files"]["valid-validation.de"] == {
+        "lines": 5,
+        "bytes": len(text),
+        "sha256": hashlib.sha256(text).hexdigest(),
+    }
+    assert {path.name for path in files.root.iterdir()} == {hub.RECORD, *record["files"]}
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def break_off(library, corpus, left):
+    """Fetch until so many rows have come; return the folder of what is kept."""
+    library.left, library.opened = left, []
+    with pytest.raises(ShapeshiftError, match=r"ConnectionError: cut.*goes on from there"):
+        fetch(corpus)
+    library.left = 10_000
+    return next(path for path in corpus.root.iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("drawn", [{}, {"share": 0.3}, {"share": 0.9, "max_pairs": 170}])
+def test_what_has_come_is_kept_and_taken_up_again(drawn, library, corpus, tmp_path):
+    corpus = changed(corpus, **drawn)
+    whole = fetch(changed(corpus, root=tmp_path / "whole"))
+    break_off(library, corpus, 70)
+    assert library.opened == [("train", 0), ("train", 1)]
+    break_off(library, corpus, 20 + 40)
+    assert library.opened == [("train", 1), ("train", 2)]
+    library.opened = []
+    assert content(fetch(corpus).root) == content(whole.root)
+    assert library.opened[:2] == [("train", 2), ("train", 3)]
+    assert [path for path in corpus.root.iterdir() if path.is_dir()] == [hub.folder_of(corpus)]
+
+
+def test_a_split_that_has_come_is_not_read_again(library, corpus, tmp_path):
+    whole = fetch(changed(corpus, root=tmp_path / "whole"))
+    break_off(library, corpus, 200 + 3)
+    library.opened = []
+    assert content(fetch(corpus).root) == content(whole.root)
+    assert {split for split, _ in library.opened} == {"validation", "test"}
+
+
+@pytest.mark.parametrize("torn", ["trai", "train 70\ntrai"])
+def test_what_a_kill_has_left_beyond_the_place_is_cut_off(torn, library, corpus, tmp_path):
+    whole = fetch(changed(corpus, root=tmp_path / "whole"))
+    kept = break_off(library, corpus, 70)
+    with (kept / "train-train.en").open("a") as file:
+        file.write(torn)
+    assert content(fetch(corpus).root) == content(whole.root)
+
+
+def test_what_is_less_than_its_place_is_read_anew(library, corpus, tmp_path):
+    whole = fetch(changed(corpus, root=tmp_path / "whole"))
+    kept = break_off(library, corpus, 70)
+    (kept / "train-train.de").write_bytes(b"")
+    assert content(fetch(corpus).root) == content(whole.root)
+
+
+def test_places_are_saved_on_the_way(library, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "_SAVE_EVERY", 30)
+    whole = fetch(changed(corpus, root=tmp_path / "whole"))
+    copy = tmp_path / "copy"
+
+    def rows(split, number):
+        if number == 70:  # as if this process were killed now
+            shutil.copytree(next(path for path in corpus.root.iterdir() if path.is_dir()), copy)
+        return row(split, number)
+
+    library.rows = rows
+    partial = break_off(library, corpus, 71)
+    shutil.rmtree(partial)
+    copy.rename(partial)
+    places = json.loads((partial / "places.json").read_text())["places"]
+    assert places["train-train"]["num_pairs"] == 60
+    library.rows, library.opened = row, []
+    assert content(fetch(corpus).root) == content(whole.root)
+    assert library.opened[0] == ("train", 1)
+
+
+def resolve(monkeypatch, commit):
+    """Have the hub name a commit for the branch `main`."""
+
+    class HfApi:
+        def dataset_info(self, repo, *, revision):
+            assert (repo, revision) == ("a/b", "main")
+            return SimpleNamespace(sha=commit)
+
+    module = ModuleType("huggingface_hub")
+    module.HfApi = HfApi
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+
+
+@pytest.mark.parametrize("what", ["commit", "library"])
+def test_text_of_another_commit_is_not_gone_on_with(what, library, corpus, monkeypatch):
+    corpus = changed(corpus, revision="main")
+    resolve(monkeypatch, COMMIT)
+    break_off(library, corpus, 70)
+    break_off(library, corpus, 40)
+    assert library.opened == [("train", 1)]
+    if what == "commit":
+        resolve(monkeypatch, "b" * 40)
+    else:
+        library.__version__ = "6"
+    library.opened = []
+    library.rows = lambda split, number: row(split, number + 1)
+    files = fetch(corpus)
+    assert library.opened[0] == ("train", 0)
+    assert next(read_split(files, "train"))[0] == "train 1"
+
+
+def test_a_folder_of_this_machine_is_read_from_the_beginning(library, corpus, tmp_path):
+    local = changed(corpus, repo=str(tmp_path))
+    library.left = 70
+    with pytest.raises(ShapeshiftError, match="cut"):
+        fetch(local)
+    assert [path for path in corpus.root.iterdir() if path.is_dir()] == []
+
+
+def test_fetched_text_that_has_changed_is_refused(library, corpus):
+    path = fetch(corpus).root / "train-train.en"
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b"train 7\n", b"train 8\n"))
+    with pytest.raises(ShapeshiftError, match=r"train-train\.en: the SHA-256 is .* fetch it again"):
+        corpus_fingerprint(corpus)
+    path.write_bytes(text[:-1])
+    for read in (fetch, corpus_fingerprint):
+        with pytest.raises(ShapeshiftError, match="has 1,889 bytes, and had 1,890 when"):
+            read(corpus)
+    record = json.loads((path.parent / hub.RECORD).read_text())
+    del record["files"]  # as records once were
+    (path.parent / hub.RECORD).write_text(json.dumps(record))
+    assert corpus_fingerprint(corpus) == corpus_fingerprint(fetch(corpus))
 
 
 def test_the_fingerprint_is_of_the_text(library, corpus, tmp_path):
@@ -137,11 +294,12 @@ class DatasetNotFoundError(FileNotFoundError):
 @pytest.mark.parametrize("late", [False, True])
 def test_errors_of_the_library_are_one_line(error, message, late, library, corpus):
     def fail(*args, **kwargs):
-        if late:
-            return iter(lambda: (_ for _ in ()).throw(error), None)
         raise error
 
-    library.load_dataset = fail
+    if late:
+        library.rows = fail
+    else:
+        library.load_dataset = fail
     with pytest.raises(ShapeshiftError, match=message) as caught:
         fetch(corpus)
     assert "\n" not in str(caught.value)
@@ -154,31 +312,47 @@ def test_the_extra_is_named(monkeypatch, corpus):
 
 
 def test_a_branch_is_read_at_one_commit(library, corpus, monkeypatch):
-    class HfApi:
-        def dataset_info(self, repo, *, revision):
-            assert (repo, revision) == ("a/b", "main")
-            return SimpleNamespace(sha=COMMIT)
-
-    module = ModuleType("huggingface_hub")
-    module.HfApi = HfApi
-    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    resolve(monkeypatch, COMMIT)
     fetch(changed(corpus, revision="main"))
     assert {asked[3] for asked in library.asked} == {COMMIT}
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_a_local_folder_through_the_library_itself(suffix, tmp_path):
+def test_a_local_folder_through_the_library_itself(suffix, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     folder = tmp_path / "mine"
     folder.mkdir()
     for split, size in SPLITS.items():
-        rows = [row(split, number) for number in range(size)]
-        data = datasets.Dataset.from_list(rows)
-        path = str(folder / f"{split}.{suffix}")
-        data.to_json(path) if suffix == "jsonl" else data.to_parquet(path)
+        for part in range(2):  # of two files
+            rows = [row(split, number) for number in range(size)[part * 4 :][: size if part else 4]]
+            data = datasets.Dataset.from_list(rows)
+            path = str(folder / f"{split}-0000{part}-of-00002.{suffix}")
+            data.to_json(path) if suffix == "jsonl" else data.to_parquet(path)
     corpus = HubCorpus(root=tmp_path / "c", repo=str(folder), source="de", target="en")
     assert list(read_split(fetch(corpus), "test"))[5] == ("test Nr. 5", "test 5")
+    assert [source for source, _ in read_split(fetch(corpus), "train")] == [
+        f"train Nr. {number}" for number in range(200)
+    ]
     with pytest.raises(ShapeshiftError, match=r"Bad split: dev\. Available splits"):
         fetch(changed(corpus, valid=["dev"]))
     with pytest.raises(ShapeshiftError, match=r"'x' not found.*look at data\.corpus\.subset"):
         fetch(changed(corpus, subset="x"))
+
+    monkeypatch.setattr(hub, "_commit", lambda corpus: COMMIT)  # as if it were on the hub
+    again, texts, left = changed(corpus, root=tmp_path / "again"), hub._texts, [None] * 100
+
+    def interrupted(*args):
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        return texts(*args)
+
+    monkeypatch.setattr(hub, "_texts", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(again)
+    left += [None] * 111
+    assert (
+        content(fetch(again).root)["train-train.en"]
+        == content(fetch(corpus).root)["train-train.en"]
+    )
+    assert left == []
