@@ -106,7 +106,7 @@ class Band(NamedTuple):
 
     In the matrix of pairs these R keys are a view in which each row starts one element further
     right. Where they would begin left of the first key, the view takes the end of the row above,
-    keys right of that query, which have no part in attention.
+    keys right of that query: nothing goes there, and what is there is left out.
 
     Attributes:
         num_rows: R, at most K.
@@ -117,21 +117,37 @@ class Band(NamedTuple):
     lag: int
 
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
-        """See `Exact.add`; finite numbers are added to pairs without a part in attention."""
+        """See `Exact.add`; `by_row` loses what is for no pair."""
         view, first = self._view(by_pair)
+        self._clear(by_row)
         add(view, by_row[..., first:, :])
         if first:
             by_pair[..., 0, : self.lag + 1] += by_row[..., 0, -self.lag - 1 :]
 
     def collect(self, by_pair: Tensor) -> Tensor:
-        """See `Exact.collect`; pairs without a part in attention have to be zeros."""
+        """See `Exact.collect`."""
         view, first = self._view(by_pair)
         if not first:
             return view.contiguous()
-        made = by_pair.new_zeros(*by_pair.shape[:-1], self.num_rows)
+        made = by_pair.new_empty(*by_pair.shape[:-1], self.num_rows)
         made[..., first:, :] = view
         made[..., 0, -self.lag - 1 :] = by_pair[..., 0, : self.lag + 1]
+        self._clear(made)
         return made
+
+    def _clear(self, by_row: Tensor) -> None:
+        """Put zeros for the keys left of the first one in `by_row (…, Q, R)`, whatever is there: it
+        may be NaN, from a query that is masked whole.
+
+        As integers, for PyTorch masks these many at a time on a CPU, and floats one by one.
+        """
+        missing = self.num_rows - 1 - self.lag  # of the first query, one fewer of each next
+        if missing < 1:
+            return
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[by_row.itemsize]
+        first = by_row[..., :missing, :].view(bits)
+        keys = torch.arange(first.shape[-2]).unsqueeze(1) + torch.arange(self.num_rows) - missing
+        first &= -(keys >= 0).to(bits)  # all bits of a number, or none
 
     def _view(self, by_pair: Tensor) -> tuple[Tensor, int]:
         """Return the band without the first query if that one's begins before the first pair; and

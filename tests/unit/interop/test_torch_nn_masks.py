@@ -114,6 +114,40 @@ def test_a_query_without_keys_gets_the_bias_with_any_position(
     assert x.grad.isfinite().all()
 
 
+BUILT_CAUSAL = {
+    "shaw": lambda: Shaw(H, E, causal=True),
+    "shaw, near": lambda: Shaw(H, E, max_distance=2, causal=True),
+    "graph": lambda: Graph(H, E, causal=True),
+    "skew": lambda: Skew(H, E, causal=True),
+    "t5": lambda: T5(D, H, causal=True),
+}
+
+
+@pytest.mark.parametrize("forbidden", [-torch.inf, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("length", [6, 50])
+@pytest.mark.parametrize("name", BUILT_CAUSAL)
+def test_padding_on_the_left_changes_nothing_behind_it(
+    name: str, length: int, forbidden: float
+) -> None:
+    attention = modules(position=BUILT_CAUSAL[name]())[0].double()
+    x = torch.randn(1, length, D, dtype=torch.float64, requires_grad=True)
+    causal = torch.full((length, length), forbidden, dtype=torch.float64).triu(1)
+    padding = torch.zeros(1, length, dtype=torch.float64)
+    padding[:, :3] = forbidden
+
+    def gradients(out: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(out.square().sum(), (x, *attention.parameters()))
+
+    real = x[:, 3:]
+    alone = attention(real, real, real, attn_mask=causal[3:, 3:])[0]
+    expected = gradients(alone)
+    for weights in (False, True):
+        out = attention(x, x, x, padding, need_weights=weights, attn_mask=causal)[0]
+        torch.testing.assert_close(out[:, 3:], alone)
+        if not weights or forbidden != -torch.inf:  # or NaN is in the gradient, as in torch.nn
+            torch.testing.assert_close(gradients(out[:, 3:]), expected)
+
+
 def test_a_query_without_keys_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     masks, _ = blinding(12, CASES[1])
     attention, _ = modules(position=Shaw(H, E))

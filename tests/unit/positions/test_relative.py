@@ -131,6 +131,24 @@ def test_every_way_comes_to_the_same(name, clip):
 
 
 @pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize(
+    ("name", "clip"),
+    [(x, clip) for x in sorted(FAST - NOT_CAUSAL) for clip in CLIPS if clip.causal],
+)
+def test_queries_without_keys_spoil_no_other(name, clip):
+    positions = POSITIONS[name]
+    _, probs, _, values = numbers(positions, clip)
+    v = torch.randn(B, H, positions[1].shape[1], E, dtype=torch.float64)
+    probs = probs.masked_fill((positions[1][:, None] > positions[0][..., None])[:, None], 0)
+    expected = value_outputs(probs, v, values, clip, *positions)
+    for first in (0, 1):  # which queries have no key, every other one
+        spoiled = probs.clone()
+        spoiled[:, :, first::2] = torch.nan
+        got = value_outputs(spoiled, v, values, clip, *positions)
+        assert torch.equal(got[:, :, 1 - first :: 2], expected[:, :, 1 - first :: 2])
+
+
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(12, False), Clip(12, True)])
 @pytest.mark.parametrize("tables", [1, H])
 @pytest.mark.parametrize("queries", [run_of(0, 9), run_of(6, 3), run_of(2, 4)])
