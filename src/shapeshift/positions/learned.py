@@ -45,9 +45,14 @@ class Learned(Encoding):
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         limit = self.weight.shape[0]
-        last = pos.shape[-1] - 1  # or beyond
+        first, last = 0, pos.shape[-1] - 1  # or beyond
         if can_read(pos) and pos.numel():  # there are none where all keys are in a cache
-            last = int(pos.max())
+            first, last = (int(end) for end in pos.aminmax())
+        if first < 0:
+            raise ShapeshiftError(
+                f"the learned table starts at position 0, got position {first}; count from 0, or"
+                " use a kind without a limit such as 'sinusoidal'"
+            )
         if last >= limit:
             raise ShapeshiftError(
                 f"a sequence of {pos.shape[-1]} tokens needs position {last}, but the learned table"

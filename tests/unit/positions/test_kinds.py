@@ -35,6 +35,8 @@ def test_learned_names_the_length_and_the_limit() -> None:
     learned = Learned(4, num_positions=6)
     with pytest.raises(ShapeshiftError, match=r"sequence of 9 tokens.*position 8.*ends at 5"):
         learned.embed(torch.zeros(1, 9, 4), torch.arange(9)[None])
+    with pytest.raises(ShapeshiftError, match=r"starts at position 0, got position -2; count from"):
+        learned.embed(torch.zeros(1, 5, 4), torch.arange(-2, 3)[None])
     with pytest.raises(ShapeshiftError, match="num_positions"):
         Learned(4, num_positions=0)
 
