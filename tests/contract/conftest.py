@@ -35,6 +35,13 @@ CELLS = {
     for kind, entry in KINDS.items()
     for place in entry.build.places
 }
+STACKED = {
+    f"{name} of the {stack}": (scheme, stack)
+    for name, scheme in CELLS.items()
+    for part in scheme.parts
+    for stack in ("encoder", "decoder")
+    if stack == "decoder" or (part.place == "self" and part.stacks == "both")
+}
 NUMBERINGS = {
     f"indices:{name}": Scheme(IndicesChoice(name), (SINUSOIDAL, Part("sinusoidal", "cross")))
     for name in INDICES
@@ -114,6 +121,12 @@ def scheme(request: pytest.FixtureRequest) -> Scheme:
 @pytest.fixture(params=CELLS.values(), ids=list(CELLS))
 def cell(request: pytest.FixtureRequest) -> Scheme:
     """One registered kind at one of its places, with its default options."""
+    return request.param
+
+
+@pytest.fixture(params=STACKED.values(), ids=list(STACKED))
+def stacked(request: pytest.FixtureRequest) -> tuple[Scheme, str]:
+    """A cell and a stack it stands in: the decoder, and the encoder where that is another case."""
     return request.param
 
 

@@ -15,10 +15,11 @@ B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
 
 
-def build_cell(cell: Scheme) -> tuple[Representation, str]:
-    """Return the module of a one-part scheme in a decoder, and the place it stands at."""
+def build_cell(cell: Scheme, stack: str) -> tuple[Representation, str]:
+    """Return the module of a one-part scheme, and the place it stands at."""
     torch.manual_seed(0)
-    placed: Placed = place(cell, Stack("decoder", D, H, num_layers=1, causal=True))
+    causal = stack == "decoder"
+    placed: Placed = place(cell, Stack(stack, D, H, num_layers=1, causal=causal))
     at = cell.parts[0].place
     modules = {
         "embedding": placed.embedding,
@@ -51,8 +52,8 @@ def test_every_kind_is_compiled_at_every_place_by_default(compiled_by_default) -
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_shapes_and_dtypes(cell: Scheme, dtype: torch.dtype, each: bool) -> None:
-    position, _ = build_cell(cell)
+def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each: bool) -> None:
+    position, _ = build_cell(*stacked)
     position.to(dtype)
     pos_q, pos_k = positions(each, Q, start=K - Q), positions(each, K)
     x, memory = torch.randn(B, Q, D, dtype=dtype), torch.randn(B, K, D, dtype=dtype)
@@ -82,17 +83,17 @@ def test_shapes_and_dtypes(cell: Scheme, dtype: torch.dtype, each: bool) -> None
 @pytest.mark.parametrize("length", [5, 40])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_scores_and_outputs_are_those_of_bias_and_mix(
-    cell: Scheme, dtype: torch.dtype, length: int
+    stacked: tuple[Scheme, str], dtype: torch.dtype, length: int
 ) -> None:
     """Of self-attention, where a kind may know a faster way; `dtype` chooses among its ways."""
-    position, _ = build_cell(cell)
+    position, _ = build_cell(*stacked)
     position.to(dtype)
     pos = positions(True, length)
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    hidden = torch.ones(length, length, dtype=torch.bool).triu(1) & (stacked[1] == "decoder")
     q, k, v = torch.randn(3, B, H, length, E, dtype=dtype)
     plain, tolerance = Representation, 1e-12 if dtype == torch.float64 else 0.03
     expected, got = (
-        of.scores(position, q, k, pos, pos).masked_fill(later, -torch.inf).softmax(-1)
+        of.scores(position, q, k, pos, pos).masked_fill(hidden, -torch.inf).softmax(-1)
         for of in (plain, type(position))
     )
     torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
@@ -101,9 +102,9 @@ def test_scores_and_outputs_are_those_of_bias_and_mix(
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
-def test_no_new_keys(cell: Scheme, each: bool) -> None:
+def test_no_new_keys(stacked: tuple[Scheme, str], each: bool) -> None:
     # While decoding, cross-attention has all its keys in the cache and none to add.
-    position, _ = build_cell(cell)
+    position, _ = build_cell(*stacked)
     x, none = torch.randn(B, Q, D), torch.empty(B, 0, D)
     pos_q, pos_k = positions(each, Q), positions(each, 0)
     _, k, v = position.inputs(x, none, none, pos_q, pos_k)
@@ -112,8 +113,8 @@ def test_no_new_keys(cell: Scheme, each: bool) -> None:
     assert position.heads(torch.randn(B, H, Q, E), no_heads, pos_q, pos_k)[1].shape == (B, H, 0, E)
 
 
-def test_gradients(cell: Scheme) -> None:
-    position, at = build_cell(cell)
+def test_gradients(stacked: tuple[Scheme, str]) -> None:
+    position, at = build_cell(*stacked)
     x, memory = (torch.randn(B, n, D, dtype=torch.float64, requires_grad=True) for n in (Q, K))
     pos_q, pos_k = positions(True, Q), positions(True, K)
     module: nn.Module = position if at == "embedding" else Attention(D, H, 0.0, position)
