@@ -113,6 +113,23 @@ def test_no_new_keys(stacked: tuple[Scheme, str], each: bool) -> None:
     assert position.heads(torch.randn(B, H, Q, E), no_heads, pos_q, pos_k)[1].shape == (B, H, 0, E)
 
 
+@pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
+@pytest.mark.parametrize(("batch", "length"), [(0, 20), (B, 0), (0, 0)])
+def test_nothing_comes_of_nothing(
+    stacked: tuple[Scheme, str], batch: int, length: int, each: bool
+) -> None:
+    position, at = build_cell(*stacked)
+    x, memory = torch.zeros(2, batch, length, D).requires_grad_().unbind()
+    pos = torch.arange(length).expand(batch if each else 1, -1)
+    if at == "embedding":
+        made = position.embed(x, pos)
+    else:
+        attention = Attention(D, H, 0.0, position)
+        made = attention(x, x if at == "self" else memory, pos, pos, None)
+    assert made.shape == (batch, length, D)
+    made.sum().backward()
+
+
 def test_gradients(stacked: tuple[Scheme, str]) -> None:
     position, at = build_cell(*stacked)
     x, memory = (torch.randn(B, n, D, dtype=torch.float64, requires_grad=True) for n in (Q, K))

@@ -21,7 +21,8 @@ def by_table(x: Tensor, table: Tensor) -> Tensor:
     if table.shape[0] == 1:
         return x @ table[0]
     by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
-    return by_head.view(table.shape[0], x.shape[0], x.shape[2], -1).transpose(0, 1)
+    by_head = by_head.view(table.shape[0], x.shape[0], x.shape[2], table.shape[2])
+    return by_head.transpose(0, 1)
 
 
 def scores(q: Tensor, k: Tensor, table: Tensor, layout: Layout) -> Tensor:
@@ -209,7 +210,7 @@ class Clipped(NamedTuple):
         """Yield some queries at a time, few enough for the cache and for few columns; the number of
         columns left of the table, which of its rows are there, the number of columns right."""
         *batch, num_queries, num_keys = by_pair.shape
-        size = max(8, IN_CACHE // (math.prod(batch) * num_keys))
+        size = max(8, IN_CACHE // max(1, math.prod(batch) * num_keys))
         for start in range(0, num_queries, size):
             stop = min(start + size, num_queries)
             width = stop - start + num_keys - 1

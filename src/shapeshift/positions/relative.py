@@ -163,8 +163,10 @@ def by_distance(
 def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
     without gaps, else None. None, too, where to look would make a device wait or split a graph,
-    and for a single query, which the general way serves as well."""
+    and for no pair or a single query, which the general way serves as well."""
     if pos_q.device.type != "cpu" or not can_read(pos_q) or pos_q.shape[1] < 2:
+        return None
+    if not pos_q.numel() or not pos_k.numel():
         return None
     for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
         counted = torch.arange(pos.shape[1])

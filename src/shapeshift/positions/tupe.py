@@ -82,7 +82,8 @@ class TUPE(Representation):
 
     def _project(self, pos: Tensor, weight: Tensor) -> Tensor:
         projected = self.vectors.encode(pos, weight) @ weight  # (B|1, T, D)
-        by_head = projected.view(*pos.shape, self.num_heads, -1)
+        head_dim = projected.shape[-1] // self.num_heads
+        by_head = projected.view(*pos.shape, self.num_heads, head_dim)
         return by_head.transpose(1, 2)  # (B|1, H, T, E)
 
     def extra_repr(self) -> str:
