@@ -147,8 +147,9 @@ class Band(NamedTuple):
             return
         bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[by_row.itemsize]
         first = by_row[..., :missing, :].view(bits)
-        keys = torch.arange(first.shape[-2]).unsqueeze(1) + torch.arange(self.num_rows) - missing
-        first &= -(keys >= 0).to(bits)  # all bits of a number, or none
+        kept = first.new_full((first.shape[-2] + self.num_rows - 1,), -1)  # all bits of a number
+        kept[:missing] = 0
+        first &= kept.unfold(0, self.num_rows, 1).contiguous()
 
     def _view(self, by_pair: Tensor) -> tuple[Tensor, int]:
         """Return the band without the first query if that one's begins before the first pair; and
