@@ -150,9 +150,11 @@ def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
     rows: list[Row] = []
     for name in planning.needed_grids(plan.paper.items):
         grid = planning.find_grid(name)
-        if plan.scale in grid.config.scales:
+        try:
             cells = grid.cells(plan.scale, plan.overrides)
-            rows += Results.collect(cells, grid.config.steps, root).rows
+        except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs
+            continue
+        rows += Results.collect(cells, grid.config.steps, root).rows
     if not rows:
         return
     results = Results(tuple(rows))

@@ -60,6 +60,9 @@ PAPER = Paper(
 )
 
 
+find_real_grid = planning.find_grid
+
+
 @pytest.fixture(autouse=True)
 def grids(tmp_path, monkeypatch):
     for name, document in GRIDS.items():
@@ -255,6 +258,32 @@ def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for
         ("one", "ape", "1", 1.0), ("one", "ape", "2", 2.0),
         ("one", "shape", "1", 1.0), ("one", "shape", "2", 2.0),
     ]  # fmt: skip  # `two` has no measures
+
+
+def test_a_grid_that_refuses_the_overrides_has_no_rows(tmp_path):
+    sizes = {"axes": {"size": {"tiny": ["model.size=tiny"]}}, "scales": {"tiny": {}}}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(sizes), encoding="utf-8")
+    made = plan("table1", overrides=["model.size=tiny"])
+    run(made, tmp_path)
+    write(made, tmp_path)
+    with (tmp_path / "tiny" / "toy" / "results.csv").open(encoding="utf-8") as file:
+        assert [row["grid"] for row in csv.DictReader(file)] == ["one"] * 4
+
+
+@pytest.mark.parametrize(
+    ("target", "scale", "override"),
+    [
+        ("shaw:table2", "tiny", "position.parts.0.per_head=false"),
+        ("nhk:table2", "paper", "data.corpus=wmt19-fr-de"),
+    ],
+)
+def test_documented_overrides_of_one_grid_do_not_fail_by_another(
+    tmp_path, monkeypatch, target, scale, override
+):
+    monkeypatch.setattr(planning, "find_grid", find_real_grid)
+    made = planning.plan_items(*catalogue.find_items(target), scale, [override])
+    [one] = write(made, tmp_path)
+    assert one.document.settings == (override,)
 
 
 def test_an_item_that_cannot_be_made_does_not_stop_the_others(tmp_path):
