@@ -205,6 +205,12 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
         return digest.hexdigest()
     known = hub.sha256s(corpus) if isinstance(corpus, HubCorpus) else {}
     corpus = at_hand(corpus)
+    lost = missing_files(corpus)
+    if lost and corpus.root == Path("."):
+        raise ShapeshiftError(
+            "no such file here, plain or gzipped; set data.corpus.root to the folder that holds it",
+            path=lost[0],
+        )
     for split in SPLITS:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):

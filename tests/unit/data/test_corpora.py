@@ -105,6 +105,15 @@ def test_a_fingerprint_needs_every_file(tmp_path):
         corpus_fingerprint(files(tmp_path))
 
 
+def test_text_that_was_looked_for_here_is_pointed_at_the_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path, names=["train", "test"])
+    with pytest.raises(ShapeshiftError, match=r"^valid\.en: .*; set data\.corpus\.root"):
+        corpus_fingerprint(files("."))
+    fill(tmp_path, names=["valid"])
+    assert corpus_fingerprint(files(".")) == corpus_fingerprint(files(tmp_path))
+
+
 def test_a_grammar_fingerprint_is_of_its_settings():
     assert corpus_fingerprint(GrammarCorpus()) == corpus_fingerprint(GrammarCorpus())
     assert corpus_fingerprint(GrammarCorpus(seed=2)) != corpus_fingerprint(GrammarCorpus())
