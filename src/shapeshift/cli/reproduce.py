@@ -121,8 +121,8 @@ def reproduce(
     once, on several machines that share the folder. A run that fails does not stop the others.
 
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
-    DIRECTORY/SCALE/PAPER/results.csv; with other settings than those of items that are there, only
-    with a --label of their own.
+    DIRECTORY/SCALE/PAPER/results.csv; with other settings than those of items that are there, or
+    fewer seeds, only with a --label of their own.
     """
     import shlex
     import sys

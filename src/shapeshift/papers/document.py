@@ -111,6 +111,7 @@ class ItemDocument(Strict):
         scale: of the runs.
         command: what was typed.
         settings: overrides of all runs; `None` where they were not recorded.
+        seeds: of the runs that it was made from; `None` where they were not recorded.
         label: that tells results with other settings apart.
         version: of Shapeshift.
         time: when it was made, UTC, ISO 8601.
@@ -135,12 +136,19 @@ class ItemDocument(Strict):
     configs: dict[str, str] = Field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
     settings: tuple[str, ...] | None = None
+    seeds: tuple[int, ...] | None = None
     label: str = ""
 
     @property
     def labelled_scale(self) -> str:
         """The scale, and the label if there is one: `small-multi30k`."""
         return "-".join(filter(None, (self.scale, self.label)))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no number of ours is in it: no run was finished, or there was no text."""
+        ours = (table for table in self.tables if table.origin == "ours")
+        return all(e.value is None for table in ours for row in table.rows for e in row)
 
     @model_validator(mode="after")
     def _references(self) -> ItemDocument:

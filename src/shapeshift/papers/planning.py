@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -57,21 +57,32 @@ class Plan:
         return directory / "-".join(filter(None, (self.scale, self.label))) / self.name
 
     def check_folder(self, directory: Path) -> None:
-        """Raise a `ShapeshiftError` if an item is there already that was made with other settings:
-        it would be replaced.
+        """Raise a `ShapeshiftError` if an item is there already that was made with other settings,
+        or of seeds that are not asked for: it would be replaced. One without a number may be.
 
         Args:
             directory: of all results.
         """
-        for name in self.items:
+        for name, item in self.items.items():
             path = self.folder(directory) / name
             if not (path / FILE).is_file():
                 continue
-            found = ItemDocument.load(path / FILE).settings
-            if found is not None and set(found) != set(self.overrides):
+            found = ItemDocument.load(path / FILE)
+            if found.is_empty:
+                continue
+            apart = "keep the two apart with --label NAME"
+            if found.settings is not None and set(found.settings) != set(self.overrides):
                 raise ShapeshiftError(
-                    f"was made with {_listed(found)}, not with {_listed(self.overrides)}; keep the"
-                    " two apart with --label NAME",
+                    f"was made with {_listed(found.settings)}, not with {_listed(self.overrides)};"
+                    f" {apart}",
+                    path=path,
+                )
+            cells = chain.from_iterable(self.cells[grid] for grid in item.grids)
+            seeds = {cell.seed for cell in cells if item.needs(cell)}
+            if not seeds.issuperset(found.seeds or ()):
+                raise ShapeshiftError(
+                    f"was made of the seeds {_numbers(found.seeds or ())}, not of"
+                    f" {_numbers(seeds)}; ask for all of them, or {apart}",
                     path=path,
                 )
 
@@ -193,8 +204,8 @@ def plan_items(
             if any(item.needs(cell) for item in items.values())
         }
         raise ShapeshiftError(
-            f"no run of {name}:{','.join(items)} has the seed {', '.join(map(str, seeds))}; they"
-            f" have {', '.join(map(str, sorted(own)))}"
+            f"no run of {name}:{','.join(items)} has the seed {_numbers(seeds)}; they"
+            f" have {_numbers(own)}"
         )
     return Plan(name, paper, there, scale, grids, cells, overrides, command, label)
 
@@ -276,3 +287,7 @@ def _chosen(
 
 def _listed(settings: Sequence[str]) -> str:
     return " ".join(settings) or "the grid's own settings"
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))

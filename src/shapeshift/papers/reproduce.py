@@ -139,6 +139,7 @@ def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder
         configs={cell.key: cell.config.to_yaml() for cell in done},
         unfinished=tuple({cell.key: cell.name for cell in cells if cell not in done}.values()),
         settings=tuple(plan.overrides),
+        seeds=tuple(sorted({cell.seed for cell in done})) if item.trained else (),
         label=plan.label,
     )
     write_item(document, content.figures, folder)

@@ -196,6 +196,38 @@ def test_results_with_other_settings_are_kept_apart(tmp_path):
         plan("table1", label="a/b")
 
 
+def test_an_item_without_a_number_is_replaced_whatever_its_settings(tmp_path):
+    run(plan("table1"), tmp_path, Recording(failing=["ape", "shape"]))
+    [empty] = write(plan("table1"), tmp_path)
+    assert empty.document.is_empty
+    other = plan("table1", overrides=["training.max_updates=7"])
+    run(other, tmp_path)
+    [one] = write(other, tmp_path)
+    assert one.directory == empty.directory
+    assert not one.document.is_empty
+    with pytest.raises(ShapeshiftError, match="was made with training.max_updates=7, not with the"):
+        write(plan("table1"), tmp_path)
+
+
+def test_an_item_of_more_seeds_is_not_replaced_by_some_of_them(tmp_path):
+    run(plan(), tmp_path)
+    [one] = write(plan("table1", seeds=[1]), tmp_path)
+    assert one.document.seeds == (1,)
+    [both] = write(plan("table1"), tmp_path)
+    assert both.document.seeds == (1, 2)
+    with pytest.raises(ShapeshiftError, match=r"seeds 1, 2, not of 2; ask for all .* --label NAME"):
+        write(plan("table1", seeds=[2]), tmp_path)
+    write(plan("table1", seeds=[2], label="second"), tmp_path)
+    write(plan("table1", seeds=[2, 1]), tmp_path)
+    # One that was written when seeds were not recorded; one that needs no runs, whatever its seeds.
+    both.document.model_copy(update={"seeds": None}).save(both.directory)
+    [two] = write(plan("table1", seeds=[2]), tmp_path)
+    assert two.document.seeds == (2,)
+    items = {"sizes": Item("Sizes", ("one",), build("one"), trained=False)}
+    for seeds in ((), [1]):
+        write(planning.plan_items("toy", PAPER, items, "tiny", seeds=seeds), tmp_path)
+
+
 def test_packages_that_are_missing_are_named_before_the_first_run(tmp_path, monkeypatch):
     overrides = ["training.validate_metrics=[bleu,comet]"]
     made = plan("table1", overrides=overrides)
@@ -271,17 +303,19 @@ def test_a_grid_that_refuses_the_overrides_has_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "scale", "override"),
+    ("name", "refusing", "scale", "override"),
     [
-        ("shaw:table2", "tiny", "position.parts.0.per_head=false"),
-        ("nhk:table2", "paper", "data.corpus=wmt19-fr-de"),
+        ("shaw", "table1", "tiny", "position.parts.0.per_head=false"),
+        ("nhk", "table3", "paper", "data.corpus=wmt19-fr-de"),
     ],
 )
 def test_documented_overrides_of_one_grid_do_not_fail_by_another(
-    tmp_path, monkeypatch, target, scale, override
+    tmp_path, monkeypatch, name, refusing, scale, override
 ):
     monkeypatch.setattr(planning, "find_grid", find_real_grid)
-    made = planning.plan_items(*catalogue.find_items(target), scale, [override])
+    items = catalogue.find_paper(name).items
+    paper = Paper("Two items", "x", {each: items[each] for each in ("table2", refusing)})
+    made = planning.plan_items(name, paper, {"table2": items["table2"]}, scale, [override])
     [one] = write(made, tmp_path)
     assert one.document.settings == (override,)
 
