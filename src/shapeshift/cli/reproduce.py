@@ -152,7 +152,7 @@ def reproduce(
         plan.check_shared(gpus_per_run)
         show_plan(plan, prepared, gpu, num_gpus or gpus_per_run, gpus_per_run)
         return
-    plan.check_folder(directory)
+    plan.open_folder(directory)
     launcher = _launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
     with ending_on_signals(
         "finished runs stay, the others are saved: the same command goes on, and with --no-run"

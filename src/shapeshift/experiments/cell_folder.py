@@ -106,11 +106,17 @@ class CellFolder:
 
         Several runners may want the cell with different settings of `identity.NEUTRAL`, so the file
         is named by all of them.
+
+        Raises:
+            ShapeshiftError: it cannot be written.
         """
-        name = f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
-        if not (self.path / name).exists():
-            write_whole(self.path / name, config.to_yaml().encode())
-        return self.path / name
+        path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
+        if not path.exists():
+            try:
+                write_whole(path, config.to_yaml().encode())
+            except OSError as error:
+                raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
+        return path
 
     def reconcile(self, config: Config) -> Config:
         """Return the settings to work with: `config`, but in the words of the run that is there.

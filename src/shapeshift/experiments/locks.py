@@ -11,7 +11,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shapeshift.errors import ShapeshiftError
@@ -47,9 +47,13 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
 
     Raises:
         LockedError: another process holds it.
-        ShapeshiftError: the file system has no locks.
+        ShapeshiftError: the file cannot be made, or the file system has no locks.
     """
-    with path.open("a+", encoding="utf-8") as file:
+    try:
+        opened = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
+    with opened as file:
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
@@ -63,8 +67,8 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
                 path=path,
             ) from error
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        with suppress(OSError):  # a full disk has no room for it, and the lock is held all the same
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         try:
             yield
         finally:

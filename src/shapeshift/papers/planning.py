@@ -56,15 +56,23 @@ class Plan:
         """
         return directory / "-".join(filter(None, (self.scale, self.label))) / self.name
 
-    def check_folder(self, directory: Path) -> None:
-        """Raise a `ShapeshiftError` if an item is there already that was made with other settings,
-        or of seeds that are not asked for: it would be replaced. One without a number may be.
+    def open_folder(self, directory: Path) -> Path:
+        """Make the folder of the items, if need be, and return it.
 
         Args:
             directory: of all results.
+
+        Raises:
+            ShapeshiftError: it cannot be made; or an item with numbers is there already that was
+                made with other settings, or of seeds that are not asked for: it would be replaced.
         """
+        folder = self.folder(directory)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ShapeshiftError(f"cannot be made: {error.strerror}", path=folder) from error
         for name, item in self.items.items():
-            path = self.folder(directory) / name
+            path = folder / name
             if not (path / FILE).is_file():
                 continue
             found = ItemDocument.load(path / FILE)
@@ -85,6 +93,7 @@ class Plan:
                     f" {_numbers(seeds)}; ask for all of them, or {apart}",
                     path=path,
                 )
+        return folder
 
     @cached_property
     def trained(self) -> dict[str, tuple[Cell, ...]]:
@@ -190,8 +199,11 @@ def plan_items(
         ShapeshiftError: no such scale, settings that are wrong, or a label that cannot be in the
             name of a folder.
     """
-    if label and not re.fullmatch(r"[\w.-]+", label):
-        raise ShapeshiftError(f"the label {label!r} has to be letters, digits, '.', '-' and '_'")
+    if label and not re.fullmatch(r"[\w-][\w.-]{0,99}", label):
+        raise ShapeshiftError(
+            f"the label {label!r} has to be at most 100 letters, digits, '.', '-' and '_', and not"
+            " begin with a '.'"
+        )
     names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
     grids = {each: find_grid(each) for each in names}
     found = {each: grid.cells(scale, overrides) for each, grid in grids.items()}

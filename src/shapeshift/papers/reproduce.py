@@ -89,10 +89,8 @@ def write(
     Raises:
         ShapeshiftError: see `on_failure`.
     """
-    plan.check_folder(directory)
-    folder = plan.folder(directory)
+    folder = plan.open_folder(directory)
     made = []
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(directory / LOCK, wait=True):
         try:
             _write_results(plan, directory / planning.CELLS, folder)
@@ -159,6 +157,9 @@ def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
     if not rows:
         return
     results = Results(tuple(rows))
-    results.write_csv(folder / "results.csv")
-    with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
-        results.write_parquet(folder / "results.parquet")
+    try:
+        results.write_csv(folder / "results.csv")
+        with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
+            results.write_parquet(folder / "results.parquet")
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=folder) from error

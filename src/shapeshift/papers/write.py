@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shapeshift.analysis.style import save
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import Table
 from shapeshift.experiments.files import write_whole
 from shapeshift.papers.document import DocumentTable, ItemDocument
@@ -36,16 +37,23 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 def write_item(document: ItemDocument, figures: Iterable[Drawn], directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
-    rest is."""
+    rest is.
+
+    Raises:
+        ShapeshiftError: a file cannot be written.
+    """
     paths = []
-    for table in document.tables:
-        texts = {"md": markdown(table), "tex": latex(table), "csv": comma_separated(table)}
-        for suffix, text in texts.items():
-            paths.append(directory / f"{table.name}.{suffix}")
-            write_whole(paths[-1], text.encode())
-    for drawn in figures:
-        paths += save(drawn.figure, directory / drawn.about.name)
-    return [*paths, document.save(directory)]
+    try:
+        for table in document.tables:
+            texts = {"md": markdown(table), "tex": latex(table), "csv": comma_separated(table)}
+            for suffix, text in texts.items():
+                paths.append(directory / f"{table.name}.{suffix}")
+                write_whole(paths[-1], text.encode())
+        for drawn in figures:
+            paths += save(drawn.figure, directory / drawn.about.name)
+        return [*paths, document.save(directory)]
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=directory) from error
 
 
 def text_table(table: DocumentTable) -> Table:

@@ -1,6 +1,7 @@
 """One process at a time."""
 
 import os
+import resource
 import threading
 from contextlib import suppress
 
@@ -37,6 +38,23 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", fail)
     message = r"cannot be locked .*a file system with locks"
+    with pytest.raises(ShapeshiftError, match=message), locked(tmp_path / "lock"):
+        pass
+
+
+def test_a_disk_without_room_does_not_keep_anybody_from_a_lock(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # no file may grow
+    try:
+        with locked(tmp_path / "lock"):
+            assert is_locked(tmp_path / "lock")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_lock_that_cannot_be_made_is_named(tmp_path):
+    message = r"lock: cannot be written: Is a directory"
+    (tmp_path / "lock").mkdir()
     with pytest.raises(ShapeshiftError, match=message), locked(tmp_path / "lock"):
         pass
 

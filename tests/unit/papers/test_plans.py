@@ -10,7 +10,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.cell_folder import StepRecord
+from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.grid import Grid
 from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.experiments.measures import Measurement
@@ -192,8 +192,12 @@ def test_results_with_other_settings_are_kept_apart(tmp_path):
     assert one.directory == tmp_path / "tiny-short" / "toy" / "table1"
     assert one.document.labelled_scale == "tiny-short"
     assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json").settings == ()
-    with pytest.raises(ShapeshiftError, match="label 'a/b' has to be letters"):
-        plan("table1", label="a/b")
+
+
+@pytest.mark.parametrize("label", ["a/b", "..", ".hidden", "x" * 101])
+def test_a_label_that_is_no_name_of_a_folder_is_refused(label):
+    with pytest.raises(ShapeshiftError, match=r"the label .* has to be at most 100 letters"):
+        plan("table1", label=label)
 
 
 def test_an_item_without_a_number_is_replaced_whatever_its_settings(tmp_path):
@@ -205,7 +209,7 @@ def test_an_item_without_a_number_is_replaced_whatever_its_settings(tmp_path):
     [one] = write(other, tmp_path)
     assert one.directory == empty.directory
     assert not one.document.is_empty
-    with pytest.raises(ShapeshiftError, match="was made with training.max_updates=7, not with the"):
+    with pytest.raises(ShapeshiftError, match=r"was made with training.max_updates=7, not "):
         write(plan("table1"), tmp_path)
 
 
@@ -330,6 +334,33 @@ def test_an_item_that_cannot_be_made_does_not_stop_the_others(tmp_path):
     assert [one.name for one in found] == list(PAPER.items)
     assert [(item, str(error)) for item, error in failures] == [("bad", "a file is damaged")]
     assert not (tmp_path / "tiny" / "toy" / "bad").exists()
+
+
+def test_what_cannot_be_written_is_told_and_does_not_stop_the_others(tmp_path):
+    run(plan(), tmp_path)
+    folder = tmp_path / "tiny" / "toy"
+    (folder / "results.csv").mkdir(parents=True)
+    (folder / "table1").touch()
+    failures = {}
+    found = write(plan(), tmp_path, on_failure=lambda name, error: failures.update({name: error}))
+    assert [one.name for one in found] == ["table2", "sizes"]
+    assert str(failures["results.csv"]) == f"{folder}: cannot be written: Is a directory"
+    assert str(failures["table1"]).startswith(f"{folder / 'table1'}: cannot be written: ")
+    assert len(failures) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_before_any_run_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
+    (tmp_path / "results").touch()
+    with pytest.raises(ShapeshiftError, match="results/tiny/toy: cannot be made: Not a directory"):
+        command.reproduce("toy", directory=tmp_path / "results")
+
+
+def test_settings_that_cannot_be_written_are_one_line(tmp_path):
+    [cell, *_] = plan("table1").cells["one"]
+    (tmp_path / cell.key).touch()
+    with pytest.raises(ShapeshiftError, match=rf"{cell.key}/config-.*: cannot be written: "):
+        CellFolder(tmp_path / cell.key).write_settings(cell.config)
 
 
 @pytest.mark.parametrize(
