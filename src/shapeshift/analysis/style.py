@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.training.disk import Disk, replace_file
 
 FORMATS = ("png", "svg", "pdf")
 TEXT_WIDTH_IN = 6.3
@@ -86,7 +88,8 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a figure once for each format, reproducibly: no dates inside.
+    """Write a figure once for each format, reproducibly: no dates inside; each file whole or not at
+    all.
 
     Args:
         figure: what `plot` returned.
@@ -111,7 +114,9 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> 
         stem.parent.mkdir(parents=True, exist_ok=True)
         with styled():
             for name, path in zip(formats, paths, strict=True):
-                figure.savefig(path, format=name, metadata=date[name])
+                drawn = io.BytesIO()
+                figure.savefig(drawn, format=name, metadata=date[name])
+                replace_file(Disk(), path, [drawn.getbuffer()])
     except OSError as error:
         raise ShapeshiftError(f"cannot write the figure: {error.strerror}", path=stem) from error
     return paths

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from matplotlib import rcParams
 from matplotlib.figure import Figure
@@ -25,6 +27,22 @@ def test_a_figure_becomes_one_file_for_each_format(tmp_path):
 def test_the_same_figure_gives_the_same_bytes(tmp_path):
     first, second = (save(figure(), tmp_path / name) for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_a_figure_that_fails_half_way_leaves_the_old_files(tmp_path, monkeypatch):
+    old = [path.read_bytes() for path in save(figure(), tmp_path / "a")]
+    made = figure()
+
+    def fail(target, **options):  # after the first bytes
+        if isinstance(target, Path):
+            target.write_bytes(b"<?xml")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made, "savefig", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save(made, tmp_path / "a")
+    assert [(tmp_path / f"a.{name}").read_bytes() for name in MAGIC] == old
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path):
