@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Finding
 from shapeshift.report.collect import ReportItem, ReportPaper
 from shapeshift.report.markup import Html, element, joined
@@ -94,17 +93,17 @@ class ItemView:
         if not figures:
             return [self._table(table)]
         anchor = self._anchor("table", table.name)
-        is_open = compared or not self._drawing(figures[0]).is_file()
+        drawings = [self._drawing(figure) for figure in figures]
         numbers = element(
             "details",
             element("summary", "Show as a table"),
             document_table(self._item, table, anchor, self._context),
-            open=is_open,
+            open=compared or drawings[0] is None,
         )
         there = element("p", element("a", "Show as a table", href=f"#{anchor}"))
         return [
-            self._figure(figure, there if place else numbers)
-            for place, figure in enumerate(figures)
+            self._figure(figure, drawing, there if place else numbers)
+            for place, (figure, drawing) in enumerate(zip(figures, drawings, strict=True))
         ]
 
     def _table(self, table: DocumentTable) -> Html:
@@ -115,29 +114,35 @@ class ItemView:
     def _anchor(self, kind: str, name: str) -> str:
         return self._context.anchors.new(kind, self._item.anchor, name)
 
-    def _drawing(self, figure: DocumentFigure) -> Path:
-        return self._item.directory / f"{figure.name}.svg"
+    def _drawing(self, figure: DocumentFigure) -> Html | None:
+        """Return what a figure shows, or `None` if its file is missing or damaged."""
+        path = self._item.directory / f"{figure.name}.svg"
+        prefix = self._anchor("drawing", figure.name)
+        try:
+            return inline_svg(path, prefix, figure.title, figure.alt)
+        except ShapeshiftError:
+            return None
 
-    def _figure(self, figure: DocumentFigure, numbers: Html) -> Html:
+    def _figure(self, figure: DocumentFigure, drawing: Html | None, numbers: Html) -> Html:
         """Return a figure, and below it the way to its numbers."""
         anchor = self._anchor("figure", figure.name)
-        path = self._drawing(figure)
-        if path.is_file():
-            drawing = element(
+        if drawing is None:
+            shown = element("p", f"The file {figure.name}.svg is missing or damaged. {figure.alt}")
+        else:
+            shown = element(
                 "div",
-                inline_svg(path, anchor, figure.title, figure.alt),
+                drawing,
                 class_="scroll drawing",
                 role="group",
                 aria_labelledby=anchor,
                 tabindex=0,
             )
-        else:
-            drawing = element("p", f"The file {path.name} is missing. {figure.alt}")
-        kinds = [path.with_name(f"{figure.name}.{kind}") for kind in ("svg", "pdf", "png")]
+        folder = self._item.directory
+        kinds = [folder / f"{figure.name}.{kind}" for kind in ("svg", "pdf", "png")]
         return element(
             "div",
             title(anchor, figure.title, "Ours"),
-            drawing,
+            shown,
             files(figure.title, kinds, self._context.root),
             numbers,
             class_="block ours figure",

@@ -26,9 +26,6 @@ def page(papers: Sequence[ReportPaper], root: Path) -> str:
     Args:
         papers: from `collect.collect`.
         root: folder that the page will be in; links to files are relative to it.
-
-    Raises:
-        ShapeshiftError: a figure cannot be read.
     """
     anchors = Anchors()
     context = Context(root, anchors, Sources(anchors))

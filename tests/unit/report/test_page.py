@@ -164,10 +164,21 @@ def test_the_page_is_whole_without_the_files(reproduced, tmp_path):
             path.unlink()
     made = read(page(collect(directory), directory))
     figures = article(made, "shape-figure3-small").all("div", class_="figure")
-    assert "figure3.svg is missing. Three falling lines" in figures[0].text
+    assert "figure3.svg is missing or damaged. Three falling lines" in figures[0].text
     assert "open" in figures[0].one("details").attributes
     files = {a.attributes["href"] for a in made.all("a") if a.attributes["href"][0] != "#"}
     assert {name.rpartition("/")[2] for name in files} == {"item.json"}
+
+
+def test_a_damaged_figure_is_as_a_missing_one(reproduced, tmp_path):
+    directory = shutil.copytree(reproduced, tmp_path / "copy")
+    path = directory / "small" / "shape" / "figure3" / "figure3.svg"
+    path.write_bytes(path.read_bytes()[:2000])
+    made = read(page(collect(directory), directory))
+    first, second = article(made, "shape-figure3-small").all("div", class_="figure")
+    assert "figure3.svg is missing or damaged. Three falling lines" in first.text
+    assert "open" in first.one("details").attributes
+    assert second.all("svg")
 
 
 def test_no_text_becomes_markup(tree, text):
