@@ -248,7 +248,7 @@ def _run(
 
 
 def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
-    """Write and show the items; return whether all could be made."""
+    """Write and show the items; return whether all could be made, and no text was missing."""
     from shapeshift.cli.progress import console
     from shapeshift.errors import ShapeshiftError
     from shapeshift.papers import reproduce as papers
@@ -258,10 +258,11 @@ def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
     def note(item: str, error: ShapeshiftError) -> None:
         failures.append(f"{plan.name}:{item} cannot be made: {error}")
 
-    _show(papers.write(plan, directory, prepared_root=prepared, on_failure=note))
+    made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
+    _show(made)
     for failure in failures:
         console.print(failure, style="bold red", markup=False, highlight=False, soft_wrap=True)
-    return not failures
+    return not failures and not any(one.lacks_text for one in made)
 
 
 def _show(made: list[Made]) -> None:

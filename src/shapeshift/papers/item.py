@@ -28,11 +28,13 @@ class Content:
         tables: ours first, then the paper's; every figure's data stand in one of ours.
         figures: drawn.
         findings: the claims of the paper that the item is about.
+        lacks_text: whether text that it counts cannot be had; a finding says why.
     """
 
     tables: list[DocumentTable] = field(default_factory=list)
     figures: list[Drawn] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    lacks_text: bool = False
 
 
 @dataclass(frozen=True)

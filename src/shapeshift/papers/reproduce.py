@@ -28,11 +28,12 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Made:
-    """An item that has been written."""
+    """An item that has been written; `lacks_text` as in `Content`."""
 
     name: str
     document: ItemDocument
     directory: Path
+    lacks_text: bool
 
 
 def run(
@@ -141,7 +142,7 @@ def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder
         label=plan.label,
     )
     write_item(document, content.figures, folder)
-    return Made(name, document, folder)
+    return Made(name, document, folder, content.lacks_text)
 
 
 def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:

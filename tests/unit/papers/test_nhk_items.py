@@ -2,6 +2,7 @@
 
 import pytest
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers import claims
 from shapeshift.papers.nhk import PAPER, figure3, layout, table1, table2, table3, table5, table6
@@ -75,6 +76,22 @@ def test_table1_compares_with_the_paper_at_its_scale_alone(nothing):
     assert finding.verdict == UNTOLD
     assert "en-de 240, 20, 30; de-en 240, 20, 30" in finding.measured
     assert "scale paper" in finding.remark
+
+
+def test_table1_says_which_text_cannot_be_had(nothing, monkeypatch):
+    assert not table1.build(nothing).lacks_text
+    prepared = nothing.prepared
+
+    def some(cell):
+        if cell.axes["languages"] == "de-en":
+            raise ShapeshiftError("no such file")
+        return prepared(cell)
+
+    monkeypatch.setattr(nothing, "prepared", some)
+    content = table1.build(nothing)
+    assert content.lacks_text
+    assert texts(content.tables[0])[1] == ["de-en", "–", "–", "–"]
+    assert content.findings[0].measured.endswith("within 2%. de-en: no such file")
 
 
 THEIRS = dict(table1.PUBLISHED)

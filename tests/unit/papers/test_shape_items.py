@@ -217,6 +217,7 @@ def test_text_that_is_not_there_leaves_dashes(tmp_path):
     cells = {GRID: grid.cells("small", [f"data.corpus.root={tmp_path / 'nowhere'}"])}
     study = Study(cells, {GRID: grid.config.steps}, tmp_path / "cells", tmp_path / "prepared")
     content = PAPER.items["table3"].build(study)
+    assert content.lacks_text
     assert all(row[1].text == NO_VALUE for row in content.tables[0].rows)
     [finding] = content.findings
     assert finding.verdict == "cannot tell"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shapeshift.data.config import SPLITS
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers.claims import NOT_MEASURED, all_of, finding
+from shapeshift.papers.claims import all_of, finding
 from shapeshift.papers.document import DocumentTable, Finding, Verdict
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.study import Study, missing, number, words
@@ -33,14 +33,14 @@ Counts = Sequence[int]
 
 def build(study: Study) -> Content:
     """Make our table beside the paper's, and check the counts."""
-    rows, notes, found = [], ["sentence pairs"], {}
+    rows, problems, found = [], [], {}
     for languages in study.settings(GRID, "languages"):
         cell = study.cells(GRID, {"languages": languages})[0]
         try:
             report = study.prepared(cell).report
         except ShapeshiftError as error:  # paper scale without the text
             rows.append((*words(languages), *(missing() for _ in SPLITS)))
-            notes.append(f"{languages}: {error}")
+            problems.append(f"{languages}: {error}")
             continue
         found[languages] = [report.splits[split].read for split in SPLITS]
         rows.append((*words(languages), *(number(n, ",", [cell]) for n in found[languages])))
@@ -49,9 +49,13 @@ def build(study: Study) -> Content:
         title="Sentences in our corpora",
         header=HEADER,
         rows=tuple(rows),
-        notes=tuple(notes),
+        notes=("sentence pairs", *problems),
     )
-    return Content(tables=[ours, published()], findings=[_finding(study, found)])
+    return Content(
+        tables=[ours, published()],
+        findings=[_finding(study, found, problems)],
+        lacks_text=bool(problems),
+    )
 
 
 def judge(found: Mapping[str, Counts]) -> Verdict:
@@ -79,16 +83,17 @@ def judge(found: Mapping[str, Counts]) -> Verdict:
     return all_of(verdicts)
 
 
-def _finding(study: Study, found: Mapping[str, Counts]) -> Finding:
-    told = "; ".join(
+def _finding(study: Study, found: Mapping[str, Counts], problems: Sequence[str]) -> Finding:
+    counted = "; ".join(
         f"{direction} {', '.join(f'{n:,}' for n in counts)}" for direction, counts in found.items()
     )
+    told = [f"{counted}. As many: within {TOLERANCE:.0%}"] if counted else []
     return finding(
         study,
         claim="The corpora have as many sentences for training, development and test as the"
         " paper's.",
         verdict=judge(found) if study.scale == "paper" else "cannot tell",
-        measured=f"{told}. As many: within {TOLERANCE:.0%}" if told else NOT_MEASURED,
+        measured=". ".join([*told, *problems]),
         paper="17,975,604, 1,026 and 2,006 of French-German; 33,875,119, 1,005 and 2,008 of"
         " Japanese-English",
         elsewhere="other text than the paper's; its counts are checked at scale paper",

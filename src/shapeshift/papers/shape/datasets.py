@@ -37,7 +37,11 @@ def build(study: Study) -> Content:
         ),
         notes=("lengths in subwords", *([problem] if problem else [])),
     )
-    content = Content(tables=[ours, published()], findings=[_finding(study, data, problem)])
+    content = Content(
+        tables=[ours, published()],
+        findings=[_finding(study, data, problem)],
+        lacks_text=bool(problem),
+    )
     if data is not None:
         content.tables.insert(1, _histograms(data))
         about = DocumentFigure(
