@@ -93,13 +93,22 @@ def test_an_item_is_written(contents, finished, tmp_path):
 @pytest.mark.parametrize("name", ITEMS)
 def test_without_runs_there_are_dashes_and_nothing_is_told(name, unfinished):
     content = PAPER.items[name].build(unfinished)
-    document(name, content, unfinished)
+    made = document(name, content, unfinished)
     assert {finding.verdict for finding in content.findings} <= {"cannot tell"}
     if PAPER.items[name].trained:
         assert not content.figures
         assert all("not measured" in finding.measured for finding in content.findings)
-        ours = [t for t in content.tables if t.origin == "ours"]
-        assert not any(e.value for t in ours for row in t.rows for e in row)
+        assert made.is_empty
+
+
+@pytest.mark.parametrize("name", ["table2", "table5"])
+def test_the_cell_that_neither_the_paper_nor_tiny_has_is_named(name, contents, tmp_path):
+    assert any("`beyond:master`" in note for note in table(contents, name).notes)
+    grid = find_grid(GRID)
+    study = Study({GRID: grid.cells("small")}, {GRID: grid.config.steps}, tmp_path, tmp_path)
+    ours = PAPER.items[name].build(study).tables[0]
+    assert not any("beyond:master" in note for note in ours.notes)
+    assert ("interpolate", "rpe") in [(row[0].text, row[1].text) for row in ours.rows]
 
 
 def test_table_1_has_the_mean_over_seeds_and_their_difference(contents, finished):

@@ -57,6 +57,17 @@ def paired(study: Study, dataset: str) -> dict[int, tuple[Cell, Cell]]:
     return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}
 
 
+def without_rpe(study: Study) -> tuple[str, ...]:
+    """Return a note where RPE on Interpolate, which the paper could not train, is not run either
+    (§3.3 and the dashes of Tables 2 and 5)."""
+    if "rpe" in positions(study, "interpolate"):
+        return ()
+    return (
+        "interpolate, rpe: not run at this scale, as the paper has none (too slow for the authors"
+        " to train); ours is in `beyond:master`",
+    )
+
+
 def max_offset(study: Study) -> int:
     """Return the K of the cells that are called `shape`."""
     cell = study.cells(GRID, {"position": "shape"})[0]

@@ -21,6 +21,7 @@ from shapeshift.papers.shape.shared import (
     on_all,
     speed,
     speeds,
+    without_rpe,
 )
 from shapeshift.papers.study import Study, number, words
 
@@ -66,6 +67,7 @@ def build(study: Study) -> Content:
             f"{MARK} differs from ape: p < {LEVEL}, paired bootstrap for each seed, twice the mean",
             "speed: ape's time for a training step over the model's own, taken by turns",
             f"shape: K = {max_offset(study)}",
+            *without_rpe(study),
         ),
     )
     return Content(tables=[ours, published()], findings=_findings(study, tests))
