@@ -231,6 +231,10 @@ too, `torch.export` for any batch and length in evaluation. A cell that is not h
 the configuration is read, in a sentence that says what would work. At an attention, `sinusoidal`
 and `learned` take any subset of the inputs of Q, K and V (`add_to: qk`); `layers: n` limits a part
 to the first n layers, `stacks` to one side.
+
+Parts at one place act one after the other. `rotary` and `xpos` turn the queries, so that beside
+them a kind that reads queries (`skew`; `shaw` and `graph` but for `add_to: values`) is refused, and
+so are two that turn them, and `tupe` twice. In another stack or at another place each may stand.
 """
 
 

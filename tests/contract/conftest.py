@@ -6,14 +6,26 @@ variants are the options that change what a kind computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.positions import INDICES, KINDS, PRESETS, IndicesChoice, Part, Scheme
+from shapeshift.positions import (
+    INDICES,
+    KINDS,
+    PRESETS,
+    IndicesChoice,
+    Part,
+    Scheme,
+    Stack,
+    place,
+)
 
 VOCABULARY = 11
 
@@ -83,6 +95,12 @@ VARIANTS = {
     "tupe-sinusoidal-each-layer": Scheme(
         parts=(Part("tupe", options={"vectors": "sinusoidal", "share_layers": False}),)
     ),
+    "rotary-beside-values-and-t5": Scheme(
+        parts=(rotary(), shaw(add_to="values"), Part("t5", "self"))
+    ),
+    "rotary-encoder-shaw-decoder": Scheme(
+        parts=(Part("rotary", stacks="encoder"), Part("shaw", stacks="decoder"))
+    ),
     "tupe-r": Scheme(parts=(Part("tupe"), Part("t5"))),
     "randomized-sampled-alibi": Scheme(
         IndicesChoice("randomized", {"max_length": 64, "sample_at_inference": True}),
@@ -103,13 +121,30 @@ SCHEMES = {**PRESETS, **CELLS, **NUMBERINGS, **VARIANTS}
 # Compilers take seconds for a model, so the default suite puts all kinds, at all their places, into
 # a few models, one for each way to number tokens.
 ENOUGH = {"randomized": {"max_position": 1000}}  # as many as learned tables have rows
-TOGETHER = {
-    f"together:{name}": Scheme(
-        IndicesChoice(name, ENOUGH.get(name, {})),
-        tuple(part for cell in list(CELLS.values())[number :: len(INDICES)] for part in cell.parts),
-    )
-    for number, name in enumerate(INDICES)
-}
+
+
+def together() -> Iterator[Scheme]:
+    """Deal the cells out to a scheme for each way to number tokens, first those that turn queries,
+    which few kinds may stand beside."""
+    schemes = deque(Scheme(IndicesChoice(name, ENOUGH.get(name, {}))) for name in INDICES)
+    for cell in sorted(CELLS.values(), key=lambda cell: not KINDS[cell.parts[0].kind].build.turns):
+        at = next(n for n, scheme in enumerate(schemes) if stand_together(scheme, cell))
+        schemes[at] = replace(schemes[at], parts=schemes[at].parts + cell.parts)
+        schemes.rotate(-1)
+    yield from schemes
+
+
+def stand_together(*schemes: Scheme) -> bool:
+    """Return whether no part of one scheme is refused beside those of another."""
+    parts = tuple(part for scheme in schemes for part in scheme.parts)
+    try:
+        place(Scheme(parts=parts), Stack("decoder", 8, 2, num_layers=1, causal=True))
+    except ShapeshiftError:
+        return False
+    return True
+
+
+TOGETHER = {f"together:{scheme.indices.name}": scheme for scheme in together()}
 
 
 @pytest.fixture(params=SCHEMES.values(), ids=list(SCHEMES))

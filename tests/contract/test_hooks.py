@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
-from shapeshift.positions import INDICES, KINDS, Placed, Representation, Scheme, Stack, place
+from shapeshift.positions import INDICES, KINDS, Part, Placed, Representation, Scheme, Stack, place
 from shapeshift.positions.scheme import PLACES
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
@@ -64,11 +65,14 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
 
     made = [position.embed(x, pos_q), *position.inputs(x, memory, memory, pos_q, pos_k)]
     made += position.heads(q, k, pos_q, pos_k)
+    assert position.turns != torch.equal(position.heads(q, k, pos_q + 1, pos_k)[0], made[-2])
     for got, like in zip(made, (x, x, memory, memory, q, k), strict=True):
         assert (got.shape, got.dtype) == (like.shape, dtype)
     bias = position.bias(q, pos_q, pos_k)
     assert position.biases == (bias is not None)
+    assert not position.reads or position.biases
     if bias is not None:
+        assert position.reads != torch.equal(position.bias(-q, pos_q, pos_k), bias)
         assert bias.dtype == dtype
         assert torch.broadcast_shapes(bias.shape, (B, H, Q, K)) == (B, H, Q, K)
         assert bias.isfinite().all(), "a bias never contains a mask"
@@ -128,6 +132,22 @@ def test_nothing_comes_of_nothing(
         made = attention(x, x if at == "self" else memory, pos, pos, None)
     assert made.shape == (batch, length, D)
     made.sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_kinds_at_one_attention_are_refused_or_do_what_they_declare(kind: str) -> None:
+    torch.manual_seed(0)
+    x, pos = torch.randn(B, K, D, dtype=torch.float64), positions(False, K)
+    later = torch.full((K, K), -torch.inf, dtype=torch.float64).triu(1)
+    for other in KINDS:
+        parts = tuple(Part(each, "self", "decoder") for each in (kind, other))
+        try:
+            position = build_cell(Scheme(parts=parts))[0]
+        except ShapeshiftError:
+            continue
+        attention = Attention(D, H, 0.0, position).double()
+        made, shifted = (attention(x, x, at, at, later) for at in (pos, pos + 117))
+        assert torch.allclose(shifted, made, rtol=0, atol=1e-10) == position.shift_invariant, other
 
 
 def test_gradients(stacked: tuple[Scheme, str]) -> None:

@@ -168,6 +168,13 @@ XPOS = {"kind": "xpos", "stacks": "decoder"}
             position(XPOS, name="shifted", max_offset=30000),
             "centre=0; use a smaller max_offset, or kind 'rotary'",
         ),
+        (position({"kind": "rotary", "layers": 2}, {"kind": "skew"}), "Rotary turns .*Skew reads"),
+        (
+            position({"kind": "shaw"}, {**XPOS, "layers": 1}),
+            "XPos turns .*Shaw reads.*; give them different stacks or places",
+        ),
+        (position({"kind": "rotary"}, {"kind": "rotary", "base": 500}), "both change the queries"),
+        (position({"kind": "tupe"}, {"kind": "tupe", "stacks": "encoder"}), "TUPE and TUPE"),
         (position({**XPOS, "centre": 20000}), r"centre=20000; use centre=0 \(.*, or kind 'rotary'"),
     ],
 )
@@ -184,6 +191,9 @@ def test_what_could_not_be_built_or_run_is_refused_at_once(document: dict, said:
         model(dim=36, num_heads=2) | {"position": "rope"},
         model(dim=36, num_heads=4) | {"position": "rpe"},
         position({"kind": "graph", "max_distance": 3}),
+        position({"kind": "rotary"}, {"kind": "shaw", "add_to": "values"}, {"kind": "tupe"}),
+        position({"kind": "rotary", "stacks": "encoder"}, {"kind": "skew", "stacks": "decoder"}),
+        position({"kind": "rotary", "place": "cross"}, {"kind": "shaw"}),
         position({"kind": "learned", "num_positions": 2048}, name="randomized"),
         position({"kind": "learned"}, name="shifted", max_offset=1023),
         position({"kind": "tupe", "vectors": "sinusoidal"}, name="randomized"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import combinations, permutations
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -51,8 +53,18 @@ class Representation(nn.Module):
     biases: bool = False
     """True if `bias` returns a tensor."""
 
+    turns: bool = False
+    """True if `heads` depends on the positions: no other part may read or turn these queries."""
+
+    reads: bool = False
+    """True if `bias` depends on the queries."""
+
     splits: bool = True
     """True if `bias` and `mix` may be asked for some sentences and some queries at a time."""
+
+    def kinds(self) -> Iterator[Representation]:
+        """Yield what this consists of: itself, or all parts of a chain."""
+        yield self
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """Return token embeddings `x (B, T, D)` with position added; `pos (B|1, T)`."""
@@ -144,11 +156,19 @@ class Encoding(Representation):
 
 
 class Chain(Representation):
-    """Several representations at one place, applied in order; their biases and mixes add up."""
+    """Several representations at one place, applied in order; their biases and mixes add up.
+
+    Raises:
+        ShapeshiftError: if one part reads the queries that another one turns, or two parts turn
+            them, or two of one kind change queries and keys.
+    """
 
     def __init__(self, *parts: Representation):
         super().__init__()
         self.parts = nn.ModuleList(parts)
+        _check_heads(list(self.kinds()))
+        self.turns = any(part.turns for part in parts)
+        self.reads = any(part.reads for part in parts)
         self.mixes = any(part.mixes for part in parts)
         self.biases = any(part.biases for part in parts)
         self.splits = all(part.splits for part in parts)
@@ -157,6 +177,10 @@ class Chain(Representation):
 
     def _parts(self) -> list[Representation]:
         return [part for part in self.parts if isinstance(part, Representation)]
+
+    def kinds(self) -> Iterator[Representation]:
+        for part in self._parts():
+            yield from part.kinds()
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         for part in self._parts():
@@ -192,6 +216,30 @@ class Chain(Representation):
         if len(parts) == 1:
             return parts[0].outputs(probs, v, pos_q, pos_k)
         return super().outputs(probs, v, pos_q, pos_k)
+
+
+def _check_heads(kinds: list[Representation]) -> None:
+    """Raise a `ShapeshiftError` if kinds may not stand at one attention, see `Chain`: a score
+    (R(i) q_i) a_ij depends on i, and two turns need not commute."""
+    apart = "give them different stacks or places"
+    for turning, reading in permutations(kinds, 2):
+        if turning.turns and reading.reads:
+            raise ShapeshiftError(
+                f"{_name(turning)} turns the queries that {_name(reading)} reads, whose scores"
+                f" would depend on where a sentence begins; {apart}, or use a kind that does not"
+                " read queries, such as T5, ALiBi or Shaw with add_to='values'"
+            )
+    changing = [kind for kind in kinds if type(kind).heads is not Representation.heads]
+    for first, second in combinations(changing, 2):
+        if (first.turns and second.turns) or type(first) is type(second):
+            raise ShapeshiftError(
+                f"{_name(first)} and {_name(second)} would both change the queries and keys of one"
+                f" attention; leave one of them out, or {apart}"
+            )
+
+
+def _name(kind: Representation) -> str:
+    return type(kind).__name__
 
 
 def _total(terms: list[Tensor | None]) -> Tensor | None:

@@ -87,7 +87,7 @@ class Graph(Representation):
         self.num_heads, self.head_dim = num_heads, head_dim
         self.num_labels = num_labels
         self.splits = num_labels is None
-        self.biases = add_to != "values"
+        self.biases = self.reads = add_to != "values"
         self.mixes = add_to != "keys"
         self.edges: Edges | None = None  # set by `use_edges`
         self.num_rows = num_labels or Clip(max_distance, causal).num_rows  # R

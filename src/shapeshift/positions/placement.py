@@ -81,6 +81,10 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
     Args:
         scheme: checked by `check` first.
         stack: the stack's shape.
+
+    Raises:
+        ShapeshiftError: see `check`; for an option out of its range; and for kinds that may not
+            stand at one attention, see `Chain`.
     """
     check(scheme)
     parts = [part for part in scheme.parts if part.stacks in ("both", stack.name)]

@@ -62,6 +62,7 @@ class Rotary(Representation):
     """
 
     places = ("self", "cross")
+    turns = True
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class Shaw(Representation):
         self.clip = Clip(max_distance, causal)
         self.causal_only = causal
         self.mixes = add_to != "keys"
-        self.biases = add_to != "values"
+        self.biases = self.reads = add_to != "values"
         shape = (num_heads if per_head else 1, self.clip.num_rows, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 

@@ -40,6 +40,7 @@ class Skew(Representation):
 
     places = ("self",)
     biases = True
+    reads = True
 
     def __init__(
         self,

@@ -49,6 +49,7 @@ class XPos(Representation):
 
     places = ("self",)
     causal_only = True
+    turns = True
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ POSITIONS = {
     "alibi": lambda: ALiBi(H),
     "rotary": lambda: Rotary(E),
     "tupe": lambda: TUPE(D, H),
-    "two": lambda: Chain(Rotary(E), Shaw(H, E)),
+    "two": lambda: Chain(ALiBi(H), Shaw(H, E)),
 }
 
 
@@ -189,7 +189,7 @@ def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
         ours(x, x, x, **{name: mask})
 
 
-@pytest.mark.parametrize("position", [Shaw(H, E), Chain(Rotary(E), Shaw(H, E))])
+@pytest.mark.parametrize("position", [Shaw(H, E), Chain(Sinusoidal(D), Shaw(H, E))])
 def test_a_position_without_a_meaning_in_cross_attention_is_refused(
     position: Representation,
 ) -> None:
@@ -267,7 +267,7 @@ CAUSAL_ONLY = {
     "Shaw": lambda: Shaw(H, E, causal=True, max_distance=3),
     "T5": lambda: T5(D, H, causal=True),
     "Graph": lambda: Graph(H, E, causal=True),
-    "Chain": lambda: Chain(Rotary(E), Skew(H, E, causal=True)),
+    "Chain": lambda: Chain(ALiBi(H), Skew(H, E, causal=True)),
 }
 
 

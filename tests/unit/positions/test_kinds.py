@@ -6,7 +6,20 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Chain, Learned, Representation, Shaw, Sinusoidal
+from shapeshift.positions import (
+    T5,
+    TUPE,
+    ALiBi,
+    Chain,
+    Graph,
+    Learned,
+    Representation,
+    Rotary,
+    Shaw,
+    Sinusoidal,
+    Skew,
+    XPos,
+)
 from shapeshift.positions.registry import KINDS, check_options, entry
 
 
@@ -112,6 +125,30 @@ def test_a_chain_is_the_sum_of_its_parts() -> None:
 def test_a_chain_is_shift_invariant_if_all_its_parts_are() -> None:
     assert Chain(Shaw(2, 4), Representation()).shift_invariant
     assert not Chain(Shaw(2, 4), Sinusoidal(8)).shift_invariant
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Chain(Rotary(4), Shaw(2, 4)), "Rotary turns the queries that Shaw reads, .*T5"),
+        (lambda: Chain(Skew(2, 4), XPos(4)), "XPos turns the queries that Skew reads, .*T5"),
+        (lambda: Chain(Chain(Rotary(4)), Graph(2, 4, num_labels=3)), "that Graph reads"),
+        (lambda: Chain(Shaw(2, 4), Chain(T5(8, 2), Rotary(4))), "that Shaw reads"),
+        (lambda: Chain(Rotary(4), XPos(4)), "Rotary and XPos would both change .*; leave one"),
+        (lambda: Chain(TUPE(8, 2), Chain(TUPE(8, 2))), "TUPE and TUPE would both change"),
+    ],
+)
+def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+def test_what_does_not_read_queries_stands_beside_rotary() -> None:
+    chain = Chain(Rotary(4), Shaw(2, 4, add_to="values"), Graph(2, 4, add_to="values"), TUPE(8, 2))
+    assert (chain.turns, chain.reads) == (True, False)
+    chain = Chain(TUPE(8, 2), Skew(2, 4), Shaw(2, 4), ALiBi(2))
+    assert (chain.turns, chain.reads) == (False, True)
 
 
 def test_options_of_a_kind_leave_out_what_the_model_fixes() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Chain, Representation
+from shapeshift.positions import Representation
 from shapeshift.positions.checks import can_read
 
 FORBIDS = -1000.0
@@ -46,7 +44,7 @@ def check_positions(name: str, pos: Tensor, x: Tensor) -> None:
 def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
     """Raise a `ShapeshiftError` if `position` compares positions in one sequence, and Q ≠ K:
     counted from 0, queries that are its last tokens would be its first."""
-    for kind in _kinds(position):
+    for kind in position.kinds():
         if "cross" not in kind.places and num_queries != num_keys:
             raise ShapeshiftError(
                 f"give pos_q where Q={num_queries} and K={num_keys}: {type(kind).__name__} compares"
@@ -56,7 +54,7 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
 
 def check_place(name: str, position: Representation | None, place: str) -> None:
     """Raise a `ShapeshiftError` if `position`, the argument `name`, has no meaning at `place`."""
-    for kind in _kinds(position):
+    for kind in position.kinds() if position is not None else ():
         if place not in kind.places:
             raise ShapeshiftError(
                 f"{name}: {type(kind).__name__} has no meaning at {place!r};"
@@ -67,7 +65,7 @@ def check_place(name: str, position: Representation | None, place: str) -> None:
 def check_sizes(position: Representation, **sizes: int) -> None:
     """Raise a `ShapeshiftError` if `position` was built for other `sizes`: `dim`, `num_heads` or
     `head_dim`."""
-    for kind in _kinds(position):
+    for kind in position.kinds():
         for name, here in sizes.items():
             built_for = getattr(kind, name, here)
             if built_for != here:
@@ -110,7 +108,7 @@ def check_seeing_right(
             return
     elif not unmasked:
         return
-    kind = next(kind for kind in _kinds(position) if kind.causal_only)
+    kind = next(kind for kind in position.kinds() if kind.causal_only)
     name = type(kind).__name__
     if type(kind).causal_only:
         remedy = "another kind, such as Rotary"
@@ -120,11 +118,3 @@ def check_seeing_right(
         f"{name} has no meaning for tokens on the right (pos_k > pos_q), which a query sees here;"
         f" give the causal mask, or use {remedy}"
     )
-
-
-def _kinds(position: Representation | None) -> Iterator[Representation]:
-    if isinstance(position, Chain):
-        for part in position.parts:
-            yield from _kinds(part if isinstance(part, Representation) else None)
-    elif position is not None:
-        yield position
