@@ -175,6 +175,7 @@ XPOS = {"kind": "xpos", "stacks": "decoder"}
         ),
         (position({"kind": "rotary"}, {"kind": "rotary", "base": 500}), "both change the queries"),
         (position({"kind": "tupe"}, {"kind": "tupe", "stacks": "encoder"}), "TUPE and TUPE"),
+        (position({"kind": "shaw", "add_to": "keys", "share_tables": True}), "one table"),
         (position({**XPOS, "centre": 20000}), r"centre=20000; use centre=0 \(.*, or kind 'rotary'"),
     ],
 )

@@ -58,8 +58,8 @@ class Graph(Representation):
             with `num_labels`.
 
     Raises:
-        ShapeshiftError: if `num_labels`, `max_distance` or `add_to` has no meaning; in the hooks,
-            if there are no edges, or they are not those of the batch.
+        ShapeshiftError: if `num_labels`, `max_distance`, `add_to` or `share_tables` has no meaning;
+            in the hooks, if there are no edges, or they are not those of the batch.
     """
 
     places = ("self",)

@@ -68,6 +68,11 @@ def check(scheme: Scheme) -> None:
                 f"layers={part.layers} has no meaning for {part.kind!r} at {_place(part)!r};"
                 " give a number from 1 at self or cross, or leave it out"
             )
+        if "add_to" in part.options and _place(part) == "embedding":
+            raise ShapeshiftError(
+                f"add_to={part.options['add_to']!r} has no meaning for {part.kind!r} at"
+                " 'embedding', where nothing is projected; leave it out, or use it at self or cross"
+            )
 
 
 def build_indices(scheme: Scheme) -> Absolute:

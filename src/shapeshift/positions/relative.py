@@ -56,10 +56,16 @@ def tables(
         share: whether one serves as both.
 
     Raises:
-        ShapeshiftError: if `add_to` is none of the three.
+        ShapeshiftError: if `add_to` is none of the three, or there is one table and so nothing to
+            share.
     """
     if add_to not in get_args(AddTo):
         raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
+    if share and add_to != "both":
+        raise ShapeshiftError(
+            f"share_tables has no meaning with add_to={add_to!r}, which has one table; leave it"
+            " out, or use add_to='both'"
+        )
 
     def table() -> nn.Parameter:
         limit = (6 / (shape[1] + shape[2])) ** 0.5
@@ -68,7 +74,7 @@ def tables(
     keys = table() if add_to != "values" else None
     if add_to == "keys":
         return keys, None
-    return keys, keys if share and keys is not None else table()
+    return keys, keys if share else table()
 
 
 def key_bias(q: Tensor, keys: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor) -> Tensor:

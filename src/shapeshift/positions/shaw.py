@@ -33,7 +33,8 @@ class Shaw(Representation):
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
-        ShapeshiftError: if k is negative, or `add_to` none of the three.
+        ShapeshiftError: if k is negative, `add_to` none of the three, or `share_tables` true
+            without both tables.
     """
 
     places = ("self",)

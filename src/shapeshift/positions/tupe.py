@@ -15,6 +15,8 @@ from .sinusoidal import Sinusoidal
 
 Vectors = Literal["learned", "sinusoidal"]
 
+_NUM_POSITIONS = 1024
+
 
 class TUPE(Representation):
     """Positions are compared with positions and words with words, each with projections of their
@@ -35,13 +37,14 @@ class TUPE(Representation):
         dim: D.
         num_heads: H.
         vectors: p is `learned` (the paper) or `sinusoidal`, without a limit.
-        num_positions: rows of learned vectors; positions 0 … num_positions − 1.
+        num_positions: rows of learned vectors; positions 0 … num_positions − 1. Sinusoidal ones
+            have none.
         share_layers: one set of U and p for all layers, as the paper; else one for each. Read by
             whoever places the module, not here.
 
     Raises:
-        ShapeshiftError: if `vectors` is neither of the two; in `bias`, if a position lies outside
-            the learned table.
+        ShapeshiftError: if `vectors` is neither of the two, or sinusoidal with a `num_positions`
+            of its own; in `bias`, if a position lies outside the learned table.
     """
 
     places = ("self",)
@@ -54,12 +57,17 @@ class TUPE(Representation):
         num_heads: int,
         *,
         vectors: Vectors = "learned",
-        num_positions: int = 1024,
+        num_positions: int = _NUM_POSITIONS,
         share_layers: bool = True,
     ):
         super().__init__()
         if vectors not in get_args(Vectors):
             raise ShapeshiftError(f"vectors must be 'learned' or 'sinusoidal', got {vectors!r}")
+        if vectors == "sinusoidal" and num_positions != _NUM_POSITIONS:
+            raise ShapeshiftError(
+                f"num_positions={num_positions} has no meaning with vectors='sinusoidal', which"
+                " have no limit; leave it out, or use vectors='learned'"
+            )
         self.dim, self.num_heads = dim, num_heads
         self.vectors: Encoding = (
             Learned(dim, num_positions=num_positions, std=1.0)

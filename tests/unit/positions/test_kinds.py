@@ -84,10 +84,12 @@ def test_shaw_has_the_tables_it_was_asked_for() -> None:
     assert rows() == {"keys": (1, 33, 4), "values": (1, 33, 4)}
     assert rows(max_distance=3, causal=True) == {"keys": (1, 4, 4), "values": (1, 4, 4)}
     assert rows(add_to="keys", per_head=True, max_distance=0) == {"keys": (2, 1, 4)}
-    assert rows(add_to="values", share_tables=True) == {"values": (1, 33, 4)}
+    assert rows(add_to="values") == {"values": (1, 33, 4)}
     assert rows(share_tables=True, max_distance=1) == {"keys": (1, 3, 4)}
     with pytest.raises(ShapeshiftError, match="max_distance"):
         Shaw(2, 4, max_distance=-1)
+    with pytest.raises(ShapeshiftError, match=r"share_tables .* add_to='keys'.* add_to='both'"):
+        Shaw(2, 4, add_to="keys", share_tables=True)
 
 
 def test_shaw_tables_start_at_xaviers_range() -> None:

@@ -144,6 +144,10 @@ def test_options_reach_the_module_through_the_configuration() -> None:
         (lambda: Learned(8, std=math.nan), "std must be finite and not negative, got nan"),
         (lambda: TUPE(8, 2, vectors="sines"), "'learned' or 'sinusoidal', got 'sines'"),
         (lambda: TUPE(8, 2, num_positions=0), "num_positions"),
+        (
+            lambda: TUPE(8, 2, vectors="sinusoidal", num_positions=3),
+            "num_positions=3 has no meaning with vectors='sinusoidal', .*; leave it out",
+        ),
     ],
 )
 def test_settings_that_have_no_meaning(make, message: str) -> None:

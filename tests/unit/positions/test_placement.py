@@ -86,6 +86,8 @@ def test_indices_are_fresh_for_each_side() -> None:
         (scheme(Part("sinusoidal", "cross", stacks="encoder")), "no cross-attention"),
         (scheme(Part("sinusoidal", layers=2)), "layers=2 has no meaning .*'embedding'"),
         (scheme(Part("shaw", layers=0)), "layers=0 has no meaning"),
+        (scheme(Part("learned", options={"add_to": "v"})), "add_to='v' .*'embedding'.*; leave it"),
+        (scheme(Part("sinusoidal", "embedding", options={"add_to": "qk"})), "at self or cross"),
         (scheme(Part("shaw", options={"distance": 2})), r"did you mean 'max_distance'\?"),
         (Scheme(IndicesChoice("shift")), r"unknown indices 'shift'; did you mean 'shifted'\?"),
         (Scheme(IndicesChoice("shifted", {"max_ofset": 2})), r"did you mean 'max_offset'\?"),
