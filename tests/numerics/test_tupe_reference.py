@@ -30,14 +30,14 @@ def term(tupe: TUPE, h: int, i: int, j: int) -> float:
 
 
 @pytest.mark.parametrize("vectors", ["learned", "sinusoidal"])
-@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-def test_layer_equals_the_papers_equation(vectors, causal, check_layer) -> None:
+@pytest.mark.parametrize("attention", ["bidirectional", "causal", "cross"])
+def test_layer_equals_the_papers_equation(vectors, attention, check_layer) -> None:
     tupe = TUPE(DIM, HEADS, vectors=vectors)
 
     def score(h, i, j, q, k):
         return (q @ k + term(tupe, h, i, j)) / math.sqrt(2 * WIDTH)
 
-    check_layer(tupe, score, causal=causal)
+    check_layer(tupe, score, causal=attention == "causal", cross=attention == "cross")
 
 
 def test_with_t5s_bias_it_is_tupe_r(check_layer) -> None:

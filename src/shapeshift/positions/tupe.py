@@ -28,6 +28,10 @@ class TUPE(Representation):
     `t5` at the same place, whose number is added as it is, this becomes the paper's TUPE-R. Parts
     that read the queries (`shaw`, `skew`) would find them divided by sqrt(2), too.
 
+    In attention to the source, p_i is of the position in the target and p_j of that in the source,
+    both from one table; U^Q and U^K learn which places of a source go with which places of its
+    target. The paper has self-attention alone.
+
     Differs from the paper: `[CLS]` has no counterpart in translation, so that no position is reset
     (section 3.2). The released code also puts p through a LayerNorm and adds biases to the
     projections, which the equation lacks; instead of the norm, learned vectors start with the
@@ -47,7 +51,7 @@ class TUPE(Representation):
             of its own; in `bias`, if a position lies outside the learned table.
     """
 
-    places = ("self",)
+    places = ("self", "cross")
     biases = True
     shift_invariant = False
 

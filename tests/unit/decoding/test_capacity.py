@@ -22,6 +22,7 @@ LIMITED = {
     "learned": Scheme(parts=(Part("learned", options=LEARNED),)),
     "learned, cross": Scheme(parts=(Part("learned", "cross", options=LEARNED),)),
     "tupe": Scheme(parts=(Part("tupe", options=LEARNED),)),
+    "tupe, cross": Scheme(parts=(Part("tupe", "cross", options=LEARNED),)),
     "randomized": Scheme(
         IndicesChoice("randomized", {"max_position": 50, "max_length": 10}), (Part("sinusoidal"),)
     ),

@@ -89,7 +89,7 @@ def test_at_other_scales_no_kind_is_left_out(scale):
     for found in cells.values():
         assert {cell.axes["kind"] for cell in found} - {"none"} == every
     crossing = {cell.axes["crossing"] for cell in cells["beyond-cross"]}
-    assert crossing == {"none", "sinusoidal", "learned", "rotary"}
+    assert crossing == {"none", "sinusoidal", "learned", "rotary", "tupe"}
     reaching = {c.axes["kind"] for c in cells["beyond-values"] if c.axes["enters"] != "weights"}
     assert reaching == {"sinusoidal", "learned", "shaw"}
 
@@ -107,7 +107,8 @@ def test_xpos_has_rotary_in_the_encoder_and_crosses_like_others():
 def test_cross_has_a_row_for_each_system_and_a_column_for_each_kind(some):
     study = some("beyond-cross", CROSS)
     [table] = cross.build(study).tables
-    assert table.header == ("self-attention", "cross: none", "cross: sinusoidal", "cross: rotary")
+    crossing = ("cross: none", "cross: sinusoidal", "cross: rotary", "cross: tupe")
+    assert table.header == ("self-attention", *crossing)
     assert {"none", "sinusoidal", "sinusoidal in Q, K, V", "xpos"} < {
         row[0] for row in fields(table)
     }
@@ -123,8 +124,9 @@ def test_cross_has_a_row_for_each_system_and_a_column_for_each_kind(some):
 
 def test_cross_tests_crossings_by_row_and_inputs_by_kind(some):
     study = some("beyond-cross", CROSS)
-    sinusoidal, rotary, inputs = cross.build(study).findings
+    sinusoidal, rotary, tupe, inputs = cross.build(study).findings
     assert "sinusoidal positions" in sinusoidal.claim
+    assert "tupe positions" in tupe.claim
     assert "not finished: alibi," in sinusoidal.measured
     assert "alibi +0.00" in rotary.measured or "alibi" in rotary.measured.split("; not finished")[0]
     assert "none" not in rotary.measured.split("not finished: ")[1].split(";")[0].split(", ")
@@ -164,7 +166,7 @@ def test_cross_marks_what_differs(some, monkeypatch):
         ("sinusoidal in Q, K, V", "cross: none"),
     }
     assert "better: alibi +4.00" in content.findings[1].measured
-    assert "better: sinusoidal +5.00" in content.findings[2].measured
+    assert "better: sinusoidal +5.00" in content.findings[3].measured
 
 
 def test_directions_has_columns_for_each_direction_with_cross_pe_and_without(some):
