@@ -7,9 +7,10 @@ its measures is due.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
@@ -277,6 +278,44 @@ def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) ->
         for name, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True)
         if begin < end
     }
+
+
+def recorded_files(
+    found: Iterable[Measurement], split: str, references: Sequence[str]
+) -> list[slice]:
+    """Return the pairs of each file of a split, as `files_of` had them when it was scored; nothing
+    where there is but one file. A file ends where its references have the recorded hash, so that
+    neither data nor corpus need be at hand.
+
+    Args:
+        found: by `Score`.
+        split: that was scored.
+        references: of the whole split.
+
+    Raises:
+        ShapeshiftError: they are not those that were scored.
+    """
+    hashes = {x.dataset: x.references for x in found if (x.dataset or "").startswith(f"{split}/")}
+    files, begin = [], 0
+    for name, expected in hashes.items():
+        reached = enumerate(_growing_sha256(references[begin:]), begin + 1)
+        end = next((number for number, sha256 in reached if sha256 == expected), None)
+        if end is None:
+            raise ShapeshiftError(
+                f"the references of {name} are not those that were scored; remove the record of"
+                f" score-{split} from the run's steps, and it is scored again"
+            )
+        files.append(slice(begin, end))
+        begin = end
+    return files
+
+
+def _growing_sha256(lines: Iterable[str]) -> Iterator[str]:
+    """Yield `sha256_lines` of the first line, of the first two, and so on."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+        yield digest.hexdigest()
 
 
 SCORE_VALID, SCORE_TEST = Score("valid"), Score("test")

@@ -77,6 +77,11 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
     assert chrf["test mean"].value == pytest.approx((chrf["test/test"].value + 100) / 2)
     assert chrf["test mean"].signature == chrf["test/valid"].signature
     assert {m.bucket for m in found if m.bucket} == {"0–3", "≥ 4"}
+    files = measures.files_of(data, "test", len(references))
+    assert measures.recorded_files(found, "test", references) == [*files.values()]
+    assert measures.recorded_files(found, "valid", references) == []
+    with pytest.raises(ShapeshiftError, match="references of test/valid are not those"):
+        measures.recorded_files(found, "test", references[:-1])
 
 
 def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_config):

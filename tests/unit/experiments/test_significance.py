@@ -3,9 +3,11 @@
 import random
 
 import pytest
+from sacrebleu.significance import PairedTest
 
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import SACREBLEU
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.significance import (
@@ -61,6 +63,66 @@ def test_a_system_is_not_better_than_itself(found):
     assert found["same"].difference == 0
     assert found["same"].p_values == {1: 1.0, 2: 1.0}
     assert found["same"].p_value == 1.0
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+@pytest.mark.parametrize("name", ["better", "alike"])
+def test_one_seed_and_file_has_sacrebleu_s_own_result_to_the_digit(metric, name):
+    pair = {each: {1: SYSTEMS[each][1]} for each in ("base", name)}
+    [found] = compare(pair, REFERENCES, baseline="base", metric=metric, num_samples=200)
+    test = PairedTest(
+        [(each, outputs[1]) for each, outputs in pair.items()],
+        {"metric": SACREBLEU[metric]("13a")},
+        [REFERENCES],
+        test_type="bs",
+        n_samples=200,
+    )
+    [base, other] = next(results for title, results in test()[1].items() if title != "System")
+    assert (found.baseline_score, found.score) == (base.score, other.score)
+    assert found.p_value == other.p_value < 1
+
+
+def test_each_of_several_files_counts_alike_and_is_drawn_from_by_itself():
+    """Ten sentences in which a system is perfect, seventy in which it is worse."""
+    system = REFERENCES[:10] + corrupt(0.4, 9)[10:]
+    pair = {"base": {1: SYSTEMS["base"][1]}, "system": {1: system}}
+    files = [slice(0, 10), slice(10, 80)]
+    given = {"baseline": "base", "num_samples": 200}
+    [mean] = compare(pair, REFERENCES, **given, files=files)
+    alone = [
+        compare(
+            {name: {1: by_seed[1][part]} for name, by_seed in pair.items()},
+            REFERENCES[part],
+            **given,
+        )[0]
+        for part in files
+    ]
+    assert mean.difference == pytest.approx(sum(one.difference for one in alone) / 2)
+    assert alone[1].difference < 0 < mean.difference
+    assert mean.significant
+    [whole] = compare(pair, REFERENCES, **given)
+    assert whole.difference < mean.difference
+    assert compare(pair, REFERENCES, **given, files=[slice(None)]) == [whole]
+
+
+def test_what_two_systems_lose_is_compared_on_the_same_draws():
+    before = {name: {1: REFERENCES} for name in ("base", "other")}
+    given = {"baseline": "base", "num_samples": 200}
+
+    def lost(name, other):
+        after = {"base": SYSTEMS[name], "other": SYSTEMS[other]}
+        [found] = compare(before, REFERENCES, **given, minus=after)
+        return found
+
+    [plain] = compare(
+        {"base": {1: SYSTEMS["base"][1]}, "other": {1: SYSTEMS["better"][1]}}, REFERENCES, **given
+    )
+    both = lost("base", "better")
+    assert both.difference == pytest.approx(-plain.difference)  # what was there before is alike
+    assert both.score == pytest.approx(100 - plain.score)
+    assert both.p_value == plain.p_value < 0.05
+    assert not lost("base", "alike").significant
+    assert lost("base", "same").p_value == 1.0
 
 
 def test_seeds_that_contradict_each_other_prove_nothing():
@@ -147,6 +209,7 @@ def test_cells_are_compared_within_the_other_axes(tmp_path):
             (results / "test.references.txt").write_text("\n".join(REFERENCES) + "\n", "utf-8")
     found = compare_cells(cells, tmp_path, axis="position", baseline="ape")
     assert list(found) == [("long",)]
+    assert found["long",][0].cells == (cells[1].key, cells[0].key)
     table = significance_table(found)
     [row] = table.rows
     assert row[:2] == ("long/rpe", "ape")
