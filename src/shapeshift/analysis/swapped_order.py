@@ -56,19 +56,22 @@ class Order:
     """What came of one order of the sentences.
 
     Attributes:
-        bleu: of the translations of X_1.
+        outputs: the translations of X_1.
+        bleu: of these.
         num_misparted: outputs that have another number of parts than their source.
     """
 
+    outputs: tuple[str, ...]
     bleu: Score
     num_misparted: int
 
 
 @dataclass(frozen=True)
 class SystemOrder:
-    """A row of the table: one system, both orders."""
+    """A row of the table: one system, both orders, and the references of X_1."""
 
     name: str
+    references: tuple[str, ...]
     original: Order
     swapped: Order
 
@@ -217,17 +220,18 @@ def _compare(
     swapped = [swap(source) for source in original]
     outputs = _search(searcher, name, [*original, *swapped], on_translate)
     decode = searcher.subwords.decode_target
-    references = [decode(parts(target)[0]) for _, target in pairs]
+    references = tuple(decode(parts(target)[0]) for _, target in pairs)
     num_parts = [len(parts(source)) for source in original]
 
     def score(found: list[list[list[int]]], place: int) -> Order:
-        texts = [decode(output[place]) for output in found]
+        texts = tuple(decode(output[place]) for output in found)
         [bleu] = score_corpus(texts, references, ("bleu",), tokenizer=tokenizer)
         wrong = sum(len(output) != wanted for output, wanted in zip(found, num_parts, strict=True))
-        return Order(bleu, wrong)
+        return Order(texts, bleu, wrong)
 
     half = len(pairs)
-    return SystemOrder(name, score(outputs[:half], 0), score(outputs[half:], -1))
+    original_order, swapped_order = score(outputs[:half], 0), score(outputs[half:], -1)
+    return SystemOrder(name, references, original_order, swapped_order)
 
 
 def _search(

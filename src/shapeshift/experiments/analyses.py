@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shapeshift.analysis import loss_by_offset, similarity, swapped_order
+from shapeshift.analysis.swapped_order import SystemOrder
 from shapeshift.data.config import Interpolate
 from shapeshift.data.prepare import Prepared
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.experiments.measures import Measurement
+from shapeshift.evaluation.scores import sha256_lines
+from shapeshift.experiments.measures import (
+    ORIGINAL,
+    SWAPPED,
+    Measurement,
+    hypotheses_file,
+    keep_lines,
+    references_file,
+)
 from shapeshift.experiments.run import Run
 from shapeshift.model import Transformer
 from shapeshift.training.precision import choose_device
@@ -54,12 +63,20 @@ class Similarity:
 class SwappedOrder:
     """BLEU of the first sentence of joined training pairs in its place and at the end (Kiyono et
     al. 2021, Table 1), and the percentage of outputs with another number of sentences than their
-    source; nothing for a run whose pairs are not joined."""
+    source; nothing for a run whose pairs are not joined. The translations of both orders and the
+    references are kept as those of a split are."""
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it on one in 45 training pairs, 500 at least and 10,000 at most; see
         `analysis.swapped_order`."""
-        return _swapped_order(run, data) if _is_joined(run) else []
+        if not _is_joined(run):
+            return []
+        found, results = _swapped_order(run, data), run.directory / "results"
+        results.mkdir(exist_ok=True)
+        keep_lines(results / hypotheses_file(ORIGINAL), found.original.outputs)
+        keep_lines(results / hypotheses_file(SWAPPED), found.swapped.outputs)
+        keep_lines(results / references_file(ORIGINAL), found.references)
+        return _of_orders(found)
 
 
 class Learning:
@@ -78,7 +95,7 @@ class Learning:
                 offsets = (0, most // 5, most // 2, most)
                 at_update += _similarity(model, data, offsets, bucket=f" to {most}")
             if _is_joined(run):
-                at_update += _swapped_order(run, data, which)
+                at_update += _of_orders(_swapped_order(run, data, which))
             found += [each.model_copy(update={"step": update}) for each in at_update]
         return found
 
@@ -123,12 +140,16 @@ def _is_joined(run: Run) -> bool:
     return isinstance(run.config.data.dataset, Interpolate)
 
 
-def _swapped_order(run: Run, data: Prepared, which: str = "average") -> list[Measurement]:
+def _swapped_order(run: Run, data: Prepared, which: str = "average") -> SystemOrder:
     wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
     pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
     tokenizer = run.config.bleu_tokenizer
     translator = run.translator(which)
     [system] = swapped_order.compute({"": translator}, pairs, tokenizer=tokenizer).systems
+    return system
+
+
+def _of_orders(system: SystemOrder) -> list[Measurement]:
     orders = {"original order": system.original, "swapped order": system.swapped}
     scores = [
         Measurement(
@@ -137,13 +158,15 @@ def _swapped_order(run: Run, data: Prepared, which: str = "average") -> list[Mea
             dataset="train",
             bucket=name,
             signature=order.bleu.signature,
+            hypotheses=sha256_lines(order.outputs),
+            references=sha256_lines(system.references),
         )
         for name, order in orders.items()
     ]
     return scores + [
         Measurement(
             metric="misparted_percent",
-            value=100 * order.num_misparted / len(pairs),
+            value=100 * order.num_misparted / len(system.references),
             dataset="train",
             bucket=name,
         )

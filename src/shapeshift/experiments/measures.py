@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
+from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 from pydantic import Field
 
@@ -167,11 +168,7 @@ class Score:
         sources, references = data.text(self.split)
         results = run.directory / "results"
         # Beside the translations, so that significance tests need nothing but the run.
-        replace_file(
-            Disk(),
-            results / references_file(self.split),
-            ["".join(line + "\n" for line in references).encode()],
-        )
+        keep_lines(results / references_file(self.split), references)
         hypotheses = list(read_lines(results / hypotheses_file(self.split)))
         sets = files_of(data, self.split, len(references))
         found = _measurements(scores, self.split)
@@ -196,6 +193,12 @@ def mean_of(split: str) -> str:
     return f"{split} mean"
 
 
+ORIGINAL: Final = "original-order"
+SWAPPED: Final = "swapped-order"
+"""What the measure `swapped-order` keeps texts of as if they were splits, `ORIGINAL` with the
+references of both."""
+
+
 def hypotheses_file(split: str) -> str:
     """Return the name of the file of translations in a run's `results/`."""
     return f"{split}.average.txt"
@@ -204,6 +207,11 @@ def hypotheses_file(split: str) -> str:
 def references_file(split: str) -> str:
     """Return the name of the file of references in a run's `results/`."""
     return f"{split}.references.txt"
+
+
+def keep_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file, whole or not at all."""
+    replace_file(Disk(), path, ["".join(line + "\n" for line in lines).encode()])
 
 
 def _measurements(scores: Scores, split: str) -> list[Measurement]:

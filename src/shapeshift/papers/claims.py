@@ -15,11 +15,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
 
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
-from shapeshift.papers.study import NO_AXES, Axes, Study, missing, number, words
+from shapeshift.papers.study import NO_AXES, Axes, Study, Texts, missing, number, words
 
 MARGIN = 0.5
 """BLEU: the smallest difference that Shaw et al. (2018) call one, values alone in their Table 3."""
@@ -43,8 +42,9 @@ def versus(
     pair: tuple[str, str],
     axes: Axes = NO_AXES,
     *,
-    split: Literal["valid", "test"] = "test",
+    split: Texts = "test",
     lengths: tuple[int, int | None] | None = None,
+    minus: str | None = None,
 ) -> Comparison | None:
     """Test one setting of an axis against another; `None` if they have no finished seed in common.
 
@@ -54,13 +54,15 @@ def versus(
         axis: that the two settings are of.
         pair: the system and its baseline.
         axes: one setting for each other axis.
-        split, lengths: see `Study.comparisons`.
+        split, lengths, minus: see `Study.comparisons`.
     """
     system, baseline = pair
     if not all(study.finished(grid, {**axes, axis: setting}) for setting in pair):
         return None
     chosen: Axes = {**axes, axis: pair}
-    found = study.comparisons(grid, axis, baseline, chosen, split=split, lengths=lengths)
+    found = study.comparisons(
+        grid, axis, baseline, chosen, split=split, lengths=lengths, minus=minus
+    )
     tests = [test for group in found.values() for test in group if test.system == system]
     assert len(tests) <= 1, f"{axes} leaves an axis open"
     return tests[0] if tests else None
@@ -181,6 +183,13 @@ def shown(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
+def difference(test: Comparison) -> str:
+    """Return the difference with p and the number of seeds: `+1.23, p = 0.040, 3 seeds`."""
+    num_seeds = len(test.p_values)
+    seeds = f"{num_seeds} seed" + "s" * (num_seeds > 1)
+    return f"{test.difference:+.2f}, {shown(test.p_value)}, {seeds}"
+
+
 def has_learned(test: Comparison) -> bool:
     """Return whether one system at least translates at all."""
     return max(test.score, test.baseline_score) >= LEARNED
@@ -219,9 +228,4 @@ def _judge(
 def _told(test: Comparison | None) -> str:
     if test is None:
         return NOT_MEASURED
-    num_seeds = len(test.p_values)
-    seeds = f"{num_seeds} seed" + "s" * (num_seeds > 1)
-    return (
-        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
-        f" {shown(test.p_value)}, {seeds})"
-    )
+    return f"{test.score:.2f} against {test.baseline_score:.2f} ({difference(test)})"

@@ -19,7 +19,13 @@ from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.identity import digest, other_tokenizer
-from shapeshift.experiments.measures import OPTIONAL, TRAIN, hypotheses_file, references_file
+from shapeshift.experiments.measures import (
+    OPTIONAL,
+    ORIGINAL,
+    TRAIN,
+    hypotheses_file,
+    references_file,
+)
 from shapeshift.experiments.pivot import AGGREGATES
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.run import DataProgress, Run, prepared_directory
@@ -41,6 +47,9 @@ Axes = Mapping[str, Wanted]
 """Axis, or `seed`, → what it is to be."""
 
 NO_AXES: Axes = {}
+
+Texts = Literal["valid", "test", "original-order"]
+"""What a run keeps translations and references of; see `experiments.measures`."""
 
 
 @dataclass(frozen=True)
@@ -244,8 +253,9 @@ class Study:
         baseline: str,
         axes: Axes = NO_AXES,
         *,
-        split: Literal["valid", "test"] = "test",
+        split: Texts = "test",
         lengths: tuple[int, int | None] | None = None,
+        minus: str | None = None,
     ) -> dict[tuple[str, ...], list[Comparison]]:
         """Test the settings of an axis against one of them on BLEU, each on the seeds that both
         have; see `experiments.significance.compare_cells`.
@@ -257,9 +267,10 @@ class Study:
             axes: of the cells to look at; see `cells`.
             split: that was translated.
             lengths: only sentences whose source has so many subwords, `[from, to)`.
+            minus: that was translated as well: test the BLEU that is lost from `split` to this.
         """
         found: dict[tuple[str, ...], list[Comparison]] = {}
-        finished = self.finished(grid, axes)
+        finished = [cell for cell in self.finished(grid, axes) if self._has_texts(cell, split)]
         for system in dict.fromkeys(cell.axes[axis] for cell in finished):
             if system == baseline:
                 continue
@@ -267,7 +278,7 @@ class Study:
             shared = _with_all_seeds(pair, axis)
             if not shared:
                 continue
-            made = self._compared(shared, axis, baseline, split, lengths)
+            made = self._compared(shared, axis, baseline, split, lengths, minus)
             for others, comparisons in made.groups:
                 found.setdefault(others, []).extend(comparisons)
         return found
@@ -303,18 +314,30 @@ class Study:
         cells: Sequence[Cell],
         axis: str,
         baseline: str,
-        split: Literal["valid", "test"],
+        split: Texts,
         lengths: tuple[int, int | None] | None,
+        minus: str | None,
     ) -> _Comparisons:
         def compute() -> _Comparisons:
             wanted = None if lengths is None else self._of_length(cells, split, lengths)
             found = compare_cells(
-                cells, self._root, axis=axis, baseline=baseline, split=split, wanted=wanted
+                cells,
+                self._root,
+                axis=axis,
+                baseline=baseline,
+                split=split,
+                wanted=wanted,
+                minus=minus,
             )
             return _Comparisons(tuple((others, tuple(each)) for others, each in found.items()))
 
-        name = digest([METHOD, NUM_SAMPLES, axis, baseline, split, lengths])[:8]
+        name = digest([METHOD, NUM_SAMPLES, axis, baseline, split, lengths, minus])[:8]
         return self.computed(f"comparison-{name}", _Comparisons, cells, compute)
+
+    def _has_texts(self, cell: Cell, split: Texts) -> bool:
+        """Return whether a run has kept texts; at one time `swapped-order` kept none."""
+        results = CellFolder(self._root / cell.key).run / "results"
+        return (results / references_file(split)).exists()
 
     def _number(self, row: Row) -> int:
         key = (row.cell, row.metric, row.dataset, row.bucket, row.step)
@@ -326,9 +349,10 @@ class Study:
     def _of_length(
         self,
         cells: Sequence[Cell],
-        split: Literal["valid", "test"],
+        split: Texts,
         lengths: tuple[int, int | None],
     ) -> list[bool]:
+        assert split != ORIGINAL, "its sentences have no lengths"
         texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
         assert all(text == texts[0] for text in texts), "lengths are of one text, split in one way"
         low, high = lengths

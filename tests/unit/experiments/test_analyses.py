@@ -6,13 +6,22 @@ import pytest
 
 from shapeshift.analysis import swapped_order
 from shapeshift.analysis.loss_by_offset import OFFSETS
+from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.experiments.analyses import (
     LEARNING,
     LOSS_BY_OFFSET,
     SHIFTS,
     SIMILARITY,
     SWAPPED_ORDER,
+)
+from shapeshift.experiments.measures import (
+    ORIGINAL,
+    SWAPPED,
+    hypotheses_file,
+    references_file,
 )
 from shapeshift.experiments.run import Run, prepared_directory, train
 
@@ -63,6 +72,13 @@ def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
     found = SWAPPED_ORDER.measure(*joined)
     orders = ["original order", "swapped order"]
     assert [m.bucket for m in found if m.metric == "BLEU" and m.signature] == orders
+    results = joined[0].directory / "results"
+    for m, name in zip(found, (ORIGINAL, SWAPPED), strict=False):
+        kept = [
+            [*read_lines(results / f)] for f in (hypotheses_file(name), references_file(ORIGINAL))
+        ]
+        assert [m.hypotheses, m.references] == [sha256_lines(lines) for lines in kept]
+        assert m.value == pytest.approx(score_corpus(*kept, ("bleu",))[0].value)
     parted = [m for m in found if m.metric == "misparted_percent"]
     assert [m.bucket for m in parted] == orders
     assert all(0 <= m.value <= 100 for m in parted)

@@ -1,5 +1,6 @@
 """Every item of the SHAPE paper, built from runs that were really trained and measured."""
 
+import hashlib
 from dataclasses import replace
 from statistics import fmean
 from types import SimpleNamespace
@@ -7,9 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from shapeshift.experiments.measures import ORIGINAL, hypotheses_file, references_file
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.shape import PAPER, curves, datasets, similarity
+from shapeshift.papers.shape import PAPER, curves, datasets, similarity, table1
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
@@ -18,6 +20,7 @@ ITEMS = {
     name: item for name, item in PAPER.items.items() if {*item.grids} <= {GRID, "shape-offsets"}
 }
 NO_VALUE = "–"
+ORDER = "original order"
 DRAWN = ["figure2", "figure3", "figure4", "table3", "offsets", "figure6", "figure7", "figure8"]
 
 
@@ -121,6 +124,44 @@ def test_table_1_has_the_mean_over_seeds_and_their_difference(contents, finished
         assert drop.rows == original.rows + swapped.rows
         named = [finished.measurements[number] for number in original.rows]
         assert {(m.bucket, m.axes["dataset"]) for m in named} == {("original order", "interpolate")}
+
+
+def test_table_1_tests_what_ape_loses_more_on_the_translations_that_were_kept(
+    contents, finished, make_study
+):
+    [told] = contents["table1"].findings
+    assert "No test" not in told.measured
+    one = table1.more_lost(finished, GRID, table1.PAIR)
+    assert list(one.p_values) == [1, 2]
+    drops = [table1.drops(finished, GRID, name) for name in table1.PAIR]
+    for score, own in zip((one.score, one.baseline_score), drops, strict=True):
+        assert score == pytest.approx(fmean(own.values()))
+    assert f"({one.difference:+.2f}, p = {one.p_value:.3f}, 2 seeds)" in told.measured
+    for cell in finished.finished(GRID, {"dataset": "interpolate", "position": "ape"}):
+        results = finished.run(cell).directory / "results"
+        hashes = {
+            (row.bucket, row.hypotheses, row.references)
+            for row in finished.rows(GRID, "BLEU", {**cell.axes, "seed": cell.seed}, bucket=ORDER)
+        }
+        texts = (hypotheses_file(ORIGINAL), references_file(ORIGINAL))
+        kept = (hashlib.sha256((results / name).read_bytes()).hexdigest() for name in texts)
+        assert hashes == {(ORDER, *kept)}
+
+
+def test_runs_measured_before_translations_were_kept_have_no_test(finished, monkeypatch):
+    told = table1.build(finished).findings[0]
+    cells = finished.finished(GRID, {"dataset": "interpolate"})
+    first = {cell.seed: cell for cell in cells if cell.axes["position"] == "shape"}[1]
+    for gone in ([first], cells):
+        monkeypatch.setattr(Study, "_has_texts", lambda *given, gone=gone: given[1] not in gone)
+        content = table1.build(finished)
+        assert [row[3].value is not None for row in content.tables[0].rows] == [True, True]
+        [now] = content.findings
+        if gone == cells:
+            assert "No test: all seeds have to agree" in now.measured
+        else:
+            assert "1 seed)" in now.measured
+    assert told.measured.split("(")[0] == now.measured.split(";")[0] + " "
 
 
 def test_figure_6_agrees_with_what_was_measured_after_training(contents, finished):

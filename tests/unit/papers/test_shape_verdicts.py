@@ -9,6 +9,7 @@ from shapeshift.analysis.curves import RunCurve
 from shapeshift.analysis.length_bleu import Curve, LengthBleu
 from shapeshift.analysis.token_gain import TokenGain
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
+from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.shape import (
     curves,
     figure3,
@@ -56,6 +57,9 @@ def test_without_a_test_all_have_to_agree(votes, verdict):
 )
 def test_swapped_order(ape, shape, verdict):
     assert table1.judge(ape, shape) == verdict
+    surely, perhaps = (Comparison("ape", "shape", "bleu", 6, 2, {1: p}) for p in (0.049, 0.05))
+    assert table1.judge(ape, shape, surely) == verdict
+    assert table1.judge(ape, shape, perhaps) == (UNTOLD if verdict == HOLDS else verdict)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,18 @@ import pytest
 
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.measures import Measurement, hypotheses_file, references_file
+from shapeshift.experiments.measures import (
+    ORIGINAL,
+    SWAPPED,
+    Measurement,
+    hypotheses_file,
+    keep_lines,
+    references_file,
+)
 from shapeshift.papers import study as studies
 from shapeshift.papers.study import Study, number, words
 
@@ -28,7 +37,16 @@ def measured(metric, value, **rest):
     return Measurement(metric=metric, value=value, **rest)
 
 
-def put(root, cell, found=(), *, hypotheses=None, checkpoint="c", steps=("train", "score-test")):
+def put(
+    root,
+    cell,
+    found=(),
+    *,
+    hypotheses=None,
+    checkpoint="c",
+    steps=("train", "score-test"),
+    texts=("test", "valid"),
+):
     """Write the records of a cell's steps and its translations."""
     folder = CellFolder(root / cell.key)
     for step in steps:
@@ -40,10 +58,9 @@ def put(root, cell, found=(), *, hypotheses=None, checkpoint="c", steps=("train"
     if hypotheses is not None:
         results = folder.run / "results"
         results.mkdir(parents=True, exist_ok=True)
-        for name, lines in ((hypotheses_file, hypotheses), (references_file, REFERENCES)):
-            (results / name("test")).write_text(
-                "".join(line + "\n" for line in lines), encoding="utf-8"
-            )
+        for split in texts:
+            keep_lines(results / hypotheses_file(split), hypotheses)
+            keep_lines(results / references_file(split), REFERENCES)
 
 
 CELLS = [make_cell(position, seed) for position in ("ape", "shape") for seed in (1, 2, 3)]
@@ -166,6 +183,52 @@ def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):
     assert long.significant
     [whole] = study.comparisons("mine", "position", "ape")[()]
     assert 0 < whole.difference < long.difference
+
+
+def test_a_comparison_names_the_runs_that_it_is_of(scored):
+    both = [cell for cell in CELLS if cell.name != "shape/2"]
+    [found] = make_study(scored, both).comparisons("mine", "position", "ape")[()]
+    assert sorted(found.cells) == sorted(cell.key for cell in CELLS if cell.seed != 2)
+
+
+def test_of_several_files_the_mean_is_tested(scored):
+    """Of which the first has one sentence alone, in which `shape` is no better."""
+    files = {"test/a": slice(0, 1), "test/b": slice(1, None)}
+    for cell in CELLS:
+        found = [
+            measured("BLEU", 1.0, dataset=name, references=sha256_lines(REFERENCES[part]))
+            for name, part in files.items()
+        ]
+        put(scored, cell, [*found, measured("BLEU", 1.0, dataset="test")])
+    [mean] = make_study(scored).comparisons("mine", "position", "ape")[()]
+    ape = REFERENCES[:10] + WORSE[10:]
+    bleu = [score_corpus(ape[x], REFERENCES[x], ("bleu",))[0].value for x in files.values()]
+    assert mean.baseline_score == pytest.approx(sum(bleu) / 2)
+    assert mean.baseline_score > score_corpus(ape, REFERENCES, ("bleu",))[0].value
+    [whole] = make_study(scored).comparisons("mine", "position", "ape", split="valid")[()]
+    assert whole.difference > mean.difference
+    put(scored, CELLS[0], [measured("BLEU", 1.0, dataset="test/a", references="other")])
+    with pytest.raises(ShapeshiftError, match="references of test/a are not those"):
+        make_study(scored, [c for c in CELLS if c.seed == 1]).comparisons("mine", "position", "ape")
+
+
+def test_what_is_lost_between_two_texts_is_tested_where_they_were_kept(scored):
+    def lost(*seeds):
+        study = make_study(scored, [cell for cell in CELLS if cell.seed in seeds])
+        given = {"split": ORIGINAL, "minus": SWAPPED}
+        return study.comparisons("mine", "position", "shape", **given)
+
+    assert lost(1, 2, 3) == {}
+    for cell in CELLS:
+        if cell.name != "shape/3":
+            put(scored, cell, hypotheses=REFERENCES, texts=[ORIGINAL])
+            kept = REFERENCES if cell.axes["position"] == "shape" else REFERENCES[:10] + WORSE[10:]
+            put(scored, cell, hypotheses=kept, texts=[SWAPPED])
+    [ape] = lost(1, 2, 3)[()]
+    assert list(ape.p_values) == [1, 2]
+    bleu = score_corpus(REFERENCES[:10] + WORSE[10:], REFERENCES, ("bleu",))[0].value
+    assert (ape.score, ape.baseline_score) == (pytest.approx(100 - bleu), pytest.approx(0))
+    assert ape.significant
 
 
 def test_a_comparison_is_computed_again_when_a_checkpoint_changes(scored, monkeypatch):

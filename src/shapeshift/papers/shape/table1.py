@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from shapeshift.papers.claims import NOT_MEASURED, finding
+from shapeshift.experiments.measures import ORIGINAL, SWAPPED
+from shapeshift.experiments.significance import Comparison
+from shapeshift.papers.claims import NOT_MEASURED, difference, finding, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
@@ -73,19 +75,24 @@ def published() -> DocumentTable:
     )
 
 
-def judge(ape: Mapping[int, float], shape: Mapping[int, float]) -> Verdict:
+def judge(
+    ape: Mapping[int, float], shape: Mapping[int, float], test: Comparison | None = None
+) -> Verdict:
     """Return whether the swap costs APE at least `FACTOR` times as much as SHAPE.
 
-    There is no test: all seeds have to agree, and one of the two has to drop by `SMALL_DROP` on
-    average.
+    All seeds have to agree, and one of the two has to drop by `SMALL_DROP` on average. That it
+    costs so much more has to be significant as well, where that could be tested.
 
     Args:
         ape, shape: seed → BLEU lost. A gain counts as no loss.
+        test: of the difference between the two.
     """
     shared = sorted(ape.keys() & shape.keys())
     if not shared or max(fmean(each[s] for s in shared) for each in (ape, shape)) < SMALL_DROP:
         return "cannot tell"
-    return unanimous(ape[s] > 0 and ape[s] >= FACTOR * max(shape[s], 0.0) for s in shared)
+    verdict = unanimous(ape[s] > 0 and ape[s] >= FACTOR * max(shape[s], 0.0) for s in shared)
+    by_chance = test is not None and not test.significant
+    return "cannot tell" if verdict == "holds" and by_chance else verdict
 
 
 def drops(study: Study, grid: str, position: str) -> dict[int, float]:
@@ -96,6 +103,40 @@ def drops(study: Study, grid: str, position: str) -> dict[int, float]:
         for order in _ORDERS
     )
     return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
+
+
+def more_lost(study: Study, grid: str, pair: tuple[str, str]) -> Comparison | None:
+    """Test how much more BLEU one position loses than another when the first sentence moves to the
+    end; `None` where no seed of both has kept its translations.
+
+    Args:
+        study: with the runs.
+        grid: with the axes `dataset` and `position`.
+        pair: settings of `position`, the one that is to lose more and the other.
+    """
+    axes = {"dataset": _DATASET}
+    return versus(study, grid, "position", pair, axes, split=ORIGINAL, minus=SWAPPED)
+
+
+def beside(tested: Comparison | None) -> str:
+    """Return what is to stand behind a drop: how much more APE loses, with p and seeds; nothing
+    where there is no test."""
+    return f" ({difference(tested)})" if tested else ""
+
+
+def rule(who: str, tests: Iterable[Comparison | None]) -> str:
+    """Return the rule of `judge` in words.
+
+    Args:
+        who: have to agree.
+        tests: that there are.
+    """
+    if not any(tests):
+        return f"No test: all {who} have to agree, and one of the two to drop by {SMALL_DROP:g}"
+    return (
+        f"All {who} have to agree, one of the two to drop by {SMALL_DROP:g}, and the difference"
+        " (in brackets, paired bootstrap) to be significant"
+    )
 
 
 def _row(study: Study, grid: str, position: str) -> tuple[Entry, ...]:
@@ -119,15 +160,15 @@ def _row(study: Study, grid: str, position: str) -> tuple[Entry, ...]:
 
 def _finding(study: Study) -> Finding:
     ape, shape = (drops(study, GRID, position) for position in PAIR)
-    verdict, shared = judge(ape, shape), ape.keys() & shape.keys()
+    tested = more_lost(study, GRID, PAIR)
+    verdict, shared = judge(ape, shape, tested), ape.keys() & shape.keys()
     measured = NOT_MEASURED
     if shared:
         lost = {name: fmean(x[s] for s in shared) for name, x in (("ape", ape), ("shape", shape))}
         each = ", ".join(f"{ape[s]:.2f} and {shape[s]:.2f}" for s in sorted(shared))
         measured = (
-            f"drop in BLEU: ape {lost['ape']:.2f}, shape {lost['shape']:.2f}; by seed {each}"
-            f" ({seeds(shared)}). No test: all seeds have to agree, and one of the two to drop by"
-            f" {SMALL_DROP:g}"
+            f"drop in BLEU: ape {lost['ape']:.2f}, shape {lost['shape']:.2f}{beside(tested)};"
+            f" by seed {each} ({seeds(shared)}). {rule('seeds', [tested])}"
         )
     return finding(
         study,
