@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
-from shapeshift.papers.study import NO_AXES, Axes, Study, Texts, missing, number, words
+from shapeshift.papers.study import NO_AXES, Axes, Study, Texts, missing, words
 
 MARGIN = 0.5
 """BLEU: the smallest difference that Shaw et al. (2018) call one, values alone in their Table 3."""
@@ -158,17 +158,15 @@ def table(name: str, title: str, tests: Tests) -> DocumentTable:
             rows.append((*words(label), *(missing() for _ in range(5))))
             continue
         mark = MARK if test.significant else ""
-        difference = Entry(text=f"{test.difference:+.2f}{mark}", value=test.difference)
-        rows.append(
-            (
-                *words(label),
-                number(test.score),
-                number(test.baseline_score),
-                difference,
-                number(test.p_value, ".4f"),
-                number(len(test.p_values), "d"),
-            )
+        fields = (
+            (f"{test.score:.2f}", test.score),
+            (f"{test.baseline_score:.2f}", test.baseline_score),
+            (f"{test.difference:+.2f}{mark}", test.difference),
+            (f"{test.p_value:.4f}", test.p_value),
+            (str(len(test.p_values)), len(test.p_values)),
         )
+        entries = (Entry(text=text, value=value, cells=test.cells) for text, value in fields)
+        rows.append((*words(label), *entries))
     return DocumentTable(
         name=name,
         title=title,

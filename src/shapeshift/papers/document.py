@@ -30,12 +30,15 @@ class Entry(Strict):
         value: as it is sorted and exported; `None` for words and for what is missing.
         rows: which of the document's measurements it was computed from, by their numbers.
         cells: keys of the runs that it was computed from, where there are no measurements.
+        data: fingerprint of the prepared data that it was counted in, where it is no number of a
+            run; `cells` then name one that has these data. See `data.prepare.Report`.
     """
 
     text: str
     value: float | None = None
     rows: tuple[int, ...] = ()
     cells: tuple[str, ...] = ()
+    data: str = ""
 
 
 class DocumentTable(Strict):

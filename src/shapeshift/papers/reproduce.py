@@ -119,7 +119,7 @@ def write(
 def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder: Path) -> Made:
     content = item.build(study)
     entries = (entry for table in content.tables for row in table.rows for entry in row)
-    study.cite(key for entry in entries for key in entry.cells)
+    study.cite(key for entry in entries if not entry.data for key in entry.cells)
     cells = [cell for grid in item.grids for cell in study.cells(grid)]
     done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
     document = ItemDocument(

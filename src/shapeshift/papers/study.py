@@ -384,6 +384,18 @@ def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -
     return Entry(text=format(value, show), value=value, cells=keys)
 
 
+def counted(value: int, data: Prepared, cell: Cell) -> Entry:
+    """Return a field for a number of the data, whatever is trained on them.
+
+    Args:
+        value: the number.
+        data: that it was counted in.
+        cell: one that has these data.
+    """
+    fingerprint = data.report.fingerprint
+    return Entry(text=f"{value:,}", value=value, cells=(cell.key,), data=fingerprint)
+
+
 def _with_all_seeds(cells: Sequence[Cell], axis: str) -> list[Cell]:
     """Leave out seeds that not all systems have: a paired test needs the same ones."""
     groups: dict[tuple[str, ...], dict[str, set[int]]] = {}

@@ -43,7 +43,8 @@ def _counts(papers: Sequence[ReportPaper]) -> Html:
         f"{_number(len(items), 'item')} of {_number(len(papers), 'paper')}, made with Shapeshift"
         f" {versions}; the last on ",
         _date(max(item.document.time for item in items)),
-        ". Each number of ours is a button that shows where it is from.",
+        ". Each number of ours is a button that shows where it is from, but for those that name"
+        " rows, such as updates.",
         class_="lead",
     )
     return joined([lead, element("dl", *boxes, class_="counts")])

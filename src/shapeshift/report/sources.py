@@ -42,7 +42,10 @@ class Sources:
         anchor = self._anchors.new("source", document.paper, document.item, document.labelled_scale)
         rows = [document.measurements[number] for number in entry.rows]
         parts = [self._measurements(document, rows)] if rows else []
-        parts += [self._computed(document, entry.cells)] if entry.cells else []
+        if entry.data:
+            parts.append(self._counted(document, entry))
+        elif entry.cells:
+            parts.append(self._computed(document, entry.cells))
         self._sources.append(_popover(anchor, title, entry.text, joined(parts)))
         return element(
             "button",
@@ -87,6 +90,11 @@ class Sources:
         if (key, settings) not in self._runs:
             self._runs[key, settings] = self._anchors.new("run", key)
         return element("a", element("code", key), href=f"#{self._runs[key, settings]}")
+
+    def _counted(self, document: ItemDocument, entry: Entry) -> Html:
+        """Return the data that a number was counted in."""
+        runs = joined([self._link(document, key) for key in entry.cells], ", ")
+        return definitions({"counted in data, SHA-256": _code(entry.data), "data of run": runs})
 
     def _computed(self, document: ItemDocument, keys: Sequence[str]) -> Html:
         """Return the runs that a number was computed from, each with its own BLEU."""

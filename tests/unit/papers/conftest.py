@@ -46,6 +46,18 @@ class GivenSpeed:
         return [Measurement(metric="speed", value=value, dataset="train")]
 
 
+def without_source(content):
+    """Return the titles of columns with numbers of ours that name neither measurements nor runs."""
+    return {
+        title
+        for table in content.tables
+        if table.origin == "ours"
+        for row in table.rows
+        for title, entry in zip(table.header, row, strict=True)
+        if entry.value is not None and not entry.rows and not entry.cells
+    }
+
+
 def with_seed(cell, seed):
     """Return the cell as it is with another seed, one that the grid may not have."""
     training = cell.config.training.model_copy(update={"seed": seed})

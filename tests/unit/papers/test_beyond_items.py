@@ -13,7 +13,7 @@ from shapeshift.papers.shape import table1
 from shapeshift.papers.study import Study
 from shapeshift.positions import PRESETS
 
-from .conftest import MINUSCULE
+from .conftest import MINUSCULE, without_source
 
 FINISHED = ("ape", "alibi")
 
@@ -94,6 +94,12 @@ def test_claims_about_unfinished_runs_cannot_be_told(master):
     assert invariance.verdict == "cannot tell"
     assert "shift invariant: alibi; not (similarity / loss range): ape" in invariance.measured
     assert "not finished: learned, nope, randomized" in invariance.measured
+
+
+def test_every_number_of_ours_says_what_it_is_from(master):
+    content, study = master
+    assert without_source(content) == set()
+    assert without_source(PAPER.items["swapped"].build(study)) == set()
 
 
 def test_a_swapped_order_costs_every_position_something_or_nothing(master):

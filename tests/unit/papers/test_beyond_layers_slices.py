@@ -8,6 +8,8 @@ from shapeshift.papers.beyond import layers, slices
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
+from .conftest import without_source
+
 LAYERS = {("shaw", "1"), ("shaw", "2"), ("alibi", "2"), ("xpos", "1")}
 POSITIONS = ("ape", "alibi")
 
@@ -65,6 +67,13 @@ def test_layers_has_a_row_for_each_kind_and_a_column_for_each_number(some_layers
         if entry.value is not None
     }
     assert measured == LAYERS
+
+
+def test_every_number_of_ours_says_what_it_is_from(some_layers, some_slices):
+    content = layers.build(some_layers)
+    assert any(row[1].cells for row in content.tables[1].rows)  # of the tests
+    for found in (content, slices.build(some_slices)):
+        assert without_source(found) == set()
 
 
 def test_the_best_number_is_told_of_kinds_that_have_all_numbers(some_layers):

@@ -1,5 +1,6 @@
 """The rules by which tests become verdicts, on made-up numbers."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -88,11 +89,14 @@ def test_many_are_counted_and_told_by_the_two_at_the_ends():
 
 
 def test_a_table_has_each_test_with_what_is_missing():
-    made = claims.table("tests", "All", {"a": against(2.0, 0.01), "b": None})
+    test = replace(against(2.0, 0.01), cells=("one", "two"))
+    made = claims.table("tests", "All", {"a": test, "b": None})
     assert [[entry.text for entry in row] for row in made.rows] == [
         ["a", "32.00", "30.00", "+2.00*", "0.0100", "1"],
         ["b", *["–"] * 5],
     ]
+    assert [entry.cells for entry in made.rows[0]] == [(), *[("one", "two")] * 5]
+    assert not any(entry.cells for entry in made.rows[1])
 
 
 def test_a_remark_says_where_else_unless_the_claim_holds_or_there_is_nowhere_else():

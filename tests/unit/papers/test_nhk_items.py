@@ -7,6 +7,8 @@ from shapeshift.experiments.significance import Comparison
 from shapeshift.papers import claims
 from shapeshift.papers.nhk import PAPER, figure3, layout, table1, table2, table3, table5, table6
 
+from .conftest import without_source
+
 HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
 NEVER_RUN = (
     "data.corpus.num_train=240",
@@ -44,6 +46,13 @@ def slices(make_study):
 
     longer_pieces = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
     return make_study("nhk-figure3", done=done, seeds=(1,), extra=longer_pieces)
+
+
+@pytest.mark.parametrize(
+    ("item", "runs"), [("table1", "nothing"), ("table2", "two_systems"), ("figure3", "slices")]
+)
+def test_every_number_of_ours_says_what_it_is_from(item, runs, request):
+    assert without_source(PAPER.items[item].build(request.getfixturevalue(runs))) == set()
 
 
 def texts(table):

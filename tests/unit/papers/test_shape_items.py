@@ -15,6 +15,8 @@ from shapeshift.papers.shape import PAPER, curves, datasets, similarity, table1
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
+from .conftest import without_source
+
 GRID = "shape-table2"
 ITEMS = {
     name: item for name, item in PAPER.items.items() if {*item.grids} <= {GRID, "shape-offsets"}
@@ -76,6 +78,14 @@ def test_an_item_makes_a_whole_document(name, contents, finished):
         assert made.findings
     for figure in made.figures:
         assert len(figure.alt) > 40
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_number_of_ours_says_what_it_is_from_but_for_updates(name, contents, finished):
+    assert without_source(contents[name]) <= {"update"}
+    keys = {cell.key for grid in PAPER.items[name].grids for cell in finished.cells(grid)}
+    entries = [e for t in contents[name].tables for row in t.rows for e in row]
+    assert {key for entry in entries for key in entry.cells} <= keys
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -258,6 +268,9 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(contents, finished, m
     bins = table(contents, "table3", "figure5")
     for dataset in ("vanilla", "extrapolate", "interpolate"):
         own = [row for row in bins.rows if row[0].text == dataset]
+        [cell, *_] = finished.cells(GRID, {"dataset": dataset})
+        fingerprint = finished.prepared(cell).report.fingerprint
+        assert {(e.cells, e.data) for row in own for e in row[2:]} == {((cell.key,), fingerprint)}
         for side in (2, 3):
             assert sum(row[side].value for row in own) == sizes[dataset].value
 
@@ -296,13 +309,14 @@ def test_sizes_are_compared_at_the_papers_scale(num_pairs, verdict, monkeypatch)
             return len(self.source_lengths)
 
     def prepared(cell):
-        store = Sized(sizes[cell])
-        return SimpleNamespace(train=store, store=lambda split: store)
+        store = Sized(sizes[cell.key])
+        report = SimpleNamespace(fingerprint="f")
+        return SimpleNamespace(train=store, store=lambda split: store, report=report)
 
     study = SimpleNamespace(
         scale="paper",
         settings=lambda grid, axis: [*sizes],
-        cells=lambda grid, axes: [axes["dataset"]],
+        cells=lambda grid, axes: [SimpleNamespace(key=axes["dataset"])],
         prepared=prepared,
     )
     [finding] = PAPER.items["table3"].build(study).findings

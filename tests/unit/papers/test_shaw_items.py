@@ -6,6 +6,8 @@ from shapeshift.experiments.significance import Comparison
 from shapeshift.papers import claims
 from shapeshift.papers.shaw import PAPER, speed, table1, table2, table3
 
+from .conftest import without_source
+
 HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
 NEVER_RUN = ("data.corpus.num_train=240",)
 GRIDS = ("shaw-table1", "shaw-speed", "shaw-table2", "shaw-table3")
@@ -39,6 +41,11 @@ def test_an_item_without_runs_is_all_dashes_and_cannot_tell(item, nothing):
     assert content.figures == []
     assert {finding.verdict for finding in content.findings} == {UNTOLD}
     assert all("not measured" in finding.measured for finding in content.findings)
+
+
+@pytest.mark.parametrize("item", PAPER.items)
+def test_every_number_of_ours_says_what_it_is_from(item, study):
+    assert without_source(PAPER.items[item].build(study)) == set()
 
 
 def test_table1_has_the_papers_rows_and_says_what_is_missing_at_this_scale(study):

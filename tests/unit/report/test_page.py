@@ -4,6 +4,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from shapeshift.papers.document import DocumentTable, Entry
+from shapeshift.papers.study import words
 from shapeshift.report.collect import collect
 from shapeshift.report.page import page
 
@@ -100,6 +102,25 @@ def test_a_number_opens_all_that_is_known_of_it(tree):
     assert first.text.startswith("seed 1: 28.91 ")
     assert "30.12" not in first.text
     assert second.text.startswith("seed 2: 30.12 ")
+
+
+def test_a_number_that_was_counted_opens_the_data_that_it_was_counted_in(tmp_path):
+    document = table_item()
+    key = document.measurements[0].cell
+    counted = Entry(text="4,500", value=4500, cells=(key,), data="da7a" * 16)
+    pairs = DocumentTable(
+        name="table3",
+        title="Pairs",
+        header=("dataset", "pairs"),
+        rows=((*words("vanilla"), counted),),
+    )
+    document.model_copy(update={"tables": (pairs,), "findings": ()}).save(tmp_path)
+    made = read(page(collect(tmp_path), tmp_path))
+    [button] = article(made, "shape-table2-tiny").one("table").all("button")
+    source = made.one("div", id=button.attributes["popovertarget"])
+    assert counted.data in source.text
+    assert source.one("a").attributes["href"] == f"#run-{key}"
+    assert SIGNATURE not in source.text  # what the run scored is of no matter
 
 
 def test_runs_lead_to_their_settings(tree):

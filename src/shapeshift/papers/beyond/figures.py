@@ -126,7 +126,8 @@ def _length_table(
         values = (None if math.isnan(mean) else mean for mean in curve.mean)
         fields = [number(value, cells=runs[curve.name]) for value in values]
         rows.append((*words(curve.name), *fields))
-    counts = [number(bucket.num_segments, ",.0f") for bucket in data.buckets]
+    cells = [cell for own in runs.values() for cell in own]
+    counts = [number(bucket.num_segments, ",.0f", cells) for bucket in data.buckets]
     return DocumentTable(
         name="lengths",
         title="BLEU by source length, Extrapolate",

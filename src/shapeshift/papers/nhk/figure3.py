@@ -21,7 +21,7 @@ from shapeshift.papers.claims import (
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.nhk.shared import SLICES
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study, counted, missing, number, words
 
 GRID = "nhk-figure3"
 
@@ -182,8 +182,8 @@ def _sizes(
             (missing(), missing())
             if panel is None
             else (
-                number(panel.num_pairs, ",", cells),
-                number(panel.num_source_tokens, ",", cells),
+                counted(panel.num_pairs, study.prepared(cells[0]), cells[0]),
+                counted(panel.num_source_tokens, study.prepared(cells[0]), cells[0]),
             )
         )
         scores = [_score(study, name, system, label(bounds)) for system in systems]

@@ -9,7 +9,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.claims import all_of, finding
 from shapeshift.papers.document import DocumentTable, Finding, Verdict
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study, counted, missing, number, words
 
 GRID = "nhk-table1"
 
@@ -37,13 +37,13 @@ def build(study: Study) -> Content:
     for languages in study.settings(GRID, "languages"):
         cell = study.cells(GRID, {"languages": languages})[0]
         try:
-            report = study.prepared(cell).report
+            data = study.prepared(cell)
         except ShapeshiftError as error:  # paper scale without the text
             rows.append((*words(languages), *(missing() for _ in SPLITS)))
             problems.append(f"{languages}: {error}")
             continue
-        found[languages] = [report.splits[split].read for split in SPLITS]
-        rows.append((*words(languages), *(number(n, ",", [cell]) for n in found[languages])))
+        found[languages] = [data.report.splits[split].read for split in SPLITS]
+        rows.append((*words(languages), *(counted(n, data, cell) for n in found[languages])))
     ours = DocumentTable(
         name="table1",
         title="Sentences in our corpora",

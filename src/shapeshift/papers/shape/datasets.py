@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shapeshift.analysis import lengths
 from shapeshift.analysis.lengths import DatasetLengths, Lengths
 from shapeshift.data.prepare import Prepared
 from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import GRID
-from shapeshift.papers.study import Study, missing, words
+from shapeshift.papers.study import Study, counted, missing, words
 
 # dataset -> sentence pairs for training
 PUBLISHED = {"vanilla": 4_500_000, "extrapolate": 3_900_000, "interpolate": 450_000}
@@ -33,7 +36,7 @@ def build(study: Study) -> Content:
         title="Sentence pairs of the datasets",
         header=("dataset", *(f"{split} pairs" for split in _SPLITS), "longest source in training"),
         rows=tuple(
-            _row(name, prepared.get(name), data) for name in study.settings(GRID, "dataset")
+            _row(study, name, prepared.get(name), data) for name in study.settings(GRID, "dataset")
         ),
         notes=("lengths in subwords", *([problem] if problem else [])),
     )
@@ -43,7 +46,7 @@ def build(study: Study) -> Content:
         lacks_text=bool(problem),
     )
     if data is not None:
-        content.tables.insert(1, _histograms(data))
+        content.tables.insert(1, _histograms(study, data, prepared))
         about = DocumentFigure(
             name="figure5",
             title="Lengths of the training sentences",
@@ -88,23 +91,35 @@ def _prepare(study: Study) -> tuple[dict[str, Prepared], str]:
     found: dict[str, Prepared] = {}
     for name in study.settings(GRID, "dataset"):
         try:
-            found[name] = study.prepared(study.cells(GRID, {"dataset": name})[0])
+            found[name] = study.prepared(_first(study, name))
         except ShapeshiftError as error:  # the corpus is not at hand: the other items are
             return found, str(error)
     return found, ""
 
 
-def _row(name: str, prepared: Prepared | None, data: Lengths | None) -> tuple[Entry, ...]:
+def _first(study: Study, name: str) -> Cell:
+    return study.cells(GRID, {"dataset": name})[0]
+
+
+def _row(
+    study: Study, name: str, prepared: Prepared | None, data: Lengths | None
+) -> tuple[Entry, ...]:
     if prepared is None or data is None:
         return (*words(name), *(missing() for _ in range(len(_SPLITS) + 1)))
     [own] = [each for each in data.datasets if each.name == name]
     counts = [len(prepared.store(split)) for split in ("train", "valid", "test")]
-    return (*words(name), *(_count(number) for number in (*counts, own.source.longest)))
+    cell = _first(study, name)
+    fields = (counted(count, prepared, cell) for count in (*counts, own.source.longest))
+    return (*words(name), *fields)
 
 
-def _histograms(data: Lengths) -> DocumentTable:
+def _histograms(study: Study, data: Lengths, prepared: Mapping[str, Prepared]) -> DocumentTable:
     """Lay out what Figure 5 shows: a row for each range of lengths."""
-    rows = [row for each in data.datasets for row in _bins(each)]
+    rows = [
+        row
+        for each in data.datasets
+        for row in _bins(each, prepared[each.name], _first(study, each.name))
+    ]
     return DocumentTable(
         name="figure5",
         title="Training sentences by length in subwords",
@@ -113,20 +128,16 @@ def _histograms(data: Lengths) -> DocumentTable:
     )
 
 
-def _bins(data: DatasetLengths) -> list[tuple[Entry, ...]]:
+def _bins(data: DatasetLengths, prepared: Prepared, cell: Cell) -> list[tuple[Entry, ...]]:
     sides = (data.source.histogram, data.target.histogram)
     return [
         (
             *words(data.name, f"{start}–{start + data.bin_width - 1}"),
-            *(_count(side[place] if place < len(side) else 0) for side in sides),
+            *(counted(side[place] if place < len(side) else 0, prepared, cell) for side in sides),
         )
         for place in range(max(map(len, sides)))
         for start in [place * data.bin_width]
     ]
-
-
-def _count(value: int) -> Entry:
-    return Entry(text=f"{value:,}", value=value)
 
 
 def _finding(study: Study, data: Lengths | None, problem: str) -> Finding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from shapeshift.analysis import length_bleu
 from shapeshift.analysis.length_bleu import Curve, LengthBleu
@@ -131,7 +132,7 @@ def _table(
             number(None if math.isnan(curve.mean[place]) else curve.mean[place], show, cells[c])
             for c, curve in ((curve.name, curve) for curve in curves)
         ]
-        segments = Entry(text=f"{bucket.num_segments:,}", value=bucket.num_segments)
+        segments = number(bucket.num_segments, ",", chain.from_iterable(cells.values()))
         rows.append((*words(bucket.label), segments, *fields))
     return DocumentTable(
         name=name,

@@ -178,7 +178,7 @@ def rows_of(data: TokenGain, cells: Sequence[Cell]) -> Iterator[tuple[Entry, ...
         for column, position in enumerate(laid_out.header[1:]):
             count = data.total[row][column]
             if count:
-                tokens = Entry(text=f"{count:,}", value=count)
+                tokens = number(count, ",", cells)
                 value = number(float(shares[row, column]), ".1f", cells)
                 yield (*words(line[0], position), tokens, value)
 
