@@ -415,7 +415,7 @@ def test_positions_of_another_shape_are_refused(
 
 @pytest.mark.parametrize(
     "position",
-    [Shaw(H, E), Skew(H, E), Graph(H, E), T5(D, H), ALiBi(H), TUPE(D, H), XPos(E),
+    [Shaw(H, E), Skew(H, E), Graph(H, E), T5(D, H), ALiBi(H), XPos(E),
      Chain(Rotary(E), ALiBi(H))],
     ids=lambda position: type(position).__name__,
 )  # fmt: skip
