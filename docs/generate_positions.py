@@ -86,7 +86,7 @@ COLUMNS = {
 }
 """Column of the first table → the promise whose test it stands for."""
 
-OVER_CELLS = {"cell", "scheme", "compiled_scheme"}
+OVER_CELLS = {"cell", "scheme", "compiled_scheme", "stacked"}
 """The fixtures of the contract tests that run over every kind at every place."""
 
 NUMERICS = {
