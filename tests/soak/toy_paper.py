@@ -20,8 +20,9 @@ from shapeshift.experiments.grid import Grid
 from shapeshift.experiments.measures import mean_of
 from shapeshift.papers import catalogue, planning
 from shapeshift.papers.document import DocumentTable
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item, Paper
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 NUM_CELLS = 4
 CHECKPOINT_EVERY = 4

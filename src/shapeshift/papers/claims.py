@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
-from shapeshift.papers.study import NO_AXES, Axes, Study, Texts, missing, words
+from shapeshift.papers.entries import missing, words
+from shapeshift.papers.study import NO_AXES, Axes, Study, Texts
 
 MARGIN = 0.5
 """BLEU: the smallest difference that Shaw et al. (2018) call one, values alone in their Table 3."""

@@ -10,7 +10,7 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import holm
 from shapeshift.papers.document import Entry
-from shapeshift.papers.study import missing, number
+from shapeshift.papers.entries import missing, number
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
-from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.identity import digest, other_tokenizer
@@ -37,6 +36,7 @@ from shapeshift.experiments.significance import (
     summarise,
 )
 from shapeshift.papers.document import Entry
+from shapeshift.papers.entries import missing
 
 _Data = TypeVar("_Data")
 
@@ -358,42 +358,6 @@ class Study:
         low, high = lengths
         found = self.prepared(cells[0]).store(split).source_lengths
         return [low <= int(n) and (high is None or int(n) < high) for n in found]
-
-
-def missing() -> Entry:
-    """Return the field for what was not measured."""
-    return Entry(text=NO_VALUE)
-
-
-def words(*texts: str) -> tuple[Entry, ...]:
-    """Return fields that hold text."""
-    return tuple(Entry(text=text) for text in texts)
-
-
-def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -> Entry:
-    """Return a field for a number that is no measurement of its own, such as the paper's.
-
-    Args:
-        value: `None` is a dash.
-        show: format specification.
-        cells: runs that it was computed from.
-    """
-    if value is None:
-        return missing()
-    keys = tuple(dict.fromkeys(cell.key for cell in cells))
-    return Entry(text=format(value, show), value=value, cells=keys)
-
-
-def counted(value: int, data: Prepared, cell: Cell) -> Entry:
-    """Return a field for a number of the data, whatever is trained on them.
-
-    Args:
-        value: the number.
-        data: that it was counted in.
-        cell: one that has these data.
-    """
-    fingerprint = data.report.fingerprint
-    return Entry(text=f"{value:,}", value=value, cells=(cell.key,), data=fingerprint)
 
 
 def _with_all_seeds(cells: Sequence[Cell], axis: str) -> list[Cell]:

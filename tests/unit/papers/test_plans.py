@@ -17,8 +17,8 @@ from shapeshift.experiments.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
 from shapeshift.papers.dry_run import dry_run
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item, Paper
-from shapeshift.papers.study import number, words
 from shapeshift.training.gpus import find_gpu
 
 GRIDS = {

@@ -20,7 +20,8 @@ from shapeshift.experiments.measures import (
     references_file,
 )
 from shapeshift.papers import study as studies
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.entries import number, words
+from shapeshift.papers.study import Study
 
 REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
 WORSE = [f"a dog number {n} sat on a blue mat" for n in range(20)]

@@ -15,8 +15,8 @@ from shapeshift.papers.document import (
     Finding,
     ItemDocument,
 )
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Drawn
-from shapeshift.papers.study import missing, number, words
 from shapeshift.papers.write import write_item
 
 POSITIONS = {"ape": (28.91, 30.12), "rpe": (9.5, 9.02), "shape": (29.43, 31.7)}

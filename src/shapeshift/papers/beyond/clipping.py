@@ -11,8 +11,9 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers.beyond.judge import LATER, all_better
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-clipping"
 FAR, NEAR = "64", "16"

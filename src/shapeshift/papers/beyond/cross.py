@@ -12,9 +12,10 @@ from shapeshift.papers.beyond.judge import all_better
 from shapeshift.papers.beyond.places import NOTHING
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.nhk.shared import LONG_RUNS
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-cross"
 

@@ -11,11 +11,12 @@ from shapeshift.papers.beyond.judge import LATER
 from shapeshift.papers.beyond.master import BASELINE, DATASETS, relative, renumbered
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape import curves
 from shapeshift.papers.shape.curves import Runs
 from shapeshift.papers.shape.shared import unanimous
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study
 
 
 def build(study: Study) -> Content:

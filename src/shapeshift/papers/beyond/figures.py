@@ -11,8 +11,9 @@ from shapeshift.analysis import length_bleu, tradeoff
 from shapeshift.analysis.style import TEXT_WIDTH_IN, styled
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 _HEIGHT_IN = 4.0
 

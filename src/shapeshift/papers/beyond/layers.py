@@ -14,10 +14,11 @@ from shapeshift.papers.beyond.judge import any_of
 from shapeshift.papers.claims import Tests, all_of, beside, finding, no_worse, table, together, told
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.nhk.shared import TENTH
 from shapeshift.papers.nhk.table6 import judge_any_better, middle
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-layers"
 

@@ -16,10 +16,11 @@ from shapeshift.papers.beyond.judge import LATER, any_better, any_of
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape import similarity, table1
 from shapeshift.papers.shape.shared import CARRIED, seeds
-from shapeshift.papers.study import Study, missing, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-learning"
 BASELINE = "ape"

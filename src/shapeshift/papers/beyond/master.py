@@ -12,8 +12,9 @@ from shapeshift.papers.beyond import figures
 from shapeshift.papers.beyond.judge import LATER, Shifts, all_better, all_export, as_declared
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, missing, words
+from shapeshift.papers.study import Study
 from shapeshift.positions import KINDS, Scheme
 
 DATASETS, PROPERTIES = "beyond-datasets", "beyond-properties"

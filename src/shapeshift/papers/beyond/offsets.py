@@ -13,10 +13,11 @@ from shapeshift.papers.beyond.layers import best
 from shapeshift.papers.claims import NOT_MEASURED, all_of, better, finding, told, versus
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape import offsets
 from shapeshift.papers.shape.offsets import FIXED, ROBUST, TUNED
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-offsets"
 

@@ -10,8 +10,9 @@ from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.beyond.judge import LATER, all_better
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-places"
 NOTHING = "none"

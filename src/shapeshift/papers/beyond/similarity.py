@@ -13,11 +13,12 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers.beyond.master import BASELINE, DATASETS, is_declared, renumbered
 from shapeshift.papers.claims import NOT_MEASURED, all_of, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape import similarity
 from shapeshift.papers.shape.shared import CARRIED, seeds
 from shapeshift.papers.shape.similarity import INVARIANT, layer_name
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study
 
 _AXES = {"dataset": "interpolate"}  # of section 3.2
 

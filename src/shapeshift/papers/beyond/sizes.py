@@ -10,9 +10,10 @@ from shapeshift.papers.beyond.judge import LATER, all_better
 from shapeshift.papers.beyond.master import BASELINE, relative
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shaw.table1 import SIZES
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-sizes"
 

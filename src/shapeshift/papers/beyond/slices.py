@@ -15,9 +15,10 @@ from shapeshift.papers.beyond.master import BASELINE, relative, renumbered
 from shapeshift.papers.beyond.panels import draw_panels
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.nhk.figure3 import Bounds, label
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-slices"
 INSIDE, BELOW, ABOVE = "inside", "below", "above"

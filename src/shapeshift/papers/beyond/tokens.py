@@ -11,10 +11,11 @@ from shapeshift.papers.beyond.judge import LATER
 from shapeshift.papers.beyond.master import BASELINE, DATASETS, max_length, relative
 from shapeshift.papers.claims import NOT_MEASURED, all_of, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape import figure4
 from shapeshift.papers.shape.figure4 import CLEARLY, RARE, share
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 _EXTRAPOLATE, _INTERPOLATE = "extrapolate", "interpolate"
 

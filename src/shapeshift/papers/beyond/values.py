@@ -13,8 +13,9 @@ from shapeshift.papers.beyond.places import NOTHING
 from shapeshift.papers.claims import MARGIN, finding, no_worse, told
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, words
+from shapeshift.papers.study import Study
 
 GRID = "beyond-values"
 WEIGHTS, VALUES, BOTH = "weights", "values", "both"

@@ -19,9 +19,10 @@ from shapeshift.papers.claims import (
     versus,
 )
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import counted, missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.nhk.shared import SLICES
-from shapeshift.papers.study import Study, counted, missing, number, words
+from shapeshift.papers.study import Study
 
 GRID = "nhk-figure3"
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from shapeshift.experiments.measures import mean_of
 from shapeshift.papers.column import Column
 from shapeshift.papers.document import DocumentTable, Entry
-from shapeshift.papers.study import Axes, Study, number, words
+from shapeshift.papers.entries import number, words
+from shapeshift.papers.study import Axes, Study
 
 METRICS = ("BLEU", "COMET")
 

@@ -8,8 +8,9 @@ from shapeshift.data.config import SPLITS
 from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.claims import all_of, finding
 from shapeshift.papers.document import DocumentTable, Finding, Verdict
+from shapeshift.papers.entries import counted, missing, number, words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, counted, missing, number, words
+from shapeshift.papers.study import Study
 
 GRID = "nhk-table1"
 

@@ -10,6 +10,7 @@ from shapeshift.analysis.curves import Against, Curves, RunCurve, SystemCurves
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
@@ -20,7 +21,7 @@ from shapeshift.papers.shape.shared import (
     positions,
     unanimous,
 )
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study
 
 SETTLED = 1.05
 """A run has converged once its perplexity stays within this factor of its last."""

@@ -11,9 +11,10 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
+from shapeshift.papers.entries import counted, missing, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import GRID
-from shapeshift.papers.study import Study, counted, missing, words
+from shapeshift.papers.study import Study
 
 # dataset -> sentence pairs for training
 PUBLISHED = {"vanilla": 4_500_000, "extrapolate": 3_900_000, "interpolate": 450_000}

@@ -17,6 +17,7 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
@@ -28,7 +29,7 @@ from shapeshift.papers.shape.shared import (
     paired,
     positions,
 )
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 DATASETS = ("extrapolate", "interpolate")
 

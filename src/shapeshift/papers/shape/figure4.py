@@ -14,6 +14,7 @@ from shapeshift.experiments.grid import Cell
 from shapeshift.papers import claims
 from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import (
     GRID,
@@ -24,7 +25,7 @@ from shapeshift.papers.shape.shared import (
     seeds,
     unanimous,
 )
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 from shapeshift.training.precision import choose_device
 
 DATASETS = ("extrapolate", "interpolate")

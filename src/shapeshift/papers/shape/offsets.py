@@ -12,9 +12,10 @@ from shapeshift.experiments.results import Row
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told, versus
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import LEARNS_LATE, SHORT_RUNS, seeds
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 GRID = "shape-offsets"
 

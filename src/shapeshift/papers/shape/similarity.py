@@ -10,9 +10,10 @@ from shapeshift.analysis.similarity import OFFSETS, ShiftSimilarity
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import CARRIED, GRID, PAIR, paired, seeds
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 from shapeshift.training.precision import choose_device
 
 INVARIANT = 0.99

@@ -9,6 +9,7 @@ from shapeshift.experiments.measures import ORIGINAL, SWAPPED
 from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.claims import NOT_MEASURED, difference, finding, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
     GRID,
@@ -18,7 +19,7 @@ from shapeshift.papers.shape.shared import (
     seeds,
     unanimous,
 )
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study
 
 # position -> BLEU in the original order, in the swapped order, performance drop
 PUBLISHED = {"ape": (28.81, 20.74, 8.07), "shape": (28.51, 27.06, 1.45)}

@@ -8,6 +8,7 @@ from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import MARGIN, Tests, alike, better, finding, told, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
@@ -23,7 +24,7 @@ from shapeshift.papers.shape.shared import (
     speeds,
     without_rpe,
 )
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 Numbers = tuple[float | None, float | None, float | None]
 

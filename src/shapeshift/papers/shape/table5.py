@@ -9,6 +9,7 @@ from shapeshift.data.config import FilesCorpus
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
@@ -19,7 +20,7 @@ from shapeshift.papers.shape.shared import (
     speed,
     without_rpe,
 )
-from shapeshift.papers.study import Axes, Study, missing, number, words
+from shapeshift.papers.study import Axes, Study
 
 YEARS = (2010, 2011, 2012, 2013, 2014, 2015, 2016)
 """Of newstest: the first four are for validation."""

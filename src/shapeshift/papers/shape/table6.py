@@ -7,6 +7,7 @@ from collections.abc import Collection
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
@@ -19,7 +20,7 @@ from shapeshift.papers.shape.shared import (
     speeds,
 )
 from shapeshift.papers.shape.table2 import AS_FAST
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 # position, dataset -> hardware, seconds of training
 PUBLISHED = {

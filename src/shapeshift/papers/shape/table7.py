@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from shapeshift.experiments.toolkits.measure import FAIRSEQ, MARIAN, OPENNMT
 from shapeshift.papers.claims import LEARNED, MARGIN, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import SHORT_RUNS
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 GRID = "shape-table7"
 OURS = "Shapeshift"

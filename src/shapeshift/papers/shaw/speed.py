@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Verdict
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, number, words
+from shapeshift.papers.study import Study
 
 GRID = "shaw-speed"
 

@@ -6,8 +6,9 @@ from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.significance import LEVEL, MARK
 from shapeshift.papers.claims import Tests, better, finding, told, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study
 
 GRID = "shaw-table1"
 

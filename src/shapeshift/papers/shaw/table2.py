@@ -11,9 +11,10 @@ from shapeshift.experiments.significance import Comparison, summarise
 from shapeshift.papers.claims import MARGIN, Tests, alike, finding, has_learned, told, versus
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shaw.shared import LONG_RUNS
-from shapeshift.papers.study import Study, missing, number, words
+from shapeshift.papers.study import Study
 
 GRID = "shaw-table2"
 

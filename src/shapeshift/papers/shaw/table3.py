@@ -11,10 +11,11 @@ from shapeshift.experiments.significance import Comparison
 from shapeshift.papers.claims import MARGIN, Tests, better, finding, no_worse, told, versus
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Finding
+from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shaw.shared import LONG_RUNS
 from shapeshift.papers.shaw.table2 import judge_collapse
-from shapeshift.papers.study import Axes, Study, number, words
+from shapeshift.papers.study import Axes, Study
 
 GRID = "shaw-table3"
 
