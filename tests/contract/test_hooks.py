@@ -142,7 +142,7 @@ def test_two_kinds_at_one_attention_are_refused_or_do_what_they_declare(kind: st
     for other in KINDS:
         parts = tuple(Part(each, "self", "decoder") for each in (kind, other))
         try:
-            position = build_cell(Scheme(parts=parts))[0]
+            position = build_cell(Scheme(parts=parts), "decoder")[0]
         except ShapeshiftError:
             continue
         attention = Attention(D, H, 0.0, position).double()
