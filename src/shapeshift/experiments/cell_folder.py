@@ -166,8 +166,8 @@ class CellFolder:
         trained = self.record(TRAIN, config)
         if trained is not None and trained.text != text:
             raise ShapeshiftError(
-                "was trained on other text than the corpus now holds; name another folder for the"
-                " grid, or bring the old text back",
+                "was trained on other text than the corpus now holds; give each text a --directory"
+                " of its own, or bring the old text back",
                 path=self.path,
             )
 
