@@ -24,7 +24,7 @@ LEARNS_LATE = (
 """Where SHAPE falls short below the paper's scale."""
 
 CARRIED = (
-    "each layer's states carry the position added at the embedding along, and in 16,000 updates"
+    "each layer's states carry the position added at the embedding along, and in 12,000 updates"
     " they hardly become more alike (`beyond:learning`); the paper's runs are 200,000 updates of"
     " 112,000 tokens: see scale paper"
 )
