@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -32,11 +33,11 @@ class Edges:
         weight: `(N,)`, floating; None is 1 for every edge.
         num_graphs: B.
         length: nodes of the largest graph.
-        num_labels: the least number of labels that these edges need; 1 + the largest of them.
 
     Raises:
         ShapeshiftError: if shapes or types do not fit, or an edge names a graph, a node or a label
-            that cannot be.
+            that cannot be; the latter is not looked at in what `torch.compile` and `torch.export`
+            trace.
     """
 
     graph: Tensor
@@ -47,7 +48,6 @@ class Edges:
     weight: Tensor | None = None
     num_graphs: int = field(init=False)
     length: int = field(init=False)
-    num_labels: int = field(init=False)
 
     def __post_init__(self) -> None:
         sizes = tuple(int(size) for size in self.num_nodes)
@@ -59,16 +59,20 @@ class Edges:
         self._check_tensors()
         for name in _FIELDS:  # which index tensors, and are multiplied
             object.__setattr__(self, name, getattr(self, name).long())
-        self._check_ranges()
-        largest = int(self.label.max()) if len(self) else -1
-        object.__setattr__(self, "num_labels", largest + 1)
+        if not torch.compiler.is_compiling():  # a graph cannot ask what its numbers are
+            self._check_ranges()
+
+    @cached_property
+    def num_labels(self) -> int:
+        """The least number of labels that these edges need: 1 + the largest of them."""
+        return int(self.label.max()) + 1 if len(self) else 0
 
     def _check_tensors(self) -> None:
         for name in (*_FIELDS, "weight"):
             tensor = getattr(self, name)
             if tensor is None:
                 continue
-            if tensor.ndim != 1 or len(tensor) != len(self):
+            if tensor.ndim != 1 or tensor.shape != self.graph.shape:
                 raise ShapeshiftError(
                     f"{name} must be ({len(self)},), one number for each edge as in graph,"
                     f" got {tuple(tensor.shape)}"
@@ -199,6 +203,7 @@ class Edges:
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Edges:
         """Return the same edges on `device`, as `Tensor.to`."""
         moved = copy(self)  # not checked again, which would wait for a GPU
+        object.__setattr__(moved, "num_labels", self.num_labels)
         for name in (*_FIELDS, "weight"):
             if (tensor := getattr(self, name)) is not None:
                 object.__setattr__(moved, name, tensor.to(device, non_blocking=non_blocking))

@@ -180,7 +180,9 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
     Blocks nest, and the inner one holds; parts of a model can be given different edges. What was
     there before comes back, also after an exception. Like weights, edges belong to the model: two
     threads that give it different ones need a copy of it each. `torch.compile` takes the model with
-    them as one graph, and compiles again for other numbers of edges or nodes.
+    them as one graph, and compiles again for other numbers of edges or nodes. `torch.export` keeps
+    them as constants; a forward pass that makes its `Edges` of tensors and has this block in it is
+    exported for any edges.
 
     Args:
         model: a `Graph`, or any module that holds some.
@@ -196,7 +198,7 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
             "Graph(num_heads, head_dim, num_labels=…)"
         )
     fewest = min(graph.num_labels for graph in graphs if graph.num_labels is not None)
-    if edges.num_labels > fewest:
+    if not torch.compiler.is_compiling() and edges.num_labels > fewest:
         raise ShapeshiftError(
             f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
             f" with label {edges.num_labels - 1}"

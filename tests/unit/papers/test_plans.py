@@ -284,6 +284,16 @@ def test_an_item_says_what_is_not_finished(tmp_path):
     assert unneeded.document.unfinished == ()
 
 
+def test_a_table_without_rows_is_left_out(tmp_path):
+    tables = [
+        DocumentTable(name=name, title="T", header=("a",), rows=rows)
+        for name, rows in (("full", (words("a"),)), ("empty", ()))
+    ]
+    items = {"one": Item("One", ("two",), lambda study: Content(tables), trained=False)}
+    [made] = write(planning.plan_items("toy", PAPER, items, "tiny"), tmp_path)
+    assert [table.name for table in made.document.tables] == ["full"]
+
+
 def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for(tmp_path):
     run(plan(), tmp_path)
     write(plan("table1", seeds=[1]), tmp_path)

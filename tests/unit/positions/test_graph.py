@@ -278,6 +278,35 @@ def test_edges_compile_as_one_graph() -> None:
             torch.testing.assert_close(compiled(*heads()), hooks(*heads()))
 
 
+class OfTensors(nn.Module):
+    """A model whose edges are tensors of its call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = encoder()
+
+    def forward(self, x: Tensor, graph: Tensor, edges: Tensor) -> Tensor:
+        with use_edges(self, Edges(graph, *edges.unbind(), SIZES)):
+            made: Tensor = self.encoder(x)
+        return made
+
+
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_model_that_makes_its_edges_is_exported_for_any(strict: bool) -> None:
+    def tensors(graphs: list) -> tuple[Tensor, Tensor]:
+        edges = edges_of(graphs)
+        return edges.graph, torch.stack((edges.query, edges.key, edges.label))
+
+    model, x = OfTensors().eval(), nodes()
+    shapes = ({}, {0: torch.export.Dim.DYNAMIC}, {1: torch.export.Dim.DYNAMIC})
+    exported = torch.export.export(
+        model, (x, *tensors(GRAPHS)), dynamic_shapes=shapes, strict=strict
+    ).module()
+    for graphs in (GRAPHS, [[(2, 1, 1), (1, 3, 2)], [(0, 1, 0)], [(3, 3, 2)]]):
+        torch.testing.assert_close(exported(x, *tensors(graphs)), model(x, *tensors(graphs)))
+
+
 def test_a_sequence_through_the_configuration() -> None:
     part = {"kind": "graph", "max_distance": 3, "add_to": "keys", "share_layers": True}
     scheme = parse_config({"position": {"parts": [part]}}).position.scheme
