@@ -63,13 +63,22 @@ def scores(q: Tensor, k: Tensor) -> Tensor:
 # Rotary
 
 
+def rope(**settings: Any) -> dict[str, Any]:
+    """Return what says the same of rotary positions to a configuration of transformers 5 or 4."""
+    settings = {"rope_type": "default", "rope_theta": 10000.0, **settings}
+    if int(library("transformers").__version__.partition(".")[0]) >= 5:
+        return {"rope_parameters": settings}
+    theta, fraction = settings.pop("rope_theta"), settings.pop("partial_rotary_factor", 1.0)
+    scaling = None if settings["rope_type"] == "default" else settings
+    return {"rope_theta": theta, "rotary_pct": fraction, "rope_scaling": scaling}
+
+
 def llama(positions: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
     """Return cos and sin as Llama computes them, `(B|1, T, E)`."""
     transformers = library("transformers")
     module = hugging_face("llama", "LlamaRotaryEmbedding", "apply_rotary_pos_emb")
     config = transformers.LlamaConfig(
-        hidden_size=4 * E, num_attention_heads=4, max_position_embeddings=2048,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, **settings},
+        hidden_size=4 * E, num_attention_heads=4, max_position_embeddings=2048, **rope(**settings)
     )  # fmt: skip
     return module.LlamaRotaryEmbedding(config)(torch.zeros(()), positions)
 
@@ -99,10 +108,7 @@ def test_part_of_the_channels_turns_as_in_gpt_neox(heads: tuple[Tensor, Tensor])
     transformers = library("transformers")
     module = hugging_face("gpt_neox", "GPTNeoXRotaryEmbedding", "apply_rotary_pos_emb")
     config = transformers.GPTNeoXConfig(
-        hidden_size=4 * E, num_attention_heads=4,
-        rope_parameters={
-            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
-        },
+        hidden_size=4 * E, num_attention_heads=4, **rope(partial_rotary_factor=0.25)
     )  # fmt: skip
     pos = Absolute()(B, T)
     cos, sin = module.GPTNeoXRotaryEmbedding(config)(torch.zeros(()), pos)
@@ -159,10 +165,9 @@ def yarn() -> tuple[Tensor, float]:
     functions = library("transformers.modeling_rope_utils", "ROPE_INIT_FUNCTIONS")
     config = library("transformers").LlamaConfig(
         hidden_size=16 * E, num_attention_heads=4, max_position_embeddings=8 * 4096,
-        rope_parameters={
-            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0,
-            "original_max_position_embeddings": 4096, "truncate": False,
-        },
+        **rope(
+            rope_type="yarn", factor=8.0, original_max_position_embeddings=4096, truncate=False
+        ),
     )  # fmt: skip
     theta, scale = functions.ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
     return theta.double(), scale
@@ -332,12 +337,13 @@ def test_vectors_of_keys_are_those_of_wav2vec2_bert(
 
 
 @pytest.mark.parametrize("kind", ["shaw", "skew"])
-def test_vectors_of_keys_are_those_of_bert(heads: tuple[Tensor, Tensor], kind: str) -> None:
+@pytest.mark.parametrize("variant", ["relative_key", "relative_key_query"])
+def test_vectors_of_keys_are_those_of_bert(kind: str, variant: str) -> None:
     transformers = library("transformers")
     attention = hugging_face("bert", "BertSelfAttention").BertSelfAttention
     config = transformers.BertConfig(hidden_size=H * E, num_attention_heads=H)
     try:
-        theirs = attention(config, position_embedding_type="relative_key").eval()
+        theirs = attention(config, position_embedding_type=variant).eval()
         table = theirs.distance_embedding.weight
     except (TypeError, AttributeError):
         pytest.skip("this version's BERT has no relative_key; transformers 4 has it")
@@ -345,9 +351,12 @@ def test_vectors_of_keys_are_those_of_bert(heads: tuple[Tensor, Tensor], kind: s
     _, expected = theirs(x, output_attentions=True)
     split = (B, T, H, E)
     q, k = (make(x).view(split).transpose(1, 2) for make in (theirs.query, theirs.key))
+    q = q * E**-0.5
     pos = Absolute()(B, T)
     bias = keys_with(table.flip(0), kind).bias(q, pos, pos)  # BERT counts i − j, we j − i
-    assert torch.allclose((scores(q, k) * E**-0.5 + bias).softmax(-1), expected, atol=1e-6)
+    if variant == "relative_key_query":  # k_j a_ij^T as well: what j says of i, as q_i does of j
+        bias = bias + keys_with(table, kind).bias(k * E**-0.5, pos, pos).transpose(-1, -2)
+    assert torch.allclose((scores(q, k) + bias).softmax(-1), expected, atol=1e-6)
 
 
 # Sinusoidal
@@ -360,7 +369,12 @@ def sines(channels: str, length: int, **options: Any) -> Tensor:
 
 def test_sines_first_are_marians() -> None:
     module = hugging_face("marian", "MarianSinusoidalPositionalEmbedding")
-    expected = module.MarianSinusoidalPositionalEmbedding(600, E).create_weight()
+    theirs = module.MarianSinusoidalPositionalEmbedding(600, E)
+    if hasattr(theirs, "create_weight"):
+        expected = theirs.create_weight()
+    else:  # transformers 4
+        theirs._init_weight()
+        expected = theirs.weight
     assert torch.allclose(sines("halves", 600), expected, atol=1e-6)
 
 

@@ -157,11 +157,12 @@ def test_a_learned_table_that_is_too_short_is_refused(example: Example) -> None:
 def test_gradient_checkpointing_gives_the_same_gradient(example: Example, reentrant: bool) -> None:
     def gradients(recompute: bool) -> list[Tensor]:
         model = example.build()
+        model.config.use_cache = False
         if recompute:
             model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         shift_positions(model, 20, seed=3)
         for length in (6, 4):
-            out = model(**example.inputs(some_ids(3, length)), use_cache=False)
+            out = model(**example.inputs(some_ids(3, length)))
             out.logits.square().sum().backward()
         return [p.grad for p in model.parameters() if p.grad is not None]
 
