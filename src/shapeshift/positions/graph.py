@@ -182,7 +182,7 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
     threads that give it different ones need a copy of it each. `torch.compile` takes the model with
     them as one graph, and compiles again for other numbers of edges or nodes. `torch.export` keeps
     them as constants; a forward pass that makes its `Edges` of tensors and has this block in it is
-    exported for any edges.
+    exported for any edges (in torch 2.9 with `strict=False`, its default).
 
     Args:
         model: a `Graph`, or any module that holds some.

@@ -158,14 +158,17 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
     Returns:
         `(B, H, T, r)` in the dtype of `x`, computed in float32 at least.
     """
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (B|1, 1, T, r/2)
     if torch.compiler.is_compiling():
         return _turned(x, cos, sin, pairs)
+    # As attention wants them, the heads come one behind the other in memory; their gradient is
+    # what projections want, `(B, T, H, r)`.
     made: Tensor = _Turn.apply(x, cos, sin, pairs)  # type: ignore[no-untyped-call]
     return made
 
 
 class _Turn(torch.autograd.Function):
-    """The gradient of a turn is the turn back: nothing but the angles is kept."""
+    """Turns `(B, H, T, r)`; the gradient is turned back, so that nothing but the angles is kept."""
 
     @staticmethod
     def forward(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
@@ -178,18 +181,18 @@ class _Turn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        cos, sin = ctx.saved_tensors
-        return rotate(grad, cos, -sin, ctx.pairs), None, None, None
+        cos, sin = (table.transpose(1, 2) for table in ctx.saved_tensors)
+        made: Tensor = _Turn.apply(grad.transpose(1, 2), cos, -sin, ctx.pairs)  # type: ignore[no-untyped-call]
+        return made.transpose(1, 2), None, None, None
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
+    """Return the turned `(…, r)`, contiguous; the angles' `(…, r/2)` are broadcast to it."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    # Heads are split off the last axis, so (B, T, H, r) is the order in memory.
-    x = x.transpose(1, 2)
-    cos, sin = (table.to(dtype).unsqueeze(2) for table in (cos, sin))  # (B|1, T, 1, r/2)
+    cos, sin = cos.to(dtype), sin.to(dtype)
     wide = x.to(dtype, copy=True, memory_format=torch.contiguous_format)
     if pairs == "halves":
-        a, b = wide.chunk(2, dim=-1)  # (B, T, H, r/2)
+        a, b = wide.chunk(2, dim=-1)  # (…, r/2)
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
     elif torch.compiler.is_compiling():  # compilers have no complex numbers, and fuse this
         a, b = wide[..., ::2], wide[..., 1::2]
@@ -197,7 +200,7 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
     else:
         numbers = torch.view_as_complex(wide.view(*wide.shape[:-1], wide.shape[-1] // 2, 2))
         turned = torch.view_as_real(numbers.mul_(torch.complex(cos, sin))).flatten(-2)
-    return turned.to(x.dtype).transpose(1, 2)
+    return turned.to(x.dtype)
 
 
 def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:

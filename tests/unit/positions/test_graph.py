@@ -294,6 +294,9 @@ class OfTensors(nn.Module):
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_model_that_makes_its_edges_is_exported_for_any(strict: bool) -> None:
+    if strict and torch.__version__ < (2, 10):
+        pytest.skip("torch 2.9 traces the encoder before the block that gives it the edges")
+
     def tensors(graphs: list) -> tuple[Tensor, Tensor]:
         edges = edges_of(graphs)
         return edges.graph, torch.stack((edges.query, edges.key, edges.label))
