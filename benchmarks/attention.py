@@ -3,7 +3,7 @@
     python benchmarks/attention.py
 
 Decides `shapeshift.model.attend.FUSED_FROM`. Prints milliseconds, the median of several runs,
-by length and precision.
+by length and precision: float32, and bf16 where the processor has it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from shapeshift.training.precision import choose_precision
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -44,10 +46,11 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     args = parser.parse_args()
+    dtypes = dict.fromkeys([torch.float32, choose_precision("auto", torch.device("cpu"))])
     print(f"{torch.get_num_threads()} threads, {args.tokens} tokens, torch {torch.__version__}")
     print("length  precision  explicit ms  fused ms  explicit/fused")
     for length in (16, 32, 64, 128, 256, 512, 1024, 2048):
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in dtypes:
             shape = (max(1, args.tokens // length), args.heads, length, args.head_dim)
             q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
             gradient = torch.randn(shape, dtype=dtype)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from shapeshift.model import ModelConfig, attend, build, label_smoothed_loss, layers, loss
 from shapeshift.positions import PRESETS, base, pairs
+from shapeshift.training.precision import autocast, choose_precision
 
 
 def torch_dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -49,7 +50,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--precision", default="auto", help="bf16, fp32 or auto")
     args = parser.parse_args()
+    device = torch.device("cpu")
+    dtype = choose_precision(args.precision, device)
     torch.manual_seed(0)
     config = ModelConfig(size=args.size, dropout=0.3)
     model = build(config, PRESETS[args.system], args.vocabulary, args.vocabulary)
@@ -59,7 +63,7 @@ def main() -> None:
 
     def step_ms() -> float:
         began = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with autocast(device, dtype):
             made = label_smoothed_loss(model, source, target, target, 0.1)
         (made.smoothed / made.num_tokens).backward()
         optimizer.step()

@@ -85,7 +85,8 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """Return the dtype of matrix products: `auto` takes bf16 where the hardware multiplies it.
 
     Raises:
-        ShapeshiftError: if bf16 is asked for on a GPU without it.
+        ShapeshiftError: if bf16 is asked for on a GPU without it, or on a CPU where it takes many
+            times longer than float32.
     """
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -93,9 +94,23 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
             raise ShapeshiftError("this GPU has no bf16; use training.precision=fp32 or auto")
     else:
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        if name == "bf16" and not (native or _has_products_in_bf16()):
+            raise ShapeshiftError(
+                "this CPU has no bf16, and products in it would take 10 to 80 times as long; use"
+                " training.precision=fp32 or auto"
+            )
     if name == "bf16" or (name == "auto" and native):
         return torch.bfloat16
     return torch.float32
+
+
+def _has_products_in_bf16() -> bool:
+    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Else PyTorch
+    does, number by number."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    known: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return known
 
 
 def tune_cpu() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.training import precision
 from shapeshift.training.precision import autocast, choose_device, choose_precision
 
 CPU = torch.device("cpu")
@@ -35,7 +36,16 @@ def test_auto_takes_bf16_where_the_processor_has_it(native, monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert choose_precision("auto", CPU) == (torch.bfloat16 if native else torch.float32)
     assert choose_precision("fp32", CPU) == torch.float32
+
+
+def test_bf16_on_a_cpu_without_it_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    monkeypatch.setattr(precision, "_has_products_in_bf16", lambda: True)
     assert choose_precision("bf16", CPU) == torch.bfloat16
+    monkeypatch.setattr(precision, "_has_products_in_bf16", lambda: False)
+    with pytest.raises(ShapeshiftError, match=r"no bf16.*use training.precision=fp32 or auto"):
+        choose_precision("bf16", CPU)
 
 
 def test_bf16_on_a_gpu_without_it_is_refused(monkeypatch):
