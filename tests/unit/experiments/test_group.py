@@ -225,5 +225,8 @@ def _children(pid):
 
 
 def _is_alive(pid):
-    path = Path(f"/proc/{pid}/stat")
-    return path.exists() and path.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between open and read
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
