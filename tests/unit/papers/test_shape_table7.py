@@ -8,7 +8,7 @@ from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.toolkits.baseline import Baseline
 from shapeshift.experiments.toolkits.export import Text
-from shapeshift.experiments.toolkits.measure import FAIRSEQ, MARIAN, OPENNMT
+from shapeshift.experiments.toolkits.measure import EOLE, FAIRSEQ, MARIAN, OPENNMT
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import PAPER, table7
 from shapeshift.papers.study import Study
@@ -109,7 +109,7 @@ def test_every_toolkit_can_repeat_the_cells(scale, tmp_path):
     text = Text(tmp_path, {"src": ["4"], "tgt": ["4"]}, joint=True, num_train=1)
     for cell in find_grid(table7.GRID).cells(scale):
         run = Baseline(cell.config, text, tmp_path, gpu=True)
-        for measure in (FAIRSEQ, OPENNMT, MARIAN):
+        for measure in (FAIRSEQ, OPENNMT, EOLE, MARIAN):
             programs = {name: tmp_path / name for name in measure.toolkit.programs}
             for program in programs.values():
                 program.touch()

@@ -52,6 +52,16 @@ def find_program(name: str) -> Path | None:
     return None if found is None else Path(found).absolute()
 
 
+def interpreter(script: Path) -> str:
+    """Return the Python that a script with a `#!` line is run by: the one that has its toolkit."""
+    with script.open("rb") as file:
+        first = file.readline().decode(errors="replace").strip()
+    named = first.removeprefix("#!").strip()
+    if first.startswith("#!") and Path(named).exists():
+        return named
+    return str(script.parent / "python")
+
+
 def run_commands(commands: Sequence[Command], directory: Path) -> None:
     """Run commands in a folder, in order. One that is done is marked and not run again, unless its
     arguments or an earlier command have changed. What they print is kept as `NAME.log`, what was

@@ -10,7 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.files import write_whole
 from shapeshift.experiments.toolkits import average_fairseq
 from shapeshift.experiments.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
-from shapeshift.experiments.toolkits.commands import Command
+from shapeshift.experiments.toolkits.commands import Command, interpreter
 
 # Its checkpoints hold settings beside tensors, which PyTorch from 2.6 on does not read unasked.
 _OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
@@ -32,7 +32,7 @@ class Fairseq:
         script = run.directory / "average.py"
         write_whole(script, Path(average_fairseq.__file__).read_bytes())
         average = (
-            _interpreter(programs["fairseq-train"]),
+            interpreter(programs["fairseq-train"]),
             str(script),
             str(saved),
             str(len(run.saved_updates)),
@@ -162,13 +162,3 @@ def _search(run: Baseline) -> list[str]:
     else:
         switches.append("--unnormalized")
     return [*(str(part) for option in options.items() for part in option), *switches]
-
-
-def _interpreter(script: Path) -> str:
-    """Return the Python that a script with a `#!` line is run by: the one that has fairseq."""
-    with script.open("rb") as file:
-        first = file.readline().decode(errors="replace").strip()
-    named = first.removeprefix("#!").strip()
-    if first.startswith("#!") and Path(named).exists():
-        return named
-    return str(script.parent / "python")
