@@ -45,7 +45,7 @@ from shapeshift.training.guards import NonFinite
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.precision import choose_device, choose_precision
+from shapeshift.training.precision import check_hardware, choose_device, choose_precision
 from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Observer, Trainer
 from shapeshift.training.weights import average, load_weights
@@ -236,6 +236,7 @@ def train(
     with parallel.main_first():
         folder = prepared_directory(config.data, prepared_root)
         check_requirements(config, folder)
+        check_hardware(config.training, parallel.local_rank)
         run = Run.create(directory, config)
         progress = on_prepare if parallel.is_main else None
         data = prepare(config.data, folder, progress)

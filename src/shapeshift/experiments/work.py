@@ -29,7 +29,7 @@ from shapeshift.experiments.group import train_in_group
 from shapeshift.experiments.locks import LockedError, locked
 from shapeshift.experiments.measures import TRAIN, find_measure, measure_training
 from shapeshift.experiments.run import Run, prepared_directory, train
-from shapeshift.training.precision import choose_device, describe_hardware
+from shapeshift.training.precision import check_hardware, choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 from shapeshift.training.trainer import Observer, Silent
 
@@ -83,8 +83,10 @@ def work(
             began = time.monotonic()
             if step != TRAIN:
                 folder.check_text(text, config)
-            data = _prepare(config, prepared_root)
             together = num_processes if step == TRAIN else 1
+            if step == TRAIN and together == 1:  # before the data, which take longer
+                check_hardware(config.training)
+            data = _prepare(config, prepared_root)
             if together > 1:
                 run = train_in_group(config, folder, together, prepared_root, stop)
             elif step == TRAIN:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.training.config import TrainingConfig
 
 
 def describe_hardware(device: torch.device, number: int = 1) -> str:
@@ -111,6 +112,11 @@ def _has_products_in_bf16() -> bool:
         return False
     known: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return known
+
+
+def check_hardware(config: TrainingConfig, local_rank: int | None = None) -> None:
+    """Raise `ShapeshiftError` if the device or the precision of a run is not to be had here."""
+    choose_precision(config.precision, choose_device(config.device, local_rank))
 
 
 def tune_cpu() -> None:

@@ -304,6 +304,15 @@ def test_other_text_under_the_same_settings_is_refused(make_config, text, silent
     assert snapshot(tmp_path / "run" / "subwords") == before
 
 
+def test_hardware_that_is_not_there_is_refused_before_anything_is_made(
+    make_config, silent, tmp_path
+):
+    config = make_config("training.device=cuda:99")
+    with pytest.raises(ShapeshiftError, match="use auto or cpu"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_end_of_a_cosine_is_part_of_the_schedule(make_config, tmp_path):
     cosine = ("training.schedule.name=cosine", "training.schedule.warmup_updates=5")
     Run.create(tmp_path / "run", make_config(*cosine))

@@ -134,6 +134,13 @@ def test_what_the_user_can_mend_leaves_one_line(cell, trained):
     assert line.startswith("error: unknown measure 'nothing'")
 
 
+def test_hardware_that_is_not_there_is_told_before_data_are_prepared(make_config, tmp_path):
+    config = make_config("training.device=cuda:99")
+    with pytest.raises(ShapeshiftError, match="use auto or cpu"):
+        work(CellFolder(tmp_path / "cell"), config, [], tmp_path / "prepared")
+    assert not (tmp_path / "prepared").exists()
+
+
 def test_a_cell_that_is_locked_is_left_alone(cell, trained):
     with locked(cell.lock):
         cell.output.write_text("of the process at work\n", encoding="utf-8")

@@ -21,7 +21,10 @@ class Fairseq:
 
     name = "fairseq"
     programs: tuple[str, ...] = ("fairseq-preprocess", "fairseq-train", "fairseq-generate")
-    install = "pip install fairseq==0.12.2 (Python 3.10 at most)"
+    install = (
+        "pip install fairseq==0.12.2 torch==1.12.1 torchaudio==0.12.1 'numpy<1.24' (Python 3.10 at"
+        " most)"
+    )
 
     def commands(self, run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
         """See `baseline.Toolkit`."""
