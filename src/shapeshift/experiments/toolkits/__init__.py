@@ -2,6 +2,5 @@
 
 `export` writes the text, `fairseq`, `opennmt`, `eole` and `marian` each a toolkit's settings and
 command lines, `commands` runs them, and `measure` scores what comes out as our own translations are
-scored.
-The toolkits run as programs of their own: nothing of theirs is imported.
+scored. The toolkits run as programs of their own: nothing of theirs is imported.
 """
