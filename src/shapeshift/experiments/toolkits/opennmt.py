@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from shapeshift.data.config import Split
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.files import write_whole
@@ -18,6 +19,7 @@ from shapeshift.experiments.toolkits.export import SIDES
 # Its checkpoints hold settings beside tensors, which PyTorch from 2.6 on does not read unasked.
 _OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 _LONGEST = 1000
+TRAINING_SPLITS: tuple[Split, Split] = ("train", "valid")
 
 
 class OpenNmt:
@@ -30,12 +32,11 @@ class OpenNmt:
     def commands(self, run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
         """See `baseline.Toolkit`."""
         train, average, translate = (str(programs[name]) for name in self.programs)
-        settings, final = run.directory / "train.yaml", run.directory / "average.pt"
-        document = yaml.safe_dump(self._settings(run), sort_keys=False)
-        write_whole(settings, document.encode())
+        final = run.directory / "average.pt"
+        settings = write_settings(run.directory / "train.yaml", self._settings(run))
         models = [str(run.directory / f"model_step_{x}.pt") for x in run.saved_updates]
         commands = [
-            Command("train", (train, "-config", str(settings)), environment=_OWN_FILES),
+            Command("train", (train, "-config", settings), environment=_OWN_FILES),
             Command(
                 "average",
                 (average, "-models", *models, "-output", str(final)),
@@ -57,28 +58,15 @@ class OpenNmt:
 
     def translations(self, run: Baseline, split: TestSplit) -> list[str]:
         """See `baseline.Toolkit`."""
-        return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
+        return lines_of(run, split)
 
     def _settings(self, run: Baseline) -> dict[str, Any]:
-        model, training = run.config.model, run.config.training
+        model = run.config.model
         if model.norm != "pre":
             raise ShapeshiftError("OpenNMT-py normalises before each sublayer; set model.norm=pre")
-        for side, tokens in run.text.vocabularies.items():
-            lines = "".join(f"{token}\n" for token in tokens)
-            write_whole(run.directory / f"vocabulary.{side}", lines.encode())
-        shared = run.text.joint and model.share_embeddings
-        sizes = {f"{side}_vocab_size": len(v) + 8 for side, v in run.text.vocabularies.items()}
-        sentences = training.batch.max_sentences
         return {
-            "data": {
-                "train": {f"path_{side}": str(run.text.file("train", side)) for side in SIDES},
-                "valid": {f"path_{side}": str(run.text.file("valid", side)) for side in SIDES},
-            },
-            "src_vocab": str(run.directory / "vocabulary.src"),
-            "tgt_vocab": str(run.directory / "vocabulary.tgt"),
-            **sizes,
-            "share_vocab": run.text.joint,
-            "share_embeddings": shared,
+            **text_settings(run),
+            "share_embeddings": run.text.joint and model.share_embeddings,
             "share_decoder_embeddings": model.tie_output,
             "encoder_type": "transformer",
             "decoder_type": "transformer",
@@ -91,56 +79,103 @@ class OpenNmt:
             "pos_ffn_activation_fn": model.activation,
             "position_encoding": True,
             "add_qkvbias": True,
-            # Its one rate is for residual branches, embeddings and the feed-forward layers' inside.
-            "dropout": [model.dropout],
-            "attention_dropout": [model.attention_dropout],
             "param_init": 0.0,
             "param_init_glorot": True,
-            "optim": "adam",  # its epsilon is 1e-8
-            "adam_beta1": training.optimizer.betas[0],
-            "adam_beta2": training.optimizer.betas[1],
-            # Told by the factor of Noam's curve, which the inverse square root is, too.
-            "decay_method": "noam",
-            "learning_rate": run.noam_factor,
-            "warmup_steps": run.warmup_updates,
-            "label_smoothing": training.label_smoothing,
-            "max_grad_norm": training.clip_norm or 0.0,
-            "normalization": "tokens",
-            # With `tokens`: sentences times the longer side of the longest pair, as ours.
-            "batch_type": "tokens" if sentences is None else "sents",
-            "batch_size": training.batch.max_tokens if sentences is None else sentences,
-            # Pairs that are sorted by length together. It fills what is larger than the text with
-            # the text again and again.
-            "bucket_size": min(training.batch.window or run.text.num_train, run.text.num_train),
-            "accum_count": [training.accumulation],
-            "accum_steps": [0],
-            "train_steps": training.max_updates,
-            "valid_steps": training.checkpoint_every,
-            "save_checkpoint_steps": training.checkpoint_every,
-            "keep_checkpoint": training.average_checkpoints,
-            "report_every": training.log_every,
+            **training_settings(run),  # its epsilon is 1e-8
             "save_model": str(run.directory / "model"),
-            "seed": training.seed,
-            "num_workers": 0,
-            **({"world_size": 1, "gpu_ranks": [0]} if run.gpu else {}),
         }
 
 
 def _search(run: Baseline) -> list[str]:
+    options = {**search_settings(run), "gpu": 0 if run.gpu else -1}
+    return [part for name, value in options.items() for part in (f"-{name}", str(value))]
+
+
+def text_settings(run: Baseline) -> dict[str, Any]:
+    """Write the vocabularies; return where all text is, and what else Eole says in the same words
+    outside its sections."""
+    for side, tokens in run.text.vocabularies.items():
+        lines = "".join(f"{token}\n" for token in tokens)
+        write_whole(run.directory / f"vocabulary.{side}", lines.encode())
+    return {
+        "data": {
+            split: {f"path_{side}": str(run.text.file(split, side)) for side in SIDES}
+            for split in TRAINING_SPLITS
+        },
+        **{f"{side}_vocab": str(run.directory / f"vocabulary.{side}") for side in SIDES},
+        **{f"{side}_vocab_size": len(v) + 8 for side, v in run.text.vocabularies.items()},
+        "share_vocab": run.text.joint,
+        "seed": run.config.training.seed,
+        "report_every": run.config.training.log_every,
+    }
+
+
+def training_settings(run: Baseline) -> dict[str, Any]:
+    """Return how to train, in words that Eole has, too."""
+    model, training = run.config.model, run.config.training
+    sentences = training.batch.max_sentences
+    return {
+        # Its one rate is for residual branches, embeddings and the feed-forward layers' inside.
+        "dropout": [model.dropout],
+        "attention_dropout": [model.attention_dropout],
+        "optim": "adam",
+        "adam_beta1": training.optimizer.betas[0],
+        "adam_beta2": training.optimizer.betas[1],
+        # Told by the factor of Noam's curve, which the inverse square root is, too.
+        "decay_method": "noam",
+        "learning_rate": run.noam_factor,
+        "warmup_steps": run.warmup_updates,
+        "label_smoothing": training.label_smoothing,
+        "max_grad_norm": training.clip_norm or 0.0,
+        "normalization": "tokens",
+        # With `tokens`: sentences times the longer side of the longest pair, as ours.
+        "batch_type": "tokens" if sentences is None else "sents",
+        "batch_size": training.batch.max_tokens if sentences is None else sentences,
+        # Pairs that are sorted by length together. It fills what is larger than the text with the
+        # text again and again.
+        "bucket_size": min(training.batch.window or run.text.num_train, run.text.num_train),
+        "accum_count": [training.accumulation],
+        "accum_steps": [0],
+        "train_steps": training.max_updates,
+        "valid_steps": training.checkpoint_every,
+        "save_checkpoint_steps": training.checkpoint_every,
+        "keep_checkpoint": training.average_checkpoints,
+        "num_workers": 0,
+        **on_gpu(run),
+    }
+
+
+def search_settings(run: Baseline) -> dict[str, Any]:
+    """Return how to translate, in words that Eole has, too."""
     decoding = run.config.decoding
     penalty = decoding.length_penalty
-    options: dict[str, object] = {
-        "-beam_size": decoding.beam,
+    options: dict[str, Any] = {
+        "beam_size": decoding.beam,
         # Its limit is floor(a S + 5) tokens.
-        "-max_length": _LONGEST,
-        "-max_length_ratio": decoding.max_length_a,
-        "-batch_type": "tokens",
-        "-batch_size": decoding.max_tokens,
-        "-gpu": 0 if run.gpu else -1,
-        "-length_penalty": "none",
+        "max_length": _LONGEST,
+        "max_length_ratio": decoding.max_length_a,
+        "batch_type": "tokens",
+        "batch_size": decoding.max_tokens,
+        "length_penalty": "none",
     }
     if isinstance(penalty, GnmtPenalty):
-        options |= {"-length_penalty": "wu", "-alpha": penalty.alpha}
+        options |= {"length_penalty": "wu", "alpha": penalty.alpha}
     elif isinstance(penalty, AveragePenalty):
-        options["-length_penalty"] = "avg"
-    return [str(part) for option in options.items() for part in option]
+        options["length_penalty"] = "avg"
+    return options
+
+
+def on_gpu(run: Baseline) -> dict[str, Any]:
+    """Return the settings of one GPU, none without."""
+    return {"world_size": 1, "gpu_ranks": [0]} if run.gpu else {}
+
+
+def write_settings(path: Path, settings: Mapping[str, Any]) -> str:
+    """Write settings as YAML; return the path."""
+    write_whole(path, yaml.safe_dump(dict(settings), sort_keys=False).encode())
+    return str(path)
+
+
+def lines_of(run: Baseline, split: TestSplit) -> list[str]:
+    """Return the lines of a file of translations that is named as the split."""
+    return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
