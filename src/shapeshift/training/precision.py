@@ -97,7 +97,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
         if name == "bf16" and not (native or _has_products_in_bf16()):
             raise ShapeshiftError(
-                "this CPU has no bf16, and products in it would take 10 to 80 times as long; use"
+                "this CPU has no bf16, in which it would take many times as long; use"
                 " training.precision=fp32 or auto"
             )
     if name == "bf16" or (name == "auto" and native):

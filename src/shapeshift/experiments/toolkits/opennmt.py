@@ -19,7 +19,7 @@ from shapeshift.experiments.toolkits.export import SIDES
 # Its checkpoints hold settings beside tensors, which PyTorch from 2.6 on does not read unasked.
 _OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 _LONGEST = 1000
-TRAINING_SPLITS: tuple[Split, Split] = ("train", "valid")
+_TRAINING_SPLITS: tuple[Split, Split] = ("train", "valid")
 
 
 class OpenNmt:
@@ -100,7 +100,7 @@ def text_settings(run: Baseline) -> dict[str, Any]:
     return {
         "data": {
             split: {f"path_{side}": str(run.text.file(split, side)) for side in SIDES}
-            for split in TRAINING_SPLITS
+            for split in _TRAINING_SPLITS
         },
         **{f"{side}_vocab": str(run.directory / f"vocabulary.{side}") for side in SIDES},
         **{f"{side}_vocab_size": len(v) + 8 for side, v in run.text.vocabularies.items()},

@@ -239,10 +239,12 @@ def test_a_toolkit_is_run_and_its_translations_are_scored_as_ours(name, data, pr
     assert (folder / "commands.sh").read_text().count("\n") >= 3
     assert (folder / "train.log").exists()
     # Once more: nothing is trained again.
-    before = {file: file.read_text() for file in programs.glob("*.calls")}
-    assert before
+    program, times = {
+        "fairseq": ("fairseq-train", 1), "opennmt-py": ("onmt_train", 1), "marian": ("marian", 1),
+        "eole": ("eole", 3),  # which translates, too
+    }[name]  # fmt: skip
     assert TOOLKITS[name].measure(Run(tmp_path / "cell" / "run"), data) == found
-    assert {file: file.read_text() for file in programs.glob("*.calls")} == before
+    assert len(calls(programs, program)) == times
 
 
 def test_fairseq_s_last_checkpoints_are_averaged(data, programs, tmp_path):
