@@ -75,6 +75,15 @@ def reproduce(
         list[int] | None,
         typer.Option(help="Only these seeds. [default: the grid's]", show_default=False),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS=NAME,...",
+            help="Run only cells with these settings of an axis, such as position=ape,shape; may"
+            " be given several times. What others have finished is shown beside them.",
+            show_default=False,
+        ),
+    ] = None,
     label: Annotated[
         str,
         typer.Option(
@@ -143,7 +152,10 @@ def reproduce(
         raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
     name, paper, items = find_items(target)
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = plan_items(name, paper, items, scale, settings, seeds, command, label)
+    chosen: dict[str, list[str]] = {}
+    for axis, names in (_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
+        chosen.setdefault(axis, []).extend(names.split(","))
+    plan = plan_items(name, paper, items, scale, settings, seeds, command, label, chosen)
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
     if dry_run:
@@ -212,12 +224,17 @@ def _launcher(
     return Subprocesses.of_threads(THREADS.get(plan.scale, OTHER_THREADS))
 
 
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise typer.BadParameter(f"expected {form}, got {text!r}", param_hint=option)
+    return name, value
+
+
 def _parameter(text: str) -> tuple[str, object]:
     import yaml
 
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise typer.BadParameter(f"expected KEY=VALUE, got {text!r}", param_hint="--slurm")
+    name, value = _pair(text, "--slurm", "KEY=VALUE")
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError:

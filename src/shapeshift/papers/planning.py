@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell, Grid
 from shapeshift.experiments.measures import usable
@@ -36,6 +36,7 @@ class Plan:
         overrides: settings for all cells.
         command: what was typed, for the records.
         label: of the results, that other settings may have theirs.
+        only: axis → settings; cells with others are not run, but shown where they are finished.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Plan:
     overrides: Sequence[str]
     command: str
     label: str = ""
+    only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def folder(self, directory: Path) -> Path:
         """Return where the items are written.
@@ -97,12 +99,17 @@ class Plan:
 
     @cached_property
     def trained(self) -> dict[str, tuple[Cell, ...]]:
-        """Grid → the cells that have to be run; grids that need not are left out."""
+        """Grid → the cells that have to be run; grids that have none are left out."""
         items = [item for item in self.items.values() if item.trained]
-        return {
-            name: tuple(cell for cell in self.cells[name] if any(x.needs(cell) for x in items))
+        needed = {
+            name: tuple(
+                cell
+                for cell in self.cells[name]
+                if any(x.needs(cell) for x in items) and _has(cell, self.only)
+            )
             for name in needed_grids(self.items)
         }
+        return {name: cells for name, cells in needed.items() if cells}
 
     def usable(self, grid: str) -> tuple[list[str], list[str]]:
         """Return the measures of a grid that can be taken here, and a line for each other one; see
@@ -184,6 +191,7 @@ def plan_items(
     seeds: Sequence[int] = (),
     command: str = "",
     label: str = "",
+    only: Mapping[str, Collection[str]] | None = None,
 ) -> Plan:
     """Resolve the cells that the items need; an item without any is left out.
 
@@ -194,10 +202,11 @@ def plan_items(
         seeds: only cells with these; by default all of the grid's.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
+        only: axis → settings: what to run of the cells; by default all.
 
     Raises:
-        ShapeshiftError: no such scale, settings that are wrong, or a label that cannot be in the
-            name of a folder.
+        ShapeshiftError: no such scale, settings that are wrong, a label that cannot be in the
+            name of a folder, or nothing to run with what is asked for.
     """
     if label and not re.fullmatch(r"[\w-][\w.-]{0,99}", label):
         raise ShapeshiftError(
@@ -219,7 +228,9 @@ def plan_items(
             f"no run of {name}:{','.join(items)} has the seed {_numbers(seeds)}; they"
             f" have {_numbers(own)}"
         )
-    return Plan(name, paper, there, scale, grids, cells, overrides, command, label)
+    only = only or {}
+    _check_only(only, list(chain.from_iterable(cells.values())))
+    return Plan(name, paper, there, scale, grids, cells, overrides, command, label, only)
 
 
 def standing(
@@ -295,6 +306,32 @@ def _chosen(
         if any(item.needs(cell) for item in there.values()):
             needed.setdefault(cell.grid, []).append(cell)
     return there, {grid: tuple(cells) for grid, cells in needed.items()}
+
+
+def _has(cell: Cell, only: Mapping[str, Collection[str]]) -> bool:
+    return all(cell.axes.get(axis) in settings for axis, settings in only.items())
+
+
+def _check_only(only: Mapping[str, Collection[str]], cells: Sequence[Cell]) -> None:
+    """Raise a `ShapeshiftError` if no cell has an axis, a setting or all of them together."""
+    known: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        for axis, setting in cell.axes.items():
+            known.setdefault(axis, {})[setting] = None
+    for axis, settings in only.items():
+        if axis not in known:
+            raise ShapeshiftError(
+                f"no run has {axis!r}{nearest(axis, known)} (they have {', '.join(known)})"
+            )
+        for setting in settings:
+            if setting not in known[axis]:
+                raise ShapeshiftError(
+                    f"no run has {axis}={setting}{nearest(setting, known[axis])} (they have"
+                    f" {', '.join(known[axis])})"
+                )
+    if not any(_has(cell, only) for cell in cells):
+        asked = " and ".join(f"{axis}={','.join(settings)}" for axis, settings in only.items())
+        raise ShapeshiftError(f"no run has {asked}")
 
 
 def _listed(settings: Sequence[str]) -> str:
