@@ -147,6 +147,10 @@ def frequencies(width: int, base: float, device: torch.device | None = None) -> 
     return base ** (m * (-2 / width))
 
 
+IN_CACHE = 1 << 19
+"""How many numbers are turned at a time on a CPU: so few stay in its cache from step to step."""
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") -> Tensor:
     """Turn each pair (a, b) of channels into (a cos - b sin, a sin + b cos).
 
@@ -190,17 +194,34 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
     """Return the turned `(…, r)`, contiguous; the angles' `(…, r/2)` are broadcast to it."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     cos, sin = cos.to(dtype), sin.to(dtype)
-    wide = x.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    if torch.compiler.is_compiling():  # compilers have no complex numbers, and fuse this
+        wide = x.to(dtype)
+        if pairs == "halves":
+            a, b = wide.chunk(2, dim=-1)  # (…, r/2)
+            turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        else:
+            a, b = wide[..., ::2], wide[..., 1::2]
+            turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+        return turned.to(x.dtype)
+    # Moved and then widened, some sequences at a time: a CPU is slow to do both at once.
+    made = x.clone(memory_format=torch.contiguous_format)
+    by = torch.complex(cos, sin)
+    size = len(x) if x.device.type != "cpu" else max(1, IN_CACHE * len(x) // max(1, x.numel()))
+    for n, part in enumerate(torch.split(made, size)):
+        _turn(part, by if len(by) == 1 else by[n * size : (n + 1) * size], pairs)
+    return made
+
+
+def _turn(x: Tensor, by: Tensor, pairs: Pairs) -> None:
+    """Multiply the pairs of `(…, r)` by complex numbers that are broadcast to `(…, r/2)`."""
+    wide = x.to(by.real.dtype)
     if pairs == "halves":
-        a, b = wide.chunk(2, dim=-1)  # (…, r/2)
-        turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    elif torch.compiler.is_compiling():  # compilers have no complex numbers, and fuse this
-        a, b = wide[..., ::2], wide[..., 1::2]
-        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
-    else:
-        numbers = torch.view_as_complex(wide.view(*wide.shape[:-1], wide.shape[-1] // 2, 2))
-        turned = torch.view_as_real(numbers.mul_(torch.complex(cos, sin))).flatten(-2)
-    return turned.to(x.dtype)
+        numbers = torch.complex(*wide.chunk(2, dim=-1)).mul_(by)
+        x.copy_(torch.cat((numbers.real, numbers.imag), dim=-1))
+        return
+    torch.view_as_complex(wide.view(*wide.shape[:-1], wide.shape[-1] // 2, 2)).mul_(by)
+    if wide is not x:
+        x.copy_(wide)
 
 
 def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:
