@@ -86,7 +86,7 @@ class Toolkit(Protocol):
 
     Attributes:
         name: of the measure and of its rows.
-        programs: that have to be there; `a or b` is either of the two, the first if both are.
+        programs: that have to be there.
         install: how to get it.
     """
 

@@ -46,14 +46,10 @@ class Command:
 
 
 def find_program(name: str) -> Path | None:
-    """Return where a program, or the first of `a or b`, is: on the PATH, or beside this
-    interpreter."""
+    """Return where a program is: on the PATH, or beside this interpreter."""
     folders = [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
-    for each in name.split(" or "):
-        found = shutil.which(each, path=os.pathsep.join(folders))
-        if found is not None:
-            return Path(found).absolute()
-    return None
+    found = shutil.which(name, path=os.pathsep.join(folders))
+    return None if found is None else Path(found).absolute()
 
 
 def interpreter(script: Path) -> str:

@@ -17,25 +17,22 @@ class Marian:
     """See `baseline.Toolkit`."""
 
     name = "Marian"
-    programs: tuple[str, ...] = ("marian or pymarian",)
-    install = (
-        "pip install pymarian, into an environment of its own (Linux on x86-64), or build it from"
-        " https://github.com/marian-nmt/marian"
-    )
+    programs: tuple[str, ...] = ("marian", "marian-decoder")
+    install = "build it from https://github.com/marian-nmt/marian and put it on the PATH"
 
     def commands(self, run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
         """See `baseline.Toolkit`."""
-        program = str(programs[self.programs[0]])  # either has the other's commands
+        train, decode = (str(programs[name]) for name in self.programs)
         vocabularies = [str(self._vocabulary(run, side)) for side in SIDES]
         model = str(run.directory / "model.npz")
         hardware = ["--devices", "0"] if run.gpu else ["--cpu-threads", "1"]
         training = ["--model", model, "--vocabs", *vocabularies, *hardware, *_training(run)]
-        commands = [Command("train", (program, "train", *training))]
+        commands = [Command("train", (train, *training))]
         for split in TEST_SPLITS:
             files = ["--input", str(run.text.file(split, "src"))]
             files += ["--output", str(run.directory / split)]
             search = ["--models", model, "--vocabs", *vocabularies, *hardware, *_search(run)]
-            commands.append(Command(f"translate-{split}", (program, "decode", *search, *files)))
+            commands.append(Command(f"translate-{split}", (decode, *search, *files)))
         return commands
 
     def translations(self, run: Baseline, split: TestSplit) -> list[str]:

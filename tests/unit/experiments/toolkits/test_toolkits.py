@@ -20,7 +20,7 @@ from shapeshift.experiments.measures import MEASURES, OPTIONAL, find_measure, us
 from shapeshift.experiments.run import Run
 from shapeshift.experiments.toolkits import commands as running
 from shapeshift.experiments.toolkits.baseline import Baseline
-from shapeshift.experiments.toolkits.commands import Command, find_program, run_commands
+from shapeshift.experiments.toolkits.commands import Command, run_commands
 from shapeshift.experiments.toolkits.export import export, join
 from shapeshift.experiments.toolkits.measure import EOLE, FAIRSEQ, MARIAN, OPENNMT
 
@@ -118,10 +118,8 @@ FAKES = {
             assert (Path(settings["model_path"]) / "vocab.json").read_text() == "50"
             Path(settings["output"]).write_text(Path(settings["src"]).read_text())
     """,
-    "pymarian": """
-        if sys.argv[1] == "decode":
-            Path(value("--output")).write_text(Path(value("--input")).read_text())
-    """,
+    "marian": "",
+    "marian-decoder": 'Path(value("--output")).write_text(Path(value("--input")).read_text())',
 }
 
 FAIRSEQ_MODULE = """
@@ -242,8 +240,8 @@ def test_a_toolkit_is_run_and_its_translations_are_scored_as_ours(name, data, pr
     assert (folder / "train.log").exists()
     # Once more: nothing is trained again.
     program, times = {
-        "fairseq": ("fairseq-train", 1), "opennmt-py": ("onmt_train", 1),
-        "eole": ("eole", 3), "marian": ("pymarian", 3),  # which translate, too
+        "fairseq": ("fairseq-train", 1), "opennmt-py": ("onmt_train", 1), "marian": ("marian", 1),
+        "eole": ("eole", 3),  # which translates, too
     }[name]  # fmt: skip
     assert TOOLKITS[name].measure(Run(tmp_path / "cell" / "run"), data) == found
     assert len(calls(programs, program)) == times
@@ -322,7 +320,7 @@ def test_eole_is_told_the_same_hyperparameters(baseline, programs):
 
 
 def test_marian_is_told_the_same_hyperparameters(baseline):
-    train = options(arguments_of(MARIAN.toolkit, baseline())["train"][2:])
+    train = options(arguments_of(MARIAN.toolkit, baseline())["train"][1:])
     assert float(train["--learn-rate"][0]) == pytest.approx(PEAK)
     assert train["--lr-warmup"] == train["--lr-decay-inv-sqrt"] == ["100"]
     assert train["--optimizer-params"] == ["0.9", "0.98", "1e-08"]
@@ -369,13 +367,6 @@ def test_toolkits_that_are_not_there_are_left_out_with_a_line_each(tmp_path, mon
 
 def test_toolkits_that_are_there_are_used(programs):
     assert usable([*TOOLKITS]) == ([*TOOLKITS], [])
-
-
-def test_of_two_programs_the_first_is_taken(programs):
-    [either] = MARIAN.toolkit.programs
-    assert find_program(either).name == "pymarian"
-    (programs / "marian").symlink_to(programs / "pymarian")
-    assert find_program(either).name == "marian"
 
 
 def command(name, code, **settings):
