@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (about ten minutes on two cores)
+demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (about eleven minutes on two cores)
 	$(BIN)/shapeshift demo
 
 test: install  ## the test suite
