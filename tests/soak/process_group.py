@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shapeshift.cli import main as shapeshift_main
-from shapeshift.training.disk import Disk
+from shapeshift.disk import Disk
 
 OPERATIONS = (
     "create", "write", "sync_file", "sync_directory", "mkdir", "rename", "unlink", "rmdir"

@@ -13,9 +13,10 @@ import pytest
 import shapeshift
 
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"errors", "schema", "seeds"}
+FOUNDATIONS = {"disk", "errors", "schema", "seeds"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "disk": {"errors"},
     "seeds": set(),
     "schema": set(),
     "positions": {"errors"},

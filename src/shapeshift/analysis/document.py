@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from shapeshift import __version__
+from shapeshift.disk import Disk, make_directory, replace_file
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.disk import Disk, make_directory, replace_file
 
 Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A number, or NaN where there was nothing to measure, which is `null` in JSON."""

@@ -13,8 +13,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from shapeshift.disk import Disk, replace_file
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.disk import Disk, replace_file
 
 FORMATS = ("png", "svg", "pdf")
 TEXT_WIDTH_IN = 6.3

@@ -164,7 +164,7 @@ class _Likelihood:
         self.num_tokens = sum(score.num_tokens for score in scores)
 
     def save(self, path: Path) -> None:
-        from shapeshift.data.files import replacing
+        from shapeshift.disk import replacing
 
         with replacing(path) as stream:
             stream.writelines(f"{value!r}\n" for value in self.lines)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -192,8 +192,8 @@ def _tell(message: str) -> None:
     print(f"shapeshift: {message}", file=sys.stderr)
 
 
-def _open(path: Path | None) -> AbstractContextManager[TextIO]:
-    from shapeshift.data.files import replacing
+def _open(path: Path | None) -> AbstractContextManager[IO[str]]:
+    from shapeshift.disk import replacing
 
     if path is not None:
         return replacing(path)

@@ -1,5 +1,4 @@
-"""Reading lines of UTF-8 text, plain or gzipped, one side or two in parallel; writing a file that
-is there whole or not at all.
+"""Reading lines of UTF-8 text, plain or gzipped, one side or two in parallel.
 
 Only `\\n` ends a line, so `\\r`, form feed, U+0085 and U+2028 are text like any other: line n of
 one side stays the partner of line n of the other. The `\\r` of a CRLF file thus stays at the end of
@@ -11,13 +10,10 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import os
-import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, cast
 
 from shapeshift.errors import ShapeshiftError
 
@@ -112,39 +108,6 @@ def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str,
             f"{source} has {num_sources:,} lines but {target} has {num_targets:,}; "
             "line n of one must be the translation of line n of the other"
         )
-
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[TextIO]:
-    """Open a UTF-8 text file that appears under its name when the block ends without an exception,
-    in place of an older one; until then, and otherwise, the older one is untouched.
-
-    It is written beside its place, as `.NAME.PID.partial`. What is no ordinary file, such as
-    `/dev/stdout` or a named pipe, cannot be replaced and is written to directly.
-
-    Raises:
-        ShapeshiftError: the file cannot be written.
-    """
-    final = Path(path)
-    try:
-        if final.exists() and not final.is_file():
-            with final.open("w", encoding="utf-8", newline="\n") as stream:
-                yield stream
-            return
-        final = final.resolve()  # a link stays one
-        partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("w", encoding="utf-8", newline="\n") as stream:
-                if final.exists():
-                    shutil.copymode(final, partial)
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.replace(final)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror or error}", path=path) from error
 
 
 class _NulError(ValueError):

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from shapeshift.training.disk import PARTIAL, Disk, write_file
+from shapeshift.disk import PARTIAL, Disk, write_file
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -24,12 +24,12 @@ from shapeshift.data.config import GrammarCorpus, Interpolate
 from shapeshift.data.corpora import at_hand, read_entry
 from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
+from shapeshift.disk import Disk, replace_file
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, sha256_lines
 from shapeshift.experiments.run import Run, translate_and_score
 from shapeshift.schema import Strict
-from shapeshift.training.disk import Disk, replace_file
 from shapeshift.training.log import read_log
 
 Text = Annotated[str, Field(min_length=1)]

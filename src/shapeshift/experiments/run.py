@@ -29,6 +29,7 @@ from shapeshift.data.prepare import REPORT, Prepared, Report, prepare
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.planning import Encoder
 from shapeshift.decoding.translator import Translator
+from shapeshift.disk import PARTIAL, Disk, make_directory, replace_file
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import Detokenizing, moses
 from shapeshift.evaluation.metrics import score_corpus
@@ -40,7 +41,6 @@ from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import Cosine
-from shapeshift.training.disk import PARTIAL, Disk, make_directory, replace_file
 from shapeshift.training.guards import NonFinite
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import MODEL

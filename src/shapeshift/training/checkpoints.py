@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from shapeshift.errors import ShapeshiftError
-from shapeshift.training.disk import (
+from shapeshift.disk import (
     PARTIAL,
     Disk,
     free_bytes,
@@ -21,6 +20,7 @@ from shapeshift.training.disk import (
     remove_directory,
     write_file,
 )
+from shapeshift.errors import ShapeshiftError
 from shapeshift.training.manifest import (
     MODEL,
     OPTIMIZER,

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from shapeshift.disk import Disk, replace_file
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.disk import Disk, replace_file
 
 
 class Log:

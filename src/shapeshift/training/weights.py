@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
+from shapeshift.disk import Disk, free_bytes, replace_file
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.disk import Disk, free_bytes, replace_file
 from shapeshift.training.manifest import MODEL, STATE, read_manifest, read_verified
 
 _DTYPES = {

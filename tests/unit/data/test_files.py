@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.data.files import read_lines, read_parallel, replacing
+from shapeshift.data.files import read_lines, read_parallel
 from shapeshift.errors import ShapeshiftError
 
 
@@ -86,49 +86,3 @@ def test_unequal_counts_name_both_counts_and_files(tmp_path, source, target, cou
         list(read_parallel(en, de))
     assert str(en) in str(caught.value)
     assert str(de) in str(caught.value)
-
-
-def test_a_file_is_replaced_when_all_of_it_is_there(tmp_path):
-    path = tmp_path / "out"
-    path.write_text("old")
-    path.chmod(0o640)
-    with replacing(path) as stream:
-        stream.write("new\u2028\n")
-        stream.flush()
-        assert path.read_text() == "old"
-    assert path.read_bytes() == "new\u2028\n".encode()
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("old", [None, "old"])
-def test_a_file_that_is_not_finished_never_appears(tmp_path, old):
-    path = tmp_path / "out"
-    if old:
-        path.write_text(old)
-
-    def interrupted():
-        with replacing(path) as stream:
-            stream.write("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert [x.read_text() for x in tmp_path.iterdir()] == ([old] if old else [])
-
-
-def test_links_and_pipes_stay_what_they_are(tmp_path):
-    (tmp_path / "link").symlink_to("real")
-    with replacing(tmp_path / "link") as stream:
-        stream.write("text")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_text() == "text"
-    with replacing("/dev/null") as stream:
-        stream.write("text")
-    assert Path("/dev/null").is_char_device()
-
-
-@pytest.mark.parametrize("name", ["none/out", "."])
-def test_what_cannot_be_written_is_an_error_of_the_users(tmp_path, name):
-    with pytest.raises(ShapeshiftError, match="cannot be written"), replacing(tmp_path / name):
-        pass

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
+from shapeshift import disk
 from shapeshift.cli.progress import show_resumed
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.run import Run, train
-from shapeshift.training import disk
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent
 

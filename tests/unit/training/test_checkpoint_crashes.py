@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
+from shapeshift.disk import Disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.disk import Disk
 from shapeshift.training.manifest import Progress
 
 KEEP, BEST = 2, 2
@@ -106,9 +106,10 @@ class Simulated(Disk):
         path.rename(buried)
         self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
 
-    def rmdir(self, path):
-        self._count("rmdir", path)
-        assert not list(path.iterdir())
+    def rmtree(self, path):
+        if self.half and len(self.operations) == self.at:
+            super().unlink(next(path.iterdir()))
+        self._count("rmtree", path)
         buried = self._bury()
         path.rename(buried)
         self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
@@ -215,7 +216,7 @@ def test_after_a_stop_anywhere_the_newest_complete_checkpoint_is_found(interrupt
     number, make_folder = interrupted
     operations = operations_of(number, make_folder())
     points = [(at, False) for at in range(len(operations) + 1)]
-    points += [(at, True) for at, (name, _) in enumerate(operations) if name == "write"]
+    points += [(at, True) for at, (name, _) in enumerate(operations) if name in ("write", "rmtree")]
     assert len(points) >= 28
     rng = random.Random(1)
     outcomes = set()
@@ -261,8 +262,8 @@ def test_everything_is_flushed_before_it_counts(tmp_path):
     assert at["sync_directory", partial] < at["rename", final]
     flushed = [n for n, x in enumerate(operations) if x == ("sync_directory", tmp_path / "c")]
     doomed = at["rename", ".partial-removed-update-00000003"]
-    first_unlink = min(n for n, (name, _) in enumerate(operations) if name == "unlink")
-    assert at["rename", final] < flushed[0] < doomed < flushed[1] < first_unlink
+    first_delete = min(n for n, (name, _) in enumerate(operations) if name == "rmtree")
+    assert at["rename", final] < flushed[0] < doomed < flushed[1] < first_delete
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])

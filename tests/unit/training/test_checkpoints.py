@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from shapeshift.disk import Disk, write_file
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.disk import Disk, write_file
 from shapeshift.training.manifest import (
     MODEL,
     OPTIMIZER,
@@ -321,7 +321,7 @@ class Usage:
 
 
 def test_space_is_asked_for_before_the_first_save(tmp_path, monkeypatch):
-    from shapeshift.training import disk
+    from shapeshift import disk
 
     model, optimizer = make()
     there = Checkpoints(tmp_path / "one", keep=2)

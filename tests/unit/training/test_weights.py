@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load, load_file, save
 from torch import nn
 
+from shapeshift.disk import Disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.disk import Disk
 from shapeshift.training.manifest import MODEL, Progress
 from shapeshift.training.weights import average, decode, encode, load_weights
 

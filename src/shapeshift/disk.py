@@ -1,0 +1,266 @@
+"""Writing files and folders so that they survive a crash and never reach outside their folder.
+
+A rename is atomic, but it reaches the disk in its own time, and so do the bytes of a file. Hence
+fsync(file) → rename → fsync(directory): a reader that finds the new name finds all bytes behind it.
+
+Three ways to write:
+- `save`: a file in a folder of ours (a run, prepared data, results). A link in its place is
+  replaced, never followed.
+- `replacing`: a file that the user named. A link stays a link, and its target is replaced; a pipe
+  or a device is written into.
+- `write_file`, `replace_file`: as `save`, through a `Disk` that a test can make fail.
+
+Deleting never follows a link either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from shapeshift.errors import ShapeshiftError
+
+PARTIAL = ".partial-"
+"""Begins the name of what is not finished, or not quite deleted. Nothing reads such a file."""
+
+_PIECE = 1 << 20
+"""Bytes hashed and then written while they are still in the processor's cache."""
+
+
+class Disk:
+    """The operations that change what is on the disk, one system call each.
+
+    All that a save does goes through these, so that a test can stop it at, or fail, each of them.
+    """
+
+    def create(self, path: Path) -> io.FileIO:
+        """Open a new file for writing, in place of a file or a link of that name."""
+        with suppress(FileNotFoundError):
+            path.unlink()
+        return io.FileIO(path, "x", opener=_open_new)
+
+    def write(self, file: io.FileIO, data: memoryview) -> int:
+        """Append bytes; return how many were taken, which may be fewer."""
+        return file.write(data)
+
+    def sync_file(self, file: io.FileIO) -> None:
+        """Wait until the file's bytes are on the disk."""
+        os.fsync(file.fileno())
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the names in a directory are on the disk."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def mkdir(self, path: Path) -> None:
+        """Make one directory; its parent exists, it does not."""
+        path.mkdir()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or a directory another name, in place of a file that had it."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Delete a file."""
+        path.unlink()
+
+    def rmtree(self, path: Path) -> None:
+        """Delete a directory with all that is in it; links in it are deleted, not followed."""
+        shutil.rmtree(path)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `write_file` wrote: how many bytes, and their SHA-256 in hexadecimal."""
+
+    num_bytes: int
+    sha256: str
+
+
+def write_file(disk: Disk, path: Path, chunks: Iterable[bytes | memoryview]) -> Written:
+    """Write a file and wait until it is on the disk, hashing on the way: nothing is read again."""
+    digest, num_bytes = hashlib.sha256(), 0
+    with disk.create(path) as file:
+        for chunk in chunks:
+            whole = memoryview(chunk).cast("B")
+            for start in range(0, len(whole), _PIECE):
+                piece = whole[start : start + _PIECE]
+                digest.update(piece)
+                num_bytes += len(piece)
+                while piece:
+                    piece = piece[disk.write(file, piece) :]
+        disk.sync_file(file)
+    return Written(num_bytes, digest.hexdigest())
+
+
+def replace_file(
+    disk: Disk, path: Path, chunks: Iterable[bytes | memoryview], writer: str = ""
+) -> Written:
+    """Write a file that appears complete or not at all, in place of one of the same name.
+
+    Args:
+        disk: what files are changed through.
+        path: the file.
+        chunks: its content.
+        writer: part of the partial file's name, where several processes may write the file.
+
+    Raises:
+        OSError: if that fails; the old file is then as it was, unless only the last flush failed.
+    """
+    partial = path.with_name(PARTIAL + writer + path.name)
+    try:
+        written = write_file(disk, partial, chunks)
+        disk.rename(partial, path)
+    except OSError:
+        with suppress(OSError):
+            disk.unlink(partial)
+        raise
+    disk.sync_directory(path.parent)
+    return written
+
+
+def make_directory(disk: Disk, path: Path) -> None:
+    """Make a directory and those above it, if need be, and wait until they are on the disk."""
+    if path.is_dir():
+        return
+    make_directory(disk, path.parent)
+    try:
+        disk.mkdir(path)
+    except FileExistsError:
+        if not path.is_dir():  # else another process was faster
+            raise
+    disk.sync_directory(path.parent)
+
+
+def remove_directory(disk: Disk, path: Path) -> None:
+    """Delete a directory with all that is in it; of a link, only the link."""
+    if path.is_dir() and not path.is_symlink():
+        disk.rmtree(path)
+    else:
+        disk.unlink(path)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Turn an `OSError` of this block into a `ShapeshiftError`: `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+def save(path: Path, data: str | bytes | memoryview) -> None:
+    """Write a file that appears complete or not at all, in place of an older one or of a link.
+
+    Its folder is made if need be. Several processes may save the same file: one of them wins.
+
+    Args:
+        path: a file in a folder of ours; use `replacing` for one that the user named.
+        data: text is written as UTF-8.
+
+    Raises:
+        ShapeshiftError: the file cannot be written; an older one is then as it was.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    with writing(path):
+        make_directory(Disk(), path.parent)
+        replace_file(Disk(), path, [content], f"{os.getpid()}-")
+
+
+@contextmanager
+def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
+    """Open a file that appears under its name when the block ends without an exception, in place of
+    an older one; until then, and otherwise, the older one is untouched.
+
+    It is written next to its place, as `.partial-PID-NAME`. What is no regular file, such as
+    `/dev/stdout` or a named pipe, cannot be replaced and is written into. A link stays a link.
+
+    Args:
+        path: a file that the user named; its folder is made if need be.
+        binary: yield a binary stream instead of UTF-8 text.
+
+    Raises:
+        ShapeshiftError: the file cannot be written.
+    """
+    disk, partial = Disk(), None
+    with writing(path):
+        file = _open_irregular(Path(path))
+        if file is None:
+            final = Path(os.path.realpath(path))
+            partial = final.with_name(f"{PARTIAL}{os.getpid()}-{final.name}")
+            make_directory(disk, final.parent)
+            file = disk.create(partial)
+    try:
+        raw = io.BufferedWriter(_Reporting(file, path))
+        with raw if binary else io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
+            yield stream
+            stream.flush()
+            if partial is not None:
+                with writing(path):
+                    disk.sync_file(file)
+        if partial is not None:
+            with writing(path):
+                if final.exists():
+                    shutil.copymode(final, partial)
+                disk.rename(partial, final)
+                disk.sync_directory(final.parent)
+    finally:
+        if partial is not None:
+            with suppress(OSError):
+                disk.unlink(partial)
+
+
+def free_bytes(path: Path) -> int:
+    """Return how many bytes may still be written where `path` is, or will be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+class _Reporting(io.RawIOBase):
+    """A file whose failed writes name it, so that they are not taken for those of another file."""
+
+    def __init__(self, file: io.FileIO, path: str | Path):
+        self._file, self._path = file, path
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with writing(self._path):
+            return self._file.write(data)
+
+    def close(self) -> None:
+        super().close()
+        with writing(self._path):
+            self._file.close()
+
+
+def _open_irregular(path: Path) -> io.FileIO | None:
+    """Open what exists and is no regular file; return None for anything else."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    for stream in (sys.stdout, sys.stderr):  # also a regular file: it is in use under its name
+        with suppress(OSError, ValueError, AttributeError):
+            if os.path.samestat(status, os.fstat(stream.fileno())):
+                stream.flush()
+                return io.FileIO(os.dup(stream.fileno()), "w")
+    return None if stat.S_ISREG(status.st_mode) else io.FileIO(os.open(path, os.O_WRONLY), "w")
+
+
+def _open_new(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)

@@ -1,0 +1,171 @@
+"""Writing and deleting: complete or not at all, and never through a link into another folder."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from shapeshift.disk import Disk, remove_directory, replace_file, replacing, save, write_file
+from shapeshift.errors import ShapeshiftError
+
+
+def test_a_file_is_replaced_when_all_of_it_is_there(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    path.chmod(0o640)
+    with replacing(path) as stream:
+        stream.write("new\u2028\n")
+        stream.flush()
+        assert path.read_text() == "old"
+    assert path.read_bytes() == "new\u2028\n".encode()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+def test_a_file_that_is_not_finished_never_appears(tmp_path, old):
+    path = tmp_path / "out"
+    if old:
+        path.write_text(old)
+
+    def interrupted():
+        with replacing(path) as stream:
+            stream.write("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [x.read_text() for x in tmp_path.iterdir()] == ([old] if old else [])
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """A folder of somebody else, which must stay as it is."""
+    folder = tmp_path / "precious"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "file").write_text("precious")
+    yield folder
+    assert (folder / "inner" / "file").read_text() == "precious"
+    assert sorted(x.name for x in folder.rglob("*")) == ["file", "inner"]
+
+
+def test_deleting_a_folder_deletes_the_links_in_it_alone(tmp_path, precious):
+    doomed = tmp_path / "doomed"
+    (doomed / "deep").mkdir(parents=True)
+    (doomed / "deep" / "link").symlink_to(precious)
+    (doomed / "file").symlink_to(precious / "inner" / "file")
+    remove_directory(Disk(), doomed)
+    assert not doomed.exists()
+
+
+@pytest.mark.parametrize("target", ["precious", "precious/inner/file", "missing"])
+def test_deleting_a_link_deletes_the_link(tmp_path, precious, target):
+    (tmp_path / "link").symlink_to(target)
+    remove_directory(Disk(), tmp_path / "link")
+    assert os.listdir(tmp_path) == ["precious"]
+
+
+def test_a_link_swapped_in_while_a_folder_is_deleted_is_not_followed(
+    tmp_path, precious, monkeypatch
+):
+    (tmp_path / "doomed").mkdir()
+    rmtree = Disk.rmtree
+
+    def swapping(disk, path):
+        path.rmdir()
+        path.symlink_to(precious)
+        rmtree(disk, path)
+
+    monkeypatch.setattr(Disk, "rmtree", swapping)
+    with pytest.raises(OSError, match="symbolic link"):
+        remove_directory(Disk(), tmp_path / "doomed")
+
+
+@pytest.mark.parametrize("write", [write_file, replace_file])
+@pytest.mark.parametrize("name", ["out", ".partial-out"])
+def test_a_link_in_the_place_of_an_own_file_is_replaced(tmp_path, precious, write, name):
+    (tmp_path / name).symlink_to(precious / "inner" / "file")
+    write(Disk(), tmp_path / "out", [b"text"])
+    assert (tmp_path / "out").read_bytes() == b"text"
+    assert not (tmp_path / "out").is_symlink()
+
+
+def test_saving_replaces_links_and_pipes_and_makes_the_folder(tmp_path, precious):
+    save(tmp_path / "a" / "b" / "new", "text")
+    (tmp_path / "link").symlink_to(precious / "inner" / "file")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("a/b/new", "link", "pipe"):
+        save(tmp_path / name, "Wörter")
+        assert (tmp_path / name).read_bytes() == "Wörter".encode()
+        assert not (tmp_path / name).is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["a", "link", "pipe", "precious"]
+
+
+def test_a_save_that_fails_leaves_the_older_file(tmp_path, monkeypatch):
+    save(tmp_path / "out", "old")
+
+    def full(disk, file, data):
+        file.write(data[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Disk, "write", full)
+    with pytest.raises(ShapeshiftError, match=r"out: cannot be written: No space") as caught:
+        save(tmp_path / "out", "new")
+    assert caught.value.path == tmp_path / "out"
+    assert [x.read_text() for x in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_link_of_a_user_stays_and_its_target_is_replaced(tmp_path, binary):
+    (tmp_path / "link").symlink_to("folder/real")
+    for content in ("old", "new"):
+        with replacing(tmp_path / "link", binary=binary) as stream:
+            stream.write(content.encode() if binary else content)
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "folder" / "real").read_text() == content
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()), daemon=True)
+    reader.start()
+    with replacing(pipe) as stream:
+        stream.write("text")
+    reader.join(10)
+    assert received == ["text"]
+    assert pipe.is_fifo()
+
+
+def test_a_full_device_is_an_error_of_the_user_and_stays_a_device(tmp_path):
+    (tmp_path / "full").symlink_to("/dev/full")
+    with pytest.raises(ShapeshiftError, match="full: cannot be written: No space"):  # noqa: SIM117
+        with replacing(tmp_path / "full") as stream:
+            stream.write("text")
+    assert (tmp_path / "full").is_char_device()
+
+
+def test_an_error_of_another_file_is_not_taken_for_one_of_the_output(tmp_path):
+    with pytest.raises(OSError, match="another"), replacing(tmp_path / "out"):
+        raise OSError(28, "another")
+    assert not os.listdir(tmp_path)
+
+
+def test_standard_output_in_a_file_is_written_in_order(tmp_path):
+    code = (
+        "from shapeshift.disk import replacing\nprint('before')\n"
+        "with replacing('/dev/stdout') as s: s.write('text\\n')\nprint('after')"
+    )
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "before\ntext\nafter\n"
+
+
+@pytest.mark.parametrize("name", ["file/out", "."])
+def test_what_cannot_be_written_is_an_error_of_the_user(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(ShapeshiftError, match="cannot be written"), replacing(tmp_path / name):
+        pass
