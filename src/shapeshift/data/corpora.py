@@ -191,7 +191,7 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     """SHA-256 (hexadecimal) of what the text of a corpus depends on.
 
     For files, which datasets of the hub become: the bytes of every file and their order, wherever
-    they stand. For the grammar: its settings and its source code.
+    they stand. For the grammar: its settings and its version.
 
     Raises:
         ShapeshiftError: a file is missing or cannot be read, has not been fetched, or is not what
@@ -199,9 +199,9 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     """
     digest = hashlib.sha256()
     if isinstance(corpus, GrammarCorpus):
-        digest.update(corpus.model_dump_json().encode())
-        for path in sorted(Path(__file__).parent.glob("grammar*.py")):
-            digest.update(_file_digest(path))
+        from shapeshift.data.grammar import GRAMMAR_VERSION  # as in `write_grammar`
+
+        digest.update(f"{GRAMMAR_VERSION} {corpus.model_dump_json()}".encode())
         return digest.hexdigest()
     known = hub.sha256s(corpus) if isinstance(corpus, HubCorpus) else {}
     corpus = at_hand(corpus)

@@ -1,11 +1,13 @@
 """Corpora: files in their order, the grammar's splits apart, fingerprints of the text."""
 
+import hashlib
 import itertools
 import sys
 from types import ModuleType
 
 import pytest
 
+from shapeshift.data import grammar
 from shapeshift.data.config import SPLITS, FilesCorpus, GrammarCorpus
 from shapeshift.data.corpora import corpus_fingerprint, read_split, write_grammar
 from shapeshift.errors import ShapeshiftError
@@ -114,6 +116,24 @@ def test_text_that_was_looked_for_here_is_pointed_at_the_root(tmp_path, monkeypa
     assert corpus_fingerprint(files(".")) == corpus_fingerprint(files(tmp_path))
 
 
-def test_a_grammar_fingerprint_is_of_its_settings():
-    assert corpus_fingerprint(GrammarCorpus()) == corpus_fingerprint(GrammarCorpus())
-    assert corpus_fingerprint(GrammarCorpus(seed=2)) != corpus_fingerprint(GrammarCorpus())
+def test_the_version_of_the_grammar_belongs_to_its_text(tmp_path):
+    digest = hashlib.sha256()
+    for seed, min_words, max_words in ((0, 3, 60), (1, 3, 20), (2**40, 10, 100), (3, 3, 9)):
+        settings = {"seed": seed, "min_words": min_words, "max_words": max_words}
+        write_grammar(GrammarCorpus(num_train=200, num_valid=25, num_test=25, **settings), tmp_path)
+        for path in sorted(tmp_path.iterdir()):
+            digest.update(path.read_bytes())
+    assert (grammar.GRAMMAR_VERSION, digest.hexdigest()) == (
+        1,
+        "28465d74e4d69f93c568ed2b30eb0aa3a2831cb7ee4d15b1d9b9339f9ace24c9",
+    ), "the text changed: raise GRAMMAR_VERSION, and put the new hash here"
+
+
+def test_a_grammar_fingerprint_is_of_its_settings_and_its_version(monkeypatch):
+    corpus = GrammarCorpus(seed=1, num_train=200, num_valid=25, num_test=25, max_words=60)
+    known = corpus_fingerprint(corpus)
+    # Not of anything else, such as its source code: runs refuse text with another fingerprint.
+    assert known == "25fd1e8cc18acea66c9eb24d43a15f86ddac312cfbce5fb48bad66de68781ff3"
+    assert corpus_fingerprint(corpus.model_copy(update={"seed": 2})) != known
+    monkeypatch.setattr(grammar, "GRAMMAR_VERSION", 2)
+    assert corpus_fingerprint(corpus) != known

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from shapeshift.data import grammar_lexicon as lex
 from shapeshift.data import grammar_tree as tree
-from shapeshift.data.grammar import derive, fingerprint, generate
+from shapeshift.data.grammar import derive, generate
 from shapeshift.data.grammar import linearise_english as english
 from shapeshift.data.grammar import linearise_german as german
 from shapeshift.data.grammar_inflection import column, determiner_form
@@ -694,8 +694,3 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, int], message: s
 def test_derive_refuses_fewer_than_three_words():
     with pytest.raises(ShapeshiftError, match="num_words"):
         derive(random.Random(0), 2)
-
-
-def test_fingerprint_is_a_hash():
-    assert fingerprint() == fingerprint()
-    assert len(bytes.fromhex(fingerprint())) == 32
