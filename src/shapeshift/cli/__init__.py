@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.threads import set_spin_count
 
 COMMANDS = {
     "prepare": "shapeshift.cli.prepare:prepare",
@@ -87,6 +88,7 @@ def shapeshift(
 
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
+    set_spin_count()
     try:
         try:
             # Typer itself ends the run with SystemExit: 0, 2 for wrong usage, 130 for Ctrl-C.

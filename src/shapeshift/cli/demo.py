@@ -52,17 +52,21 @@ def demo(
 
     from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress, show_resumed
     from shapeshift.cli.signals import ending_on_signals
+    from shapeshift.config import parse_config
     from shapeshift.config_file import read_document
     from shapeshift.experiments.comparison import compare
+    from shapeshift.threads import set_num_threads
     from shapeshift.training.stopping import StopSignals
 
     source = config or Path(str(files("shapeshift") / "configs" / "demo.yaml"))
     systems = dict(map(_parse_system, system)) if system else SYSTEMS
     shared = tuple(overrides or ())
+    document = read_document(source)
+    set_num_threads(parse_config(document, shared, source).model.dim)
     began = time.monotonic()
     with ending_on_signals("the same command goes on"), make_progress() as progress:
         result = compare(
-            read_document(source),
+            document,
             {name: (*settings, *shared) for name, settings in systems.items()},
             seed,
             directory,

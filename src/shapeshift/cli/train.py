@@ -75,9 +75,11 @@ def _train(settings: Config, directory: Path, prepared: Path) -> Run | None:
         show_skipped,
     )
     from shapeshift.experiments import run as runs
+    from shapeshift.threads import set_num_threads
     from shapeshift.training.parallel import join
     from shapeshift.training.stopping import StoppedError, StopSignals
 
+    set_num_threads(settings.model.dim)
     try:
         with join(settings.training) as parallel:
             console.quiet = not parallel.is_main

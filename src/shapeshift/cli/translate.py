@@ -94,10 +94,13 @@ def translate(
     """
     from shapeshift.data.files import read_lines
     from shapeshift.experiments.run import Run
+    from shapeshift.threads import set_num_threads
 
     settings = _settings(overrides or [], max_source_length, on_long, batch_invariant)
-    translator = Run(run, settings).translator(checkpoint)
-    check = Run(run).subwords().check_source
+    trained = Run(run, settings)
+    set_num_threads(trained.config.model.dim)
+    translator = trained.translator(checkpoint)
+    check = trained.subwords().check_source
     names = files or [STDIN]
     for name in names:
         if name != STDIN:

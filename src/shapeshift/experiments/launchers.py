@@ -18,6 +18,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.runner import Job, Order, RefusedError
 from shapeshift.experiments.work import attempt
+from shapeshift.threads import num_cores as available_cores
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -99,7 +100,7 @@ class Subprocesses:
         """
         if num_processes < 1:
             raise ShapeshiftError(f"expected 1 process or more at a time, got {num_processes}")
-        cores = _num_cores() if num_cores is None else num_cores
+        cores = available_cores() if num_cores is None else num_cores
         threads = str(max(1, cores // num_processes))
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
@@ -115,7 +116,7 @@ class Subprocesses:
             num_threads: of each process, at most.
             num_cores: all that this process may use, by default.
         """
-        cores = _num_cores() if num_cores is None else num_cores
+        cores = available_cores() if num_cores is None else num_cores
         threads = min(num_threads, cores)
         return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
 
@@ -167,13 +168,6 @@ def _check_group(devices: Sequence[str]) -> None:
         raise ShapeshiftError(
             f"{', '.join(devices)} cannot train together: that takes whole GPUs, each named once"
         )
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class _Process:
