@@ -13,11 +13,12 @@ import pytest
 import shapeshift
 
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"disk", "errors", "schema", "seeds"}
+FOUNDATIONS = {"disk", "errors", "schema", "seeds", "threads"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
     "seeds": set(),
+    "threads": set(),
     "schema": set(),
     "positions": {"errors"},
     "model": {"positions", *FOUNDATIONS},
