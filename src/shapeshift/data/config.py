@@ -33,19 +33,24 @@ def label(entry: str) -> str:
     return name
 
 
-class Archive(Strict):
-    """A file to be downloaded; `.tar`, `.tar.gz`, `.tgz`, `.tar.bz2` and `.tar.xz` are unpacked.
+class Archive(Grown):
+    """A file to be downloaded. Of `.tar`, `.tar.gz`, `.tgz`, `.tar.bz2` and `.tar.xz`, the missing
+    files of the corpus are unpacked.
 
     Attributes:
         url: over http or https.
         file: its name in the corpus's `root`; by default the last part of the URL.
         sha256: its SHA-256, hexadecimal. Where it is not given, that of the first download is
-            written beside the file, as `NAME.sha256`, and binding from then on.
+            written next to the file, as `NAME.sha256`, and binding from then on.
+        md5: its MD5, for a file whose SHA-256 nobody has published.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"md5"})
 
     url: str
     file: str | None = None
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    md5: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
 
     @field_validator("url")
     @classmethod

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from shapeshift.data import hub
+from shapeshift.data.archives import is_archive, unpack
 from shapeshift.data.config import (
     SACREBLEU,
     SPLITS,
@@ -19,7 +20,7 @@ from shapeshift.data.config import (
     Split,
     is_test_set,
 )
-from shapeshift.data.download import Progress, download, is_archive, unpack
+from shapeshift.data.download import Progress, download
 from shapeshift.data.files import find_file, read_lines, read_parallel
 from shapeshift.data.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
@@ -85,11 +86,23 @@ def fetch(
         corpus = hub.export(corpus, on_progress)
     for entry in filter(is_test_set, entries(corpus)):
         fetch_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
-    if corpus.archives and missing_files(corpus):
+    missing = missing_files(corpus)
+    if corpus.archives and missing:
+        inside = [
+            path.relative_to(corpus.root) for path in missing if path.is_relative_to(corpus.root)
+        ]
+        wanted = {f"{name.as_posix()}{packed}" for name in inside for packed in ("", ".gz")}
         for archive in corpus.archives:
-            path = download(archive.url, corpus.root / archive.name, archive.sha256, on_progress)
+            path = corpus.root / archive.name
+            download(archive.url, path, archive.sha256, archive.md5, on_progress)
             if is_archive(path):
-                unpack(path, corpus.root, on_progress)
+                unpack(path, corpus.root, wanted, on_progress)
+        if missing := missing_files(corpus):
+            raise ShapeshiftError(
+                f"no such file, nor in {', '.join(x.name for x in corpus.archives)}; correct"
+                " data.corpus.train, valid and test",
+                path=missing[0],
+            )
     return corpus
 
 

@@ -1,10 +1,9 @@
-"""Files from the web: whole or not at all, resumed after a cut, known by their SHA-256; and
-archives, unpacked without a step outside of their folder.
+"""Files from the web: complete or not at all, resumed after a cut, identified by their SHA-256.
 
-    NAME                the file
-    NAME.sha256         its SHA-256, in the form of `sha256sum`, pinned by the first download
-    .NAME.partial       what has come so far
-    .NAME.partial.tag   which version of the file on the server that is of
+NAME                     the file
+NAME.sha256              its SHA-256, in the form of `sha256sum`, pinned by the first download
+.NAME.partial            what has come so far
+.NAME.partial.tag        which version of the file on the server that is of
 """
 
 from __future__ import annotations
@@ -13,19 +12,21 @@ import fcntl
 import hashlib
 import http.client
 import os
+import re
 import shutil
-import tarfile
+import stat
 import time
 import urllib.error
 import urllib.request
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from shapeshift import __version__
+from shapeshift.disk import Disk, make_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 
 Progress = Callable[[str, int, int | None], None]
@@ -33,13 +34,15 @@ Progress = Callable[[str, int, int | None], None]
 
 _CHUNK = 1 << 20
 _SPARE_BYTES = 64 << 20  # to be left free on the disk
-_TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_BUSY = (408, 425, 429, 500, 502, 503, 504)  # tried again
+_MAX_WAIT_S = 60.0
 
 
 def download(
     url: str,
     path: Path,
     sha256: str | None = None,
+    md5: str | None = None,
     on_progress: Progress | None = None,
     *,
     attempts: int = 4,
@@ -47,97 +50,64 @@ def download(
 ) -> Path:
     """Return the file, downloaded unless it is there.
 
-    A connection that is cut is taken up again where it broke, by this call and by later ones, as
-    long as the server has the same file and answers to ranges; else from the beginning.
+    After a cut, or where the server is busy, the download goes on where it broke, in this call and
+    in later ones, as long as the server has the same file and answers to ranges; else from the
+    beginning.
 
     Args:
         url: over http or https.
         path: where the file shall be; its folder is made.
         sha256: of the file, hexadecimal. Without it, that of the first download is pinned.
-        on_progress: told of the bytes.
-        attempts: connections, one after the other; what has come counts them anew.
-        wait_s: between two of them.
+        md5: of the file, where no SHA-256 is published.
+        on_progress: called with the number of bytes.
+        attempts: failures in a row, without a byte more, after which it gives up.
+        wait_s: before the second attempt, then twice as long each time; a server that asks for
+            more (`Retry-After`) gets up to a minute.
 
     Raises:
         ShapeshiftError: no network, no such file on the server, no room on the disk, or the file
-            has another SHA-256 than it should have.
+            has another hash than it should have.
     """
     if not url.startswith(("http://", "https://")):
         raise ShapeshiftError(f"expected an http or https URL, got {url!r}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     pinned = path.with_name(path.name + ".sha256")
+    with writing(path):
+        make_directory(Disk(), path.parent)
     with exclusive(path):
+        file, sha256 = path, sha256 or _pinned(pinned)
         if not path.is_file():
-            partial = path.with_name(f".{path.name}.partial")
-            _complete(url, partial, path, on_progress, attempts, wait_s)
-            _check(partial, path, _expected(sha256, pinned), url)
-            tag_of(partial).unlink(missing_ok=True)
-            partial.replace(path)
-        found = _check(path, path, _expected(sha256, pinned), url)
+            file = path.with_name(f".{path.name}.partial")
+            _complete(url, file, path, on_progress, attempts, wait_s)
+        for name, expected in (("MD5", md5), ("SHA-256", sha256)):
+            found = _hash(file, name.replace("-", ""))
+            if expected not in (None, found):
+                if file != path:
+                    file.unlink()
+                    tag_of(file).unlink(missing_ok=True)
+                raise ShapeshiftError(
+                    f"the {name} is {found}, expected {expected}; remove the file and fetch"
+                    f" {url} again, or, if the new file is the one you want, remove {pinned.name}"
+                    " and the hash in data.corpus.archives",
+                    path=path,
+                )
+        if file != path:
+            with writing(path):
+                tag_of(file).unlink(missing_ok=True)
+                file.replace(path)
         if not pinned.exists():
-            pinned.write_text(f"{found}  {path.name}\n", encoding="utf-8")
+            save(pinned, f"{found}  {path.name}\n")
     return path
-
-
-def is_archive(path: Path) -> bool:
-    """Return whether a file is one to be unpacked, by its name."""
-    return path.name.endswith(_TAR)
-
-
-def unpack(archive: Path, directory: Path, on_progress: Progress | None = None) -> list[Path]:
-    """Unpack the files of a tar archive into a folder; each appears whole.
-
-    Args:
-        archive: compressed or not.
-        directory: made if missing.
-        on_progress: told of the files.
-
-    Returns:
-        The files.
-
-    Raises:
-        ShapeshiftError: the archive is damaged, the disk has no room, or a member is no plain file
-            or lies outside of the folder. Nothing is unpacked then.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    names: list[PurePosixPath] = []
-    try:
-        with TemporaryDirectory(prefix=".unpack.", dir=directory) as scratch:
-            with tarfile.open(archive) as members:
-                for member in members:
-                    if member.isdir():
-                        continue
-                    name = _inside(member, archive)
-                    _require_space(Path(scratch), member.size, archive.name)
-                    _write_member(members, member, Path(scratch) / name)
-                    names.append(name)
-                    if on_progress is not None:
-                        on_progress(f"unpack {archive.name}", len(names), None)
-            for name in names:
-                (directory / name).parent.mkdir(parents=True, exist_ok=True)
-                (Path(scratch) / name).replace(directory / name)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ShapeshiftError(
-            f"not a tar archive, or a damaged one ({error}); remove it and fetch it again",
-            path=archive,
-        ) from error
-    except OSError as error:
-        raise ShapeshiftError(
-            f"cannot be unpacked: {error.strerror or error}", path=archive
-        ) from error
-    return [directory / name for name in names]
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Let one process at a time be at work on `path`; the others wait. Its folder exists."""
+    """Let one process at a time work on `path`; the others wait. Its folder exists."""
     lock = path.with_name(f".{path.name}.lock")
-    try:
-        with lock.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-    except PermissionError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=lock) from error
+    with writing(lock):
+        file = open(lock, "ab", opener=_no_link)  # noqa: SIM115
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def tag_of(partial: Path) -> Path:
@@ -145,8 +115,47 @@ def tag_of(partial: Path) -> Path:
     return partial.with_name(partial.name + ".tag")
 
 
-class _CutError(Exception):
-    """The connection ended before the file did."""
+def require_space(directory: Path, num_bytes: int, what: str) -> None:
+    """Check that a disk has room.
+
+    Raises:
+        ShapeshiftError: it has not.
+    """
+    free = shutil.disk_usage(directory).free
+    if num_bytes + _SPARE_BYTES > free:
+        raise ShapeshiftError(
+            f"{what} needs {num_bytes / 1e9:.2f} GB more, but {free / 1e9:.2f} GB are free; make"
+            " room, or set data.corpus.root to another disk",
+            path=directory,
+        )
+
+
+class _RetryError(Exception):
+    """Something that may work when tried again, after `wait_s` at least."""
+
+    def __init__(self, words: str, wait_s: float = 0.0):
+        super().__init__(words)
+        self.wait_s = wait_s
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to another scheme, except from http to https."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: Any,
+        code: int,
+        msg: str,
+        headers: Any,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme not in (req.type, "https"):
+            raise ShapeshiftError(
+                f"{req.full_url} redirects to {newurl[:200]!r}, which is not followed: expected"
+                " https; download the file yourself, or change data.corpus.archives"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _complete(
@@ -158,62 +167,110 @@ def _complete(
     wait_s: float,
 ) -> None:
     """Bring the whole file into `partial`."""
-    left = attempts
+    most, failures = _size(partial), 0
     while True:
-        before = _size(partial)
         try:
             _receive(url, partial, path, on_progress)
             return
-        except urllib.error.HTTPError as error:
-            if error.code == 416 and before:  # the file on the server is shorter: another one
-                partial.unlink()
-                continue
-            raise ShapeshiftError(_refused(url, path, error)) from error
-        except (_CutError, OSError, http.client.HTTPException) as error:
-            if isinstance(error, OSError) and error.errno is not None and not _is_network(error):
-                raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
-            left = attempts if _size(partial) > before else left
-            left -= 1
-            if left <= 0:
-                raise ShapeshiftError(_unreachable(url, path, error, _size(partial))) from error
-            time.sleep(wait_s)
+        except _RetryError as error:
+            size = _size(partial)
+            failures = 1 if size > most else failures + 1
+            most = max(size, most)
+            if failures >= attempts:
+                kept = f"; {size:,} bytes are kept and taken up again" if size else ""
+                raise ShapeshiftError(
+                    f"cannot fetch {url} ({error}){kept}; run it again later, or put the file at"
+                    f" {path} yourself"
+                ) from error
+            time.sleep(min(max(wait_s * 2 ** (failures - 1), error.wait_s), _MAX_WAIT_S))
 
 
 def _receive(url: str, partial: Path, path: Path, on_progress: Progress | None) -> None:
     """Open one connection and append what comes."""
-    have, tag = _size(partial), _read(tag_of(partial))
-    headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
-    if have and tag:
-        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+    tag = _read_tag(partial)
+    have = _size(partial) if tag else 0
+    with _open(url, path, partial, have, tag) as answer:
         if answer.headers.get_content_type() == "text/html":
             raise ShapeshiftError(
                 f"{url} answered with a web page instead of the file (a confirmation, or a login?);"
                 f" download it with a browser and put it at {path}"
             )
-        begin = _begin(answer) if answer.status == 206 else 0
-        if begin not in (0, have):
-            raise _CutError(f"asked for byte {have}, got byte {begin}")
-        length = answer.headers.get("Content-Length")
-        total = None if length is None else begin + int(length)
-        _require_space(partial.parent, (total or 0) - begin, path.name)
-        tag_of(partial).write_text(_tag(answer), encoding="utf-8")
-        done = begin
-        with partial.open("ab" if begin else "wb") as file:
-            while chunk := answer.read(_CHUNK):
-                file.write(chunk)
-                done += len(chunk)
-                if on_progress is not None:
-                    on_progress(f"download {path.name}", done, total)
-            file.flush()
-            os.fsync(file.fileno())
-    if total is not None and done < total:
-        raise _CutError(f"{done:,} of {total:,} bytes came")
+        try:
+            begin, total = _extent(answer, have, tag)
+        except ValueError as error:
+            partial.unlink(missing_ok=True)  # the next attempt asks for the whole file
+            raise _RetryError(f"the server sent {error}") from error
+        require_space(partial.parent, (total or 0) - begin, path.name)
+        with writing(path):
+            if not begin:
+                partial.unlink(missing_ok=True)  # before the tag: it is of another version
+                save(tag_of(partial), _tag(answer).encode("latin-1", "replace"))
+            with open(partial, "ab", opener=_no_link) as file:
+                try:
+                    while chunk := _read(answer):
+                        file.write(chunk)
+                        if on_progress is not None:
+                            on_progress(f"download {path.name}", file.tell(), total)
+                        if total is None:
+                            require_space(partial.parent, 0, path.name)
+                finally:
+                    file.flush()
+                    os.fsync(file.fileno())
+    if total is not None and _size(partial) < total:
+        raise _RetryError(f"{_size(partial):,} of {total:,} bytes came")
 
 
-def _begin(answer: Any) -> int:
-    """Return the first byte of a range, from `Content-Range: bytes 5-9/10`."""
-    return int(answer.headers["Content-Range"].split()[1].split("-")[0])
+def _open(url: str, path: Path, partial: Path, have: int, tag: str) -> Any:
+    headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    opener = urllib.request.build_opener(_Redirects)
+    try:
+        return opener.open(urllib.request.Request(url, headers=headers), timeout=60)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == 416 and have:  # the file on the server is shorter: another one
+                partial.unlink(missing_ok=True)
+                raise _RetryError("the file on the server changed") from error
+            words = f"answered {error.code} {_words(error.reason)}"
+            if error.code in _BUSY:
+                raise _RetryError(words, _seconds(error.headers.get("Retry-After"))) from error
+        raise ShapeshiftError(
+            f"{url} {words}; put the file at {path} yourself, or change data.corpus.archives"
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _RetryError(_words(getattr(error, "reason", error))) from error
+    except ValueError as error:  # of a host or a port, also in a redirect
+        raise ShapeshiftError(f"{url} cannot be opened ({_words(error)}); correct it") from error
+
+
+def _read(answer: Any) -> bytes:
+    try:
+        return bytes(answer.read(_CHUNK))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _RetryError(_words(error)) from error
+
+
+def _extent(answer: Any, have: int, tag: str) -> tuple[int, int | None]:
+    """Return the first byte that comes, and the size of the whole file where the server says it.
+
+    Raises:
+        ValueError: with the header that cannot be true.
+    """
+    length, numbers = answer.headers.get("Content-Length"), r"\d{1,18}"
+    if length is not None and not re.fullmatch(numbers, length.strip(), re.ASCII):
+        raise ValueError(f"the Content-Length {_words(length)!r}")
+    num_bytes = None if length is None else int(length)
+    if answer.status != 206:
+        return 0, num_bytes
+    sent = answer.headers.get("Content-Range", "")
+    extent = re.fullmatch(rf"bytes ({numbers})-({numbers})/({numbers}|\*)", sent.strip(), re.ASCII)
+    if extent is not None and _tag(answer) in ("", tag):
+        begin, end = int(extent[1]), int(extent[2]) + 1
+        total = None if extent[3] == "*" else int(extent[3])
+        if begin == have < end <= (total or end) and num_bytes in (None, end - begin):
+            return begin, total
+    raise ValueError(f"the Content-Range {_words(sent)!r}, asked for byte {have:,} and on")
 
 
 def _tag(answer: Any) -> str:
@@ -224,78 +281,54 @@ def _tag(answer: Any) -> str:
     return str(answer.headers.get("Last-Modified") or "")
 
 
-def _check(file: Path, path: Path, expected: str | None, url: str) -> str:
-    """Return the SHA-256; if it is not the expected one, raise, and remove what was downloaded."""
+def _hash(file: Path, name: str) -> str:
     with file.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if expected is not None and found != expected:
-        if file != path:
-            file.unlink()
-            tag_of(file).unlink(missing_ok=True)
-        raise ShapeshiftError(
-            f"the SHA-256 is {found}, expected {expected}; remove the file and fetch {url} again,"
-            " or change data.corpus.archives if the new file is the one you want",
-            path=path,
-        )
-    return found
+        return hashlib.file_digest(stream, name).hexdigest()
 
 
-def _expected(sha256: str | None, pinned: Path) -> str | None:
-    return sha256 or next(iter(_read(pinned).split()), None)
+def _pinned(pinned: Path) -> str | None:
+    """Return the SHA-256 of the first download."""
+    if not pinned.is_file():
+        return None
+    words = pinned.read_bytes()[:200].decode(errors="replace").split()
+    if not words or not re.fullmatch("[0-9a-f]{64}", words[0]):
+        raise ShapeshiftError("expected a SHA-256; remove the file", path=pinned)
+    return words[0]
 
 
-def _inside(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
-    """Return a member's path; refuse links, devices, and paths that lead out of the folder."""
-    name = PurePosixPath(member.name)
-    if not member.isfile() or name.is_absolute() or ".." in name.parts:
-        raise ShapeshiftError(
-            f"the member {member.name!r} is not a plain file inside of the folder: refused",
-            path=archive,
-        )
-    return name
+def _seconds(retry_after: str | None) -> float:
+    """Return how long a server asks to wait, in seconds or until a date; 0 where it does not."""
+    if retry_after:
+        with suppress(ValueError, OverflowError):
+            return float(retry_after)
+        with suppress(ValueError, OverflowError):
+            return parsedate_to_datetime(retry_after).timestamp() - time.time()
+    return 0.0
 
 
-def _write_member(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stream = members.extractfile(member)
-    assert stream is not None  # a plain file
-    with stream, path.open("wb") as file:
-        shutil.copyfileobj(stream, file, _CHUNK)
+def _words(error: object) -> str:
+    """Return one line of what a server or the network says."""
+    words = "".join(letter if letter.isprintable() else " " for letter in str(error))
+    return " ".join(words.split())[:200] or type(error).__name__
 
 
-def _require_space(directory: Path, num_bytes: int, what: str) -> None:
-    free = shutil.disk_usage(directory).free
-    if num_bytes + _SPARE_BYTES > free:
-        raise ShapeshiftError(
-            f"{what} needs {num_bytes / 1e9:.2f} GB more, but {free / 1e9:.2f} GB are free; make"
-            " room, or set data.corpus.root to another disk",
-            path=directory,
-        )
+def _size(partial: Path) -> int:
+    """Return the size of what has come; what is no regular file, such as a link, is removed."""
+    try:
+        status = partial.lstat()
+    except FileNotFoundError:
+        return 0
+    if not stat.S_ISREG(status.st_mode):
+        partial.unlink()
+        return 0
+    return status.st_size
 
 
-def _refused(url: str, path: Path, error: urllib.error.HTTPError) -> str:
-    return (
-        f"{url} answered {error.code} {error.reason}; put the file at {path} yourself, or change"
-        " data.corpus.archives"
-    )
+def _read_tag(partial: Path) -> str:
+    tag = tag_of(partial)
+    text = tag.read_bytes().decode("latin-1").strip() if tag.is_file() else ""
+    return text if text.isprintable() else ""
 
 
-def _unreachable(url: str, path: Path, error: Exception, have: int) -> str:
-    words = " ".join(str(getattr(error, "reason", error)).split())
-    kept = f"; {have:,} bytes are kept and taken up again" if have else ""
-    return (
-        f"cannot fetch {url} ({words}){kept}; run it again when the network is there, or put the"
-        f" file at {path} yourself"
-    )
-
-
-def _is_network(error: OSError) -> bool:
-    return isinstance(error, urllib.error.URLError | ConnectionError | TimeoutError)
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)

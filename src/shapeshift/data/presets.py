@@ -31,6 +31,7 @@ CORPORA: dict[str, dict[str, Any]] = {
                 "url": "https://drive.usercontent.google.com/download"
                 "?id=0B_bZck-ksdkpM25jRUN2X2UxMm8&export=download&confirm=t",
                 "file": "wmt16_en_de.tar.gz",
+                "md5": "874ab6bbfe9c21ec987ed1b9347f95ec",  # as torchtext published it
             }
         ],
     },

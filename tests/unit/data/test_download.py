@@ -1,18 +1,16 @@
-"""Downloads from a server on this machine that can be told to misbehave; archives that are unpacked
-or refused."""
+"""Downloads from a server on this machine that misbehaves as a test asks for."""
 
 import hashlib
-import io
 import re
-import tarfile
 import threading
 from collections import namedtuple
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from shapeshift.data import download as downloads
-from shapeshift.data.download import download, is_archive, unpack
+from shapeshift.data.download import download
 from shapeshift.errors import ShapeshiftError
 
 BODY = bytes(range(256)) * 400
@@ -20,12 +18,14 @@ SHA = hashlib.sha256(BODY).hexdigest()
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `body`; breaks off after `cuts[n]` bytes of the n-th answer."""
+    """Serves `body`; breaks off after `cuts[n]` bytes of the n-th answer, or answers with the
+    status and headers `refusals[n]`; `headers` take the place of those of 200 and 206."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.body, self.tag, self.ranges, self.status = BODY, '"one"', True, 200
+        self.body, self.tag, self.ranges = BODY, '"one"', True
         self.kind, self.cuts, self.asked = "application/gzip", [], []
+        self.refusals, self.headers = [], {}
 
     def url(self, name="x.bin"):
         return f"http://127.0.0.1:{self.server_port}/{name}"
@@ -37,8 +37,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server, wanted = self.server, self.headers.get("Range")
         server.asked.append(wanted)
-        if server.status != 200:
-            self.send_error(server.status)
+        if server.refusals:
+            status, headers = server.refusals.pop(0)
+            self.send_response(status)
+            for name, value in {"Content-Length": "0", **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
             return
         begin = 0
         same = self.headers.get("If-Range") == server.tag
@@ -46,12 +50,16 @@ class Handler(BaseHTTPRequestHandler):
             begin = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
         part = server.body[begin:]
         self.send_response(206 if begin else 200)
-        self.send_header("Content-Type", server.kind)
-        self.send_header("Content-Length", str(len(part)))
-        self.send_header("ETag", server.tag)
-        if begin:
-            end = len(server.body)
-            self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{end}")
+        end = len(server.body)
+        headers = {
+            "Content-Type": server.kind,
+            "Content-Length": str(len(part)),
+            "ETag": server.tag,
+            "Content-Range": f"bytes {begin}-{end - 1}/{end}" if begin else None,
+        } | server.headers
+        for name, value in headers.items():
+            if value is not None:
+                self.send_header(name, value)
         self.end_headers()
         cut = server.cuts.pop(0) if server.cuts else None
         self.wfile.write(part[:cut])
@@ -144,7 +152,7 @@ def test_a_file_that_was_put_there_is_checked(server, tmp_path):
 
 
 def test_what_is_not_there_is_told_at_once(server, tmp_path):
-    server.status = 404
+    server.refusals = [(404, {})]
     with pytest.raises(ShapeshiftError, match=r"answered 404 Not Found; put the file at .*x\.bin"):
         get(server, tmp_path / "x.bin")
     assert len(server.asked) == 1
@@ -159,7 +167,7 @@ def test_a_web_page_is_not_taken_for_the_file(server, tmp_path):
 def test_without_a_network_the_remedy_is_named(server, tmp_path):
     url = server.url()
     server.server_close()
-    with pytest.raises(ShapeshiftError, match=r"cannot fetch http.*when the network is there"):
+    with pytest.raises(ShapeshiftError, match=r"cannot fetch http.*refused.*; run it again later"):
         download(url, tmp_path / "x.bin", attempts=2, wait_s=0)
 
 
@@ -176,44 +184,135 @@ def test_a_full_disk_is_told_before_it_is_full(server, tmp_path, monkeypatch):
         get(server, tmp_path / "x.bin")
 
 
-def archive(path, members, mode="w:gz"):
-    with tarfile.open(path, mode) as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            if isinstance(content, bytes):
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-            else:
-                member.type, member.linkname = tarfile.SYMTYPE, content
-                tar.addfile(member)
-    return path
+@pytest.fixture
+def waits(monkeypatch):
+    """How long it waited, without waiting."""
+    waits = []
+    monkeypatch.setattr(downloads.time, "sleep", waits.append)
+    return waits
 
 
-def test_an_archive_is_unpacked_beside_what_is_there(tmp_path):
-    path = archive(tmp_path / "x.tar.gz", {"a.en": b"one\n", "sub/b.en": b"two\n"})
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "old").write_text("old")
-    assert is_archive(path)
-    assert unpack(path, tmp_path) == [tmp_path / "a.en", tmp_path / "sub" / "b.en"]
-    assert (tmp_path / "sub" / "b.en").read_bytes() == b"two\n"
-    assert (tmp_path / "sub" / "old").read_text() == "old"
+def test_a_busy_server_is_asked_again(server, tmp_path, waits):
+    server.refusals = [(503, {}), (429, {"Retry-After": "7"}), (502, {"Retry-After": "9" * 400})]
+    assert download(server.url(), tmp_path / "x.bin", SHA).read_bytes() == BODY
+    assert waits == [2, 7, 60]
+
+
+def test_a_server_that_stays_busy_is_given_up(server, tmp_path, waits):
+    date = "Mon, 01 Jan 2024 00:00:00 GMT"  # in the past
+    server.refusals = [(503, {"Retry-After": value}) for value in (date, "soon", "nan", "-1")]
+    with pytest.raises(
+        ShapeshiftError, match=r"\(answered 503 Service Unavailable\); run it again"
+    ):
+        download(server.url(), tmp_path / "x.bin")
+    assert waits == [2, 4, 8]
+    assert len(server.asked) == 4
+
+
+LENGTHS = ["abc", "-5", "1.5", "", "9" * 5000, "²", "200000"]
+RANGES = [
+    *("bytes", "bytes x-y/z", "bytes 5-9/10", "bytes -5-9/102400", "items 10000-102399/102400"),
+    *("bytes 10000-102399/100", "bytes 10000-9999/102400", "bytes 10000-50000/102400"),
+    *("bytes 10001-102399/102400", f"bytes {'9' * 5000}-9/10", None),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("../evil", b"x"), ("/tmp/evil", b"x"), ("a/../../evil", b"x"), ("link", "/etc/passwd")],
+    ("cut", "name", "value"),
+    [(0, "Content-Length", value) for value in LENGTHS]
+    + [(10_000, "Content-Length", value) for value in LENGTHS]
+    + [(10_000, "Content-Range", value) for value in RANGES],
 )
-def test_a_member_that_leads_out_of_the_folder_is_refused(name, content, tmp_path):
-    path = archive(tmp_path / "x.tar", {"good": b"x", name: content}, "w")
-    with pytest.raises(ShapeshiftError, match="is not a plain file inside of the folder"):
-        unpack(path, tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
-    assert not (tmp_path / "evil").exists()
+def test_a_header_that_cannot_be_true_is_one_sentence(cut, name, value, server, tmp_path):
+    if cut:
+        server.cuts = [cut]
+        with pytest.raises(ShapeshiftError, match="taken up again"):
+            get(server, tmp_path / "x.bin", attempts=1)
+    server.headers = {name: value}
+    with pytest.raises(
+        ShapeshiftError, match=r"the server sent the Content-|bytes came\)"
+    ) as error:
+        get(server, tmp_path / "x.bin", attempts=1)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 700
+    server.headers = {}
+    assert get(server, tmp_path / "x.bin").read_bytes() == BODY
 
 
-def test_a_damaged_archive_leaves_nothing(tmp_path):
-    path = archive(tmp_path / "x.tar.gz", {"a": bytes(1 << 16), "b": b"x"})
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ShapeshiftError, match=r"x\.tar\.gz: not a tar archive, or a damaged one"):
-        unpack(path, tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
+def test_a_part_of_another_version_is_not_appended(server, tmp_path):
+    server.cuts = [10_000]
+    with pytest.raises(ShapeshiftError, match="taken up again"):
+        get(server, tmp_path / "x.bin", attempts=1)
+    server.headers, server.body = {"ETag": '"two"'}, BODY[::-1]  # although it was asked for "one"
+    assert get(server, tmp_path / "x.bin").read_bytes() == BODY[::-1]
+
+
+@pytest.mark.parametrize(
+    "target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://[::"]
+)
+def test_a_redirect_to_another_scheme_is_refused(target, server, tmp_path):
+    server.refusals = [(302, {"Location": target})]
+    with pytest.raises(ShapeshiftError, match=r"redirect|cannot be opened"):
+        get(server, tmp_path / "x.bin")
+    assert len(server.asked) == 1
+    assert not (tmp_path / "x.bin").exists()
+
+
+def test_redirects_within_the_scheme_are_followed_but_not_forever(server, tmp_path):
+    server.refusals = [(302, {"Location": "/y"}), (307, {"Location": server.url("z")})]
+    assert get(server, tmp_path / "x.bin").read_bytes() == BODY
+    server.refusals = [(302, {"Location": "/y"})] * 50
+    with pytest.raises(ShapeshiftError, match=r"answered 302.*infinite loop") as error:
+        get(server, tmp_path / "y.bin")
+    assert "\n" not in str(error.value)
+
+
+def test_https_is_not_left_for_http():
+    request = downloads.urllib.request.Request("https://example.org/x")
+    with pytest.raises(ShapeshiftError, match="is not followed: expected https"):
+        downloads._Redirects().redirect_request(request, None, 302, "", {}, "http://example.org/x")
+
+
+def test_a_server_that_takes_back_what_it_sent_is_given_up(server, tmp_path):
+    server.cuts = [10_000] * 50
+    server.ranges = False  # each attempt begins anew and gets no further
+    with pytest.raises(ShapeshiftError, match="10,000 of 102,400 bytes came"):
+        get(server, tmp_path / "x.bin")
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("name", [".x.bin.partial", ".x.bin.partial.tag", "x.bin.sha256"])
+def test_links_in_the_place_of_our_files_are_not_followed(name, server, tmp_path):
+    (tmp_path / "precious").write_text("as it was")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / name).symlink_to(tmp_path / "precious")
+    with suppress(ShapeshiftError):  # a pinned hash that is none
+        get(server, folder / "x.bin")
+    assert (tmp_path / "precious").read_text() == "as it was"
+
+
+def test_what_cannot_be_written_is_one_sentence(server, tmp_path):
+    (tmp_path / "x.bin").mkdir()
+    with pytest.raises(ShapeshiftError, match="cannot be written: Is a directory"):
+        get(server, tmp_path / "x.bin")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ShapeshiftError, match="cannot be written"):
+        get(server, tmp_path / "file" / "x.bin")
+
+
+def test_an_md5_is_compared(server, tmp_path):
+    md5 = hashlib.md5(BODY).hexdigest()
+    assert get(server, tmp_path / "x.bin", md5=md5).read_bytes() == BODY
+    assert (tmp_path / "x.bin.sha256").read_text().startswith(SHA)
+    with pytest.raises(ShapeshiftError, match=f"the MD5 is {md5}, expected 0000"):
+        get(server, tmp_path / "y.bin", md5="0" * 32)
+    assert not (tmp_path / "y.bin").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:x/y", "http://[::1/y", "http://127.0.0.1/\u00e4"]
+)
+def test_a_url_that_is_none_is_one_sentence(url, tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"cannot be opened|cannot fetch"):
+        download(url, tmp_path / "x", attempts=1)

@@ -175,14 +175,14 @@ def test_every_preset_names_test_sets_that_sacrebleu_has():
 def test_archives_are_fetched_where_a_file_is_missing(tmp_path, monkeypatch, home):
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as tar:
-        for name in ("train.en", "train.de", "valid.en"):
+        for name in ("train.en", "./train.de.gz", "valid.en", ".git/config"):
             member = tarfile.TarInfo(name)
             member.size = 2
             tar.addfile(member, io.BytesIO(b"x\n"))
     files = {"a.tar.gz": content.getvalue(), "valid.de.gz": gzip.compress(b"x\n")}
     asked = []
 
-    def download(url, path, sha256, on_progress):
+    def download(url, path, sha256, md5, on_progress):
         asked.append((url, sha256))
         path.write_bytes(files[path.name])
         return path
@@ -200,6 +200,14 @@ def test_archives_are_fetched_where_a_file_is_missing(tmp_path, monkeypatch, hom
     fetch(found)
     assert asked == [(archives[0].url, sha256), (archives[1].url, None)]
     assert list(read_split(found, "valid")) == [("x", "x")]
+    assert not (tmp_path / ".git").exists()
+
+
+def test_archives_that_lack_a_file_are_named(tmp_path, monkeypatch, home):
+    monkeypatch.setattr(corpora, "download", lambda url, path, *_: path.write_bytes(b"x"))
+    archive = Archive(url="https://example.org/valid.de.gz")
+    with pytest.raises(ShapeshiftError, match=r"train\.en: no such file, nor in valid\.de\.gz"):
+        fetch(corpus(tmp_path, archives=[archive]))
 
 
 @pytest.mark.parametrize(
