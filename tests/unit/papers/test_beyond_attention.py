@@ -75,7 +75,14 @@ def against(system, baseline, gain, p):
 )
 @pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
 def test_the_paper_s_table_is_part_of_the_grid_for_all_kinds(own, theirs, scale):
-    keys = [{cell.key for cell in find_grid(grid).cells(scale)} for grid in (own, theirs)]
+    keys = [
+        {
+            cell.key
+            for cell in find_grid(grid).cells(scale)
+            if not cell.axes.get("system", "").startswith("original-embedding")
+        }
+        for grid in (own, theirs)
+    ]
     assert keys[1] < keys[0]
 
 

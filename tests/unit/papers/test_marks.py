@@ -72,8 +72,10 @@ def ours(build, study, baseline):
 
 
 def test_nhk_table2_marks_averages_that_differ_from_the_original(translated):
-    study = translated("nhk-table2", {("original",): HALF, ("less-feeding",): ALL, ("none",): HALF})
-    table = ours(table2.build, study, "ORIGINAL without CROSS-PE")
+    study = translated(
+        "nhk-table2", {("original-qkv",): HALF, ("less-feeding",): ALL, ("none",): HALF}
+    )
+    table = ours(table2.build, study, "ORIGINAL-QKV without CROSS-PE")
     assert marked(table) == {("less-feeding", "none", "average", "BLEU")}
 
 
@@ -81,13 +83,13 @@ def test_nhk_table3_marks_each_direction_by_itself(translated):
     study = translated(
         "nhk-table3",
         {
-            ("original", "en-de"): HALF,
-            ("original", "de-en"): HALF,
+            ("original-qkv", "en-de"): HALF,
+            ("original-qkv", "de-en"): HALF,
             ("relative", "en-de"): HALF,
             ("relative", "de-en"): ALL,
         },
     )
-    table = ours(table3.build, study, "ORIGINAL")
+    table = ours(table3.build, study, "ORIGINAL-QKV")
     assert {fields[-1] for fields in marked(table)} == {"de-en BLEU"}
     assert {fields[:1] for fields in marked(table)} == {("relative",)}
     assert len(marked(table)) == 1

@@ -1,13 +1,19 @@
 """The items of NHK (Miyazaki et al. 2024), made of finished cells and of none."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.significance import Comparison
+from shapeshift.model import build
 from shapeshift.papers import claims
 from shapeshift.papers.nhk import PAPER, figure3, layout, table1, table2, table3, table5, table6
+from shapeshift.papers.nhk.shared import ORIGINALS
+from shapeshift.papers.planning import find_grid
 
-from .conftest import without_source
+from .conftest import MINUSCULE, without_source
 
 HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
 NEVER_RUN = (
@@ -30,7 +36,7 @@ def two_systems(make_study):
 
     def done(cell):
         return (cell.axes["system"], cell.seed) in [
-            ("original", 1), ("original", 2), ("original-cross-pe", 1)
+            ("original-qkv", 1), ("original-qkv", 2), ("original-qkv-cross-pe", 1)
         ]  # fmt: skip
 
     return make_study("nhk-table2", done=done)
@@ -42,7 +48,7 @@ def slices(make_study):
 
     def done(cell):
         place = cell.axes["lengths"], cell.axes["system"]
-        return place[0] != "middle" and place != ("short", "original")
+        return place[0] != "middle" and place != ("short", "original-qkv")
 
     longer_pieces = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
     return make_study("nhk-figure3", done=done, seeds=(1,), extra=longer_pieces)
@@ -131,16 +137,18 @@ def test_the_other_direction_has_the_same_sentences_turned_round(nothing):
 
 def test_median_and_average_over_seeds(two_systems):
     ours, paper = table2.build(two_systems).tables
-    assert [row[:3] for row in texts(ours)] == [row[:3] for row in texts(paper)]
+    assert [row[:3] for row in texts(ours)[8:]] == [row[:3] for row in texts(paper)[4:]]
     values = [
         row.value
-        for row in two_systems.rows("nhk-table2", "BLEU", {"system": "original"}, dataset="test")
+        for row in two_systems.rows(
+            "nhk-table2", "BLEU", {"system": "original-qkv"}, dataset="test"
+        )
     ]
     median, average = ours.rows[:2]
     assert median[3].value == average[3].value == pytest.approx(sum(values) / 2)
     assert " ± " in average[3].text
     assert {row[4].text for row in ours.rows} == {"–"}  # COMET
-    assert texts(ours)[4] == ["less-feeding", "none", "median", "–", "–"]
+    assert texts(ours)[8] == ["less-feeding", "none", "median", "–", "–"]
 
 
 def test_the_papers_rows_are_its_medians_and_averages():
@@ -174,7 +182,8 @@ def test_figure3_shows_what_all_finished_slices_have(slices):
     assert drawn.about.table == by_length.name
     titles = [axes.get_title(loc="left") for axes in drawn.figure.axes]
     assert [title.split(":")[0] for title in titles if title] == ["(a) all", "(b) 0–9", "(c) ≥ 26"]
-    assert "original" not in drawn.about.alt  # it is not finished on the short slice
+    assert "original-embedding" in drawn.about.alt
+    assert "original-qkv" not in drawn.about.alt  # it is not finished on the short slice
     assert [row[0] for row in texts(sizes)] == ["0–9", "16–21", "≥ 26"]
     assert texts(sizes)[1][1:3] == ["–", "–"]
     short = slices.cells("nhk-figure3", {"lengths": "short"})[0]
@@ -207,6 +216,33 @@ def test_the_first_slice_ends_where_the_second_bucket_begins(slices):
 )
 def test_tokens_rather_than_sentences(sentences, tokens, scores, verdict):
     assert figure3.judge_order(sentences, tokens, scores) == verdict
+
+
+@pytest.mark.parametrize(
+    ("finished", "verdicts"),
+    [
+        ((*ORIGINALS, "less-feeding-cross-pe", "relative-cross-pe"), [HOLDS, HOLDS]),
+        (("original-qkv", "less-feeding-cross-pe", "relative-cross-pe"), [HOLDS, UNTOLD]),
+        (("less-feeding-cross-pe",), [UNTOLD, UNTOLD]),
+    ],
+)
+def test_a_claim_about_all_systems_needs_all_of_a_reading(finished, verdicts, nothing):
+    slices = {"short": (0, 10), "middle": (16, 22), "long": (26, None)}
+    panels = [
+        SimpleNamespace(
+            name=name,
+            bleu=SimpleNamespace(trained=bounds),
+            num_pairs=num_pairs,
+            num_source_tokens=num_tokens,
+            matching=lambda bleu=bleu: dict.fromkeys(finished, bleu),
+        )
+        for (name, bounds), num_pairs, num_tokens, bleu in zip(
+            slices.items(), (8, 3, 1), (93, 122, 45), (34.0, 36.0, 29.0), strict=True
+        )
+    ]
+    data = SimpleNamespace(panels=panels)
+    found = [figure3._tokens(nothing, slices, data, original) for original in ORIGINALS]
+    assert [finding.verdict for finding in found] == verdicts
 
 
 @pytest.mark.parametrize(
@@ -256,12 +292,49 @@ def test_the_order_of_table5(nothing, monkeypatch):
 
 
 def test_the_claims_of_table2(nothing, monkeypatch):
-    paper = {name: scores[0][1] for name, scores in table2.PUBLISHED.items()}
-    assert judged(table2, nothing, monkeypatch, paper, "system") == [HOLDS] * 4
+    paper = in_both_readings({name: each[0][1] for name, each in table2.PUBLISHED.items()})
+    assert judged(table2, nothing, monkeypatch, paper, "system") == [HOLDS] * 7
     other = {**paper, "less-feeding-cross-pe": 28.0, "none": 29.0}
-    assert judged(table2, nothing, monkeypatch, other, "system") == [UNTOLD, NOT, NOT, NOT]
+    verdicts = [UNTOLD, UNTOLD, NOT, NOT, NOT, NOT, NOT]
+    assert judged(table2, nothing, monkeypatch, other, "system") == verdicts
+    apart = {**paper, "original-qkv": 39.0, "original-qkv-cross-pe": 39.5}  # of one reading
+    verdicts = [HOLDS, HOLDS, NOT, HOLDS, UNTOLD, HOLDS, HOLDS]
+    assert judged(table2, nothing, monkeypatch, apart, "system") == verdicts
 
 
 def test_the_claims_of_table3(nothing, monkeypatch):
-    paper = {name: scores[0][0][1] for name, scores in table3.PUBLISHED.items()}  # fr-de
-    assert judged(table3, nothing, monkeypatch, paper, "system") == [HOLDS] * 3
+    french = {name: scores[0][0][1] for name, scores in table3.PUBLISHED.items()}
+    paper = in_both_readings(french)
+    assert judged(table3, nothing, monkeypatch, paper, "system") == [HOLDS] * 5
+
+
+def in_both_readings(paper):
+    """Return the paper's numbers by our systems: what it says of ORIGINAL goes for two of them."""
+    return {
+        name.replace("original", reading): score
+        for name, score in paper.items()
+        for reading in ORIGINALS
+    }
+
+
+def test_the_two_readings_of_original_are_two_models():
+    """The residual stream has positions in one of them alone: without the output of
+    self-attention, only positions at the embedding tell one order of the source from another."""
+    models = {}
+    for cell in find_grid("nhk-table2").cells("tiny", MINUSCULE):
+        if cell.axes["system"] in ORIGINALS and cell.seed == 1:
+            torch.manual_seed(1)
+            model = build(cell.config.model, cell.config.position.scheme, 50, 50).eval()
+            models[cell.axes["system"]] = model
+    qkv, embedding = models[ORIGINALS[0]], models[ORIGINALS[1]]
+    assert all(map(torch.equal, qkv.parameters(), embedding.parameters()))
+    source, target = torch.tensor([[11, 12, 13, 14, 3]]), torch.tensor([[2, 21, 22, 23]])
+    swapped = torch.tensor([[13, 12, 11, 14, 3]])
+    with torch.no_grad():
+        assert (qkv(source, target) - embedding(source, target)).abs().max() > 0.5
+        for model in models.values():
+            for layer in (*model.encoder, *model.decoder):
+                layer.attention.out.weight.zero_()
+                layer.attention.out.bias.zero_()
+        torch.testing.assert_close(qkv(source, target), qkv(swapped, target))
+        assert (embedding(source, target) - embedding(swapped, target)).abs().max() > 0.01

@@ -21,7 +21,7 @@ from shapeshift.papers.claims import (
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import counted, missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.nhk.shared import SLICES
+from shapeshift.papers.nhk.shared import ORIGINALS, READINGS, SLICES
 from shapeshift.papers.study import Study
 
 GRID = "nhk-figure3"
@@ -49,7 +49,7 @@ def build(study: Study) -> Content:
     """Make the figure, its data and Table 4 beside the paper's."""
     slices = {name: _bounds(study, name) for name in study.settings(GRID, "lengths")}
     data = _measured(study, slices)
-    tests = _own_beside_others(study, slices)
+    tests = _own_beside_others(study, slices, study.settings(GRID, "system"))
     return Content(
         tables=[
             _by_length(study, slices),
@@ -59,8 +59,8 @@ def build(study: Study) -> Content:
         ],
         figures=[] if data is None else [_figure(data)],
         findings=[
-            _lengths_decide(study, tests),
-            _tokens(study, slices, data),
+            *(_lengths_decide(study, slices, original) for original in ORIGINALS),
+            *(_tokens(study, slices, data, original) for original in ORIGINALS),
             _unseen(study, slices),
         ],
     )
@@ -157,7 +157,7 @@ def _by_length(study: Study, slices: Mapping[str, Bounds | None]) -> DocumentTab
         title="BLEU by source length, by the lengths of the training pairs",
         header=("trained on", "system", *buckets),
         rows=tuple(rows),
-        notes=(study.spread(GRID), "lengths in source subwords"),
+        notes=(study.spread(GRID), "lengths in source subwords", READINGS),
     )
 
 
@@ -198,24 +198,33 @@ def _sizes(
     )
 
 
-def _own_beside_others(study: Study, slices: Mapping[str, Bounds | None]) -> Tests:
+def _read_as(study: Study, original: str) -> list[str]:
+    """Return the systems, ORIGINAL in one of its readings."""
+    systems = study.settings(GRID, "system")
+    return [system for system in systems if system == original or system not in ORIGINALS]
+
+
+def _own_beside_others(
+    study: Study, slices: Mapping[str, Bounds | None], systems: Sequence[str]
+) -> Tests:
     limited = {name: bounds for name, bounds in slices.items() if bounds is not None}
     return {
         f"{system} on {label(bounds)}, trained on them beside on {label(limited[other])}": versus(
             study, GRID, "lengths", (own, other), {"system": system}, lengths=bounds
         )
-        for system in study.settings(GRID, "system")
+        for system in systems
         for own, bounds in limited.items()
         for other in limited
         if other != own
     }
 
 
-def _lengths_decide(study: Study, tests: Tests) -> Finding:
+def _lengths_decide(study: Study, slices: Mapping[str, Bounds | None], original: str) -> Finding:
+    tests = _own_beside_others(study, slices, _read_as(study, original))
     return finding(
         study,
         "Training lengths decide: on the sentences of each slice, models trained on it are better"
-        " than those trained on another slice, whatever the system.",
+        f" than those trained on another slice, whatever the system (with {original.upper()}).",
         better(tests),
         told(tests),
         "Figure 3 (b) to (d): every curve falls off outside the training lengths",
@@ -254,23 +263,28 @@ def _beyond(bounds: Bounds | None) -> Bounds | None:
     return None
 
 
-def _tokens(study: Study, slices: Mapping[str, Bounds | None], data: SliceBleu | None) -> Finding:
+def _tokens(
+    study: Study, slices: Mapping[str, Bounds | None], data: SliceBleu | None, original: str
+) -> Finding:
     panels = [panel for panel in data.panels if panel.bleu.trained is not None] if data else []
     complete = len(panels) == sum(bounds is not None for bounds in slices.values())
+    systems = _read_as(study, original)
     scores = {
         system: [panel.matching()[system] for panel in panels]
         for system in (panels[0].matching() if panels else {})
+        if system in systems
     }
     return finding(
         study,
         "BLEU on a slice's own lengths follows the tokens of its training data rather than their"
-        " sentences: the order of the slices by BLEU is the one by tokens.",
+        " sentences: the order of the slices by BLEU is the one by tokens (with"
+        f" {original.upper()}).",
         judge_order(
             [panel.num_pairs for panel in panels],
             [panel.num_source_tokens for panel in panels],
             list(scores.values()),
         )
-        if complete
+        if complete and len(scores) == len(systems)
         else "cannot tell",
         "; ".join(
             f"{panel.name}: {panel.num_pairs:,} sentences, {panel.num_source_tokens:,} tokens, "

@@ -7,7 +7,7 @@ from shapeshift.papers.column import note
 from shapeshift.papers.document import Finding
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.nhk.layout import Heads, Layout, Published, ours, published
-from shapeshift.papers.nhk.shared import LONG_RUNS
+from shapeshift.papers.nhk.shared import LONG_RUNS, ORIGINALS, READINGS
 from shapeshift.papers.study import Axes, Study
 
 GRID = "nhk-table2"
@@ -47,12 +47,19 @@ def build(study: Study) -> Content:
                 systems,
                 name="table2",
                 title=title,
-                notes=[note("ORIGINAL without CROSS-PE")],
-                tested=("system", "original"),
+                notes=[READINGS, note(f"{ORIGINALS[0].upper()} without CROSS-PE")],
+                tested=("system", ORIGINALS[0]),
             ),
             published(LAYOUT, theirs, name="table2-paper", title=f"{title}, in the paper"),
         ],
-        findings=[_self_attention(study), _less_feeding(study), _cross(study), _best(study)],
+        findings=[
+            *(
+                judged(study, original)
+                for judged in (_self_attention, _less_feeding, _best)
+                for original in ORIGINALS
+            ),
+            _cross(study),
+        ],
     )
 
 
@@ -66,12 +73,12 @@ def _tests(study: Study, *pairs: tuple[str, str]) -> Tests:
     return beside(study, GRID, "system", pairs)
 
 
-def _self_attention(study: Study) -> Finding:
-    tests = _tests(study, ("original", "none"), ("original", "none-cross-pe"))
+def _self_attention(study: Study, original: str) -> Finding:
+    tests = _tests(study, (original, "none"), (original, "none-cross-pe"))
     return finding(
         study,
         "Positions work in self-attention above all: without them there, CROSS-PE or not, a model"
-        " is far behind the original.",
+        f" is far behind {original.upper()}.",
         better(tests),
         told(tests),
         "median 29.05 against 10.59 and 10.43",
@@ -79,14 +86,14 @@ def _self_attention(study: Study) -> Finding:
     )
 
 
-def _less_feeding(study: Study) -> Finding:
+def _less_feeding(study: Study, original: str) -> Finding:
     tests = _tests(
-        study, ("less-feeding", "original"), ("less-feeding-cross-pe", "original-cross-pe")
+        study, ("less-feeding", original), ("less-feeding-cross-pe", f"{original}-cross-pe")
     )
     return finding(
         study,
-        "Positions in Q and K of self-attention (LESS-FEEDING) are better than in Q, K and V"
-        " (ORIGINAL).",
+        "Positions in Q and K of self-attention (LESS-FEEDING) are better than"
+        f" {original.upper()}.",
         better(tests),
         told(tests),
         "median 36.59 against 29.05, and 38.11 against 29.02 with CROSS-PE",
@@ -106,11 +113,11 @@ def _cross(study: Study) -> Finding:
     )
 
 
-def _best(study: Study) -> Finding:
-    tests = _tests(study, ("less-feeding-cross-pe", "original"))
+def _best(study: Study, original: str) -> Finding:
+    tests = _tests(study, ("less-feeding-cross-pe", original))
     return finding(
         study,
-        "LESS-FEEDING with CROSS-PE is at least as good as ORIGINAL.",
+        f"LESS-FEEDING with CROSS-PE is at least as good as {original.upper()}.",
         no_worse(tests),
         told(tests),
         "median 38.11 against 29.05",

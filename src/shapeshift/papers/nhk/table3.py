@@ -7,7 +7,7 @@ from shapeshift.papers.column import note
 from shapeshift.papers.document import Finding
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.nhk.layout import Heads, Layout, Published, ours, published
-from shapeshift.papers.nhk.shared import LONG_RUNS
+from shapeshift.papers.nhk.shared import LONG_RUNS, ORIGINALS, READINGS
 from shapeshift.papers.study import Axes, Study
 
 GRID = "nhk-table3"
@@ -16,12 +16,14 @@ HEADS = ("PE", "LESS-FEEDING", "CROSS-PE")
 
 SYSTEMS: dict[str, tuple[str, str, str]] = {
     "original": ("absolute", "", ""),
+    "original-qkv": ("absolute, Q, K and V", "", ""),
+    "original-embedding": ("absolute, embedding", "", ""),
     "less-feeding": ("absolute", "yes", ""),
     "less-feeding-cross-pe": ("absolute", "yes", "yes"),
     "relative": ("relative", "yes", ""),
     "relative-cross-pe": ("relative", "yes", "yes"),
 }
-"""System → `HEADS`. Relative positions never touch V: that is LESS-FEEDING."""
+"""System, ours or the paper's, → `HEADS`. Relative positions never touch V: LESS-FEEDING."""
 
 DIRECTIONS = ("fr-de", "de-fr", "ja-en", "en-ja")
 
@@ -84,8 +86,11 @@ def build(study: Study) -> Content:
             systems,
             name="table3",
             title=title,
-            notes=[note("ORIGINAL (absolute, neither LESS-FEEDING nor CROSS-PE) in its direction")],
-            tested=("system", "original"),
+            notes=[
+                f"{READINGS} (here absolute, neither LESS-FEEDING nor CROSS-PE)",
+                note(f"{ORIGINALS[0].upper()} in its direction"),
+            ],
+            tested=("system", ORIGINALS[0]),
         ),
         published(
             Layout(HEADS, DIRECTIONS),
@@ -95,7 +100,10 @@ def build(study: Study) -> Content:
             notes=("fr-de, de-fr, ja-en, en-ja: WMT 2022",),
         ),
     ]
-    return Content(tables=tables, findings=[_absolute(study), _relative(study), _cross(study)])
+    findings = [
+        judged(study, original) for judged in (_absolute, _relative) for original in ORIGINALS
+    ]
+    return Content(tables=tables, findings=[*findings, _cross(study)])
 
 
 def _tests(study: Study, system: str, baseline: str) -> Tests:
@@ -105,11 +113,11 @@ def _tests(study: Study, system: str, baseline: str) -> Tests:
     }
 
 
-def _absolute(study: Study) -> Finding:
-    tests = _tests(study, "less-feeding-cross-pe", "original")
+def _absolute(study: Study, original: str) -> Finding:
+    tests = _tests(study, "less-feeding-cross-pe", original)
     return finding(
         study,
-        "LESS-FEEDING with CROSS-PE, absolute, is at least as good as the original in every"
+        f"LESS-FEEDING with CROSS-PE, absolute, is at least as good as {original.upper()} in every"
         " direction.",
         no_worse(tests),
         told(tests),
@@ -119,11 +127,11 @@ def _absolute(study: Study) -> Finding:
     )
 
 
-def _relative(study: Study) -> Finding:
-    tests = _tests(study, "relative-cross-pe", "original")
+def _relative(study: Study, original: str) -> Finding:
+    tests = _tests(study, "relative-cross-pe", original)
     return finding(
         study,
-        "Relative positions with CROSS-PE are better than the original in every direction.",
+        f"Relative positions with CROSS-PE are better than {original.upper()} in every direction.",
         better(tests),
         told(tests),
         "medians 38.89 and 37.15, 26.52 and 26.36, 19.18 and 18.82, 20.35 and 20.09; not tested",

@@ -23,16 +23,16 @@ from shapeshift.papers.claims import (
 from shapeshift.papers.document import DocumentFigure, Finding, Verdict
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.nhk.layout import Heads, Layout, Published, ours, published
-from shapeshift.papers.nhk.shared import TENTH
+from shapeshift.papers.nhk.shared import ORIGINALS, READINGS, TENTH
 from shapeshift.papers.study import Axes, Study
 
 GRID = "nhk-table6"
 
 HEADS = ("layers",)
 
-ORIGINAL = "original"
+THEIRS = ("original", "less-feeding", "less-feeding-cross-pe", "relative", "relative-cross-pe")
 
-# n -> original, LESS-FEEDING, with CROSS-PE; relative, with CROSS-PE -> BLEU and COMET
+# n -> THEIRS -> BLEU and COMET
 PUBLISHED: dict[str, tuple[Published, ...]] = {
     "1": (
         ((31.16, 31.14, 0.15), (12.01, 12.46, 1.22)),
@@ -84,7 +84,6 @@ _ELSEWHERE = f"the paper has six layers, of which the best number gains 0.4 to 1
 def build(study: Study) -> Content:
     """Make our table beside the paper's, and draw ours."""
     systems, layers = study.settings(GRID, "system"), study.settings(GRID, "layers")
-    layout = Layout(HEADS, tuple(systems))
     cells: dict[Heads, list[Axes]] = {
         (n,): [{"system": system, "layers": n} for system in systems] for n in layers
     }
@@ -93,13 +92,16 @@ def build(study: Study) -> Content:
     tests = {
         system: _tests(study, system, [(n, layers[0]) for n in middle(layers)])
         for system in systems
-        if system != ORIGINAL
+        if system not in ORIGINALS
     }
-    notes = () if len(layers) == len(PUBLISHED) else (f"the model has {layers[-1]} layers",)
+    notes = [READINGS, f"{ORIGINALS[1]}: below the first layer, so that there is no n to choose"]
+    if len(layers) < len(PUBLISHED):
+        notes.append(f"the model has {layers[-1]} layers")
+    ours_layout, theirs_layout = Layout(HEADS, tuple(systems)), Layout(HEADS, THEIRS)
     return Content(
         tables=[
-            ours(study, GRID, layout, cells, name="table6", title=title, notes=notes),
-            published(layout, theirs, name="table6-paper", title=f"{title}, in the paper"),
+            ours(study, GRID, ours_layout, cells, name="table6", title=title, notes=notes),
+            published(theirs_layout, theirs, name="table6-paper", title=f"{title}, in the paper"),
             table("tests", "Positions in more layers than the first", together(tests)),
         ],
         figures=_figures(study, systems, layers),
@@ -141,12 +143,16 @@ def _figures(study: Study, systems: Sequence[str], layers: Sequence[str]) -> lis
         " seeds",
         table="table6",
         alt=f"Lines of test BLEU over n from {layers[0]} to {layers[-1]} for "
-        + "; ".join(
-            f"{line.name}, from {line.mean[0]:.1f} to {line.mean[-1]:.1f}" for line in lines
-        )
+        + "; ".join(f"{line.name} {_ends(line.mean)}" for line in lines)
         + ".",
     )
     return [Drawn(about, by_setting.plot(data))]
+
+
+def _ends(means: Sequence[float]) -> str:
+    """Return the first and the last number that there is: `52.8 to 50.5`, or `52.8`."""
+    found = [f"{mean:.1f}" for mean in means if not math.isnan(mean)]
+    return " to ".join(dict.fromkeys((found[0], found[-1])))
 
 
 def _tests(study: Study, system: str, pairs: Sequence[tuple[str, str]]) -> Tests:
@@ -156,7 +162,7 @@ def _tests(study: Study, system: str, pairs: Sequence[tuple[str, str]]) -> Tests
 def _more_than_the_first(study: Study, tests: Mapping[str, Tests]) -> Finding:
     return finding(
         study,
-        "All systems but the original are better with positions in the first few layers than in"
+        "All systems except ORIGINAL are better with positions in the first few layers than in"
         " the first alone.",
         all_of(judge_any_better(each, len(tests)) for each in tests.values()),
         told(together(tests)),
@@ -184,12 +190,12 @@ def judge_any_better(tests: Tests, num_claims: int = 1) -> Verdict:
 
 def _original(study: Study, layers: Sequence[str]) -> Finding:
     *fewer, every = layers
-    first = _tests(study, ORIGINAL, [(every, layers[0])])
-    tests = _tests(study, ORIGINAL, [(every, n) for n in fewer])
+    first = _tests(study, ORIGINALS[0], [(every, layers[0])])
+    tests = _tests(study, ORIGINALS[0], [(every, n) for n in fewer])
     return finding(
         study,
-        "The original is best with positions in all layers: better than in the first alone, and no"
-        " worse than in any other number.",
+        f"{ORIGINALS[0].upper()} is best with positions in all layers: better than in the first"
+        " alone, and no worse than in any other number.",
         all_of([better(first), no_worse(tests)]),
         told(tests),
         "median 31.61 with all six layers, 31.16 with the first, 31.50 at most between",
