@@ -15,7 +15,6 @@ from the beginning.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 from collections.abc import Iterator
@@ -23,10 +22,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from shapeshift import __version__
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.download import Progress, exclusive
 from shapeshift.data.partial import Partial, Place
+from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 
 RECORD = "corpus.json"
@@ -48,10 +50,11 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
     folder = folder_of(corpus)
     if not is_exported(corpus):
         datasets = require_datasets()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(folder):
-            if not is_exported(corpus):  # another process may have been at work
-                _export(datasets, corpus, folder, on_progress)
+        with writing(folder):
+            make_directory(Disk(), folder.parent)
+            with exclusive(folder):
+                if not is_exported(corpus):  # another process may have been at work
+                    _export(datasets, corpus, folder, on_progress)
     return exported(corpus)
 
 
@@ -70,9 +73,9 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
         )
     for path, known in _recorded(corpus).items():
         size = path.stat().st_size if path.is_file() else None  # whoever reads it names what lacks
-        if size not in (None, known["bytes"]):
+        if size not in (None, known.bytes):
             raise ShapeshiftError(
-                f"has {size:,} bytes, and had {known['bytes']:,} when it was fetched; remove its"
+                f"has {size:,} bytes, and had {known.bytes:,} when it was fetched; remove its"
                 " folder, and fetch it again",
                 path=path,
             )
@@ -86,16 +89,31 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
 
 def sha256s(corpus: HubCorpus) -> dict[Path, str]:
     """Return the SHA-256 that each text file had when it was fetched."""
-    return {path: known["sha256"] for path, known in _recorded(corpus).items()}
+    return {path: known.sha256 for path, known in _recorded(corpus).items()}
 
 
-def _recorded(corpus: HubCorpus) -> dict[Path, dict[str, Any]]:
+class _File(BaseModel):
+    bytes: int
+    sha256: str
+
+
+class _Record(BaseModel):
+    files: dict[str, _File] = Field(default_factory=dict)
+
+
+def _recorded(corpus: HubCorpus) -> dict[Path, _File]:
     """Return what the record says of each text file; an older one says nothing."""
     if not is_exported(corpus):
         return {}
     folder = folder_of(corpus)
-    record = json.loads((folder / RECORD).read_bytes())
-    return {folder / name: known for name, known in record.get("files", {}).items()}
+    try:
+        record = _Record.model_validate_json((folder / RECORD).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ShapeshiftError(
+            "cannot be read, or is damaged; remove its folder, and fetch it again",
+            path=folder / RECORD,
+        ) from error
+    return {folder / name: known for name, known in record.files.items()}
 
 
 def folder_of(corpus: HubCorpus) -> Path:
@@ -275,7 +293,7 @@ def _write(
             )
             partial.places[name] = place
             if place.num_rows % _SAVE_EVERY == 0:
-                partial.save(sides)
+                partial.save(name, sides)
             if on_progress is not None and place.num_rows % _PROGRESS_EVERY == 0:
                 on_progress(f"fetch {name}", place.num_pairs, None)
         partial.places[name] = place._replace(shard=stream.num_shards, row=0)

@@ -1,10 +1,13 @@
 """Corpora of the hub: what is asked of the `datasets` library, how its errors are told, and, where
 it is installed, a dataset in a local folder."""
 
+import errno
 import hashlib
 import json
+import random
 import shutil
 import sys
+from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from shapeshift.data import hub
 from shapeshift.data.config import DataConfig, HubCorpus, SubwordsConfig
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
+from shapeshift.data.partial import Place, Side
 from shapeshift.data.prepare import prepare
 from shapeshift.errors import ShapeshiftError
 
@@ -142,6 +146,61 @@ def test_what_is_less_than_its_place_is_read_anew(library, corpus, tmp_path):
     assert content(fetch(corpus).root) == content(whole.root)
 
 
+def test_damage_to_what_is_kept_is_found(library, corpus, tmp_path):
+    whole = fetch(changed(corpus, root=tmp_path / "whole"))
+    kept = break_off(library, corpus, 70)
+    shutil.copytree(kept, tmp_path / "kept")
+    draw = random.Random(1)
+    library.left = 10**6
+    for number in range(30):
+        name = draw.choice(["places.json", "train-train.en", "train-train.de"])
+        data = bytearray((kept / name).read_bytes())
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        (kept / name).write_bytes(data if number % 3 else data[: draw.randrange(len(data))])
+        folder = fetch(corpus).root
+        assert content(folder) == content(whole.root), (number, name)
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "kept", kept)
+
+
+@pytest.mark.parametrize("name", ["", "places.json", "train-train.en"])
+def test_links_are_not_written_through(name, library, corpus, tmp_path):
+    kept = break_off(library, corpus, 70)
+    (kept / name).rename(tmp_path / "moved")
+    (kept / name).symlink_to(tmp_path / "moved")
+    before = content(tmp_path / "moved") if not name else (tmp_path / "moved").read_bytes()
+    with suppress(ShapeshiftError):
+        fetch(corpus)
+    after = content(tmp_path / "moved") if not name else (tmp_path / "moved").read_bytes()
+    assert after == before
+
+
+def test_a_full_disk_is_one_sentence(library, corpus, monkeypatch):
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Side, "write", write)
+    with pytest.raises(ShapeshiftError, match="cannot be written: No space left on device"):
+        fetch(corpus)
+    monkeypatch.undo()
+    corpus.root.rename(corpus.root.with_name("moved"))
+    corpus.root.write_text("a file")
+    with pytest.raises(ShapeshiftError, match="cannot be written"):
+        fetch(corpus)
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"{", b"[]", b"\xff", b'{"files": 3}', b'{"files": {"x": {}}}', b"[" * 10**6]
+)
+def test_a_damaged_record_is_one_sentence(record, library, corpus):
+    folder = fetch(corpus).root
+    (folder / hub.RECORD).write_bytes(record)
+    with pytest.raises(ShapeshiftError, match=r"corpus\.json: cannot be read, or is damaged"):
+        fetch(corpus)
+    shutil.rmtree(folder)
+    fetch(corpus)
+
+
 def test_places_are_saved_on_the_way(library, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_SAVE_EVERY", 30)
     whole = fetch(changed(corpus, root=tmp_path / "whole"))
@@ -156,8 +215,8 @@ def test_places_are_saved_on_the_way(library, corpus, tmp_path, monkeypatch):
     partial = break_off(library, corpus, 71)
     shutil.rmtree(partial)
     copy.rename(partial)
-    places = json.loads((partial / "places.json").read_text())["places"]
-    assert places["train-train"]["num_pairs"] == 60
+    places = json.loads((partial / "places.json").read_text().split("\n")[0])["places"]
+    assert Place(*places["train-train"]).num_pairs == 60
     library.rows, library.opened = row, []
     assert content(fetch(corpus).root) == content(whole.root)
     assert library.opened[0] == ("train", 1)
