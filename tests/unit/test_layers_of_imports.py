@@ -13,10 +13,11 @@ import pytest
 import shapeshift
 
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"disk", "errors", "schema", "seeds", "threads"}
+FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
+    "integrity": {"disk", "errors"},
     "seeds": set(),
     "threads": set(),
     "schema": set(),

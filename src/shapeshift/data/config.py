@@ -227,6 +227,7 @@ class SubwordsConfig(Grown):
             `presplit` at most so many, the most frequent.
         joint: one model for both languages; otherwise one each.
         character_coverage: share of the characters that become pieces; the rest is `<unk>`.
+            SentencePiece refuses less than 0.98.
         max_sentences: sentences (of both languages, if joint) that a model is trained on; a
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
@@ -240,7 +241,7 @@ class SubwordsConfig(Grown):
     algorithm: Literal["bpe", "unigram", "presplit"] = "bpe"
     vocab_size: int = Field(default=4_000, ge=8)
     joint: bool = True
-    character_coverage: float = Field(default=1.0, gt=0.0, le=1.0)
+    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
     max_sentences: int = Field(default=4_000_000, ge=1_000)
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
     vocabulary: Path | None = None

@@ -5,9 +5,11 @@
     train/ valid/ test/        token stores
     valid.source.txt …         raw text of valid and test after building, source and target
     corpus/                    the generated text, for the built-in grammar
+    SHA256SUMS                 hashes of all these files, see `integrity`
 
 The references are raw text where the corpus has some; else, where text is already split, they are
-its pieces joined. The folder appears complete or not at all.
+its pieces joined. The folder appears complete or not at all, when all of it is on the disk, and is
+compared with its hashes when it is opened.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ from shapeshift.data.files import read_lines
 from shapeshift.data.presplit import join_pieces
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
+from shapeshift.disk import Disk
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import SUMS, seal, verify
 from shapeshift.schema import Strict
 
 REPORT = "prepared.json"
@@ -97,6 +101,20 @@ class Report(Strict):
     splits: dict[Split, SplitReport]
     versions: dict[str, str]
 
+    @classmethod
+    def read(cls, path: Path, remedy: str) -> Report:
+        """Read a report, compared with its hash before.
+
+        Raises:
+            ShapeshiftError: it is of another version.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ShapeshiftError(
+                f"is damaged, or of another version; {remedy}", path=path
+            ) from error
+
 
 class Prepared:
     """Prepared data, opened for reading.
@@ -116,12 +134,8 @@ class Prepared:
         """
         self.directory = Path(directory)
         self.report = _read_report(self.directory)
+        _verify(self.directory)
         self.subwords = Subwords.load(self.directory / "subwords")
-        if self.subwords.fingerprint != self.report.subwords.fingerprint:
-            raise ShapeshiftError(
-                f"the subword models are not those of {REPORT}; prepare the data again",
-                path=self.directory / "subwords",
-            )
         self.train = TokenStore.open(self.directory / "train")
         self.valid = TokenStore.open(self.directory / "valid")
         self.test = TokenStore.open(self.directory / "test")
@@ -177,8 +191,10 @@ def prepare(
         built = Path(folder) / target.name  # the scratch folder itself is closed to other users
         built.mkdir()
         _fill(built, config, fingerprint, report)
+        seal(built)
         try:
             built.rename(target)
+            Disk().sync_directory(target.parent)
         except OSError:  # another process was quicker: that is as good, if it holds the same
             if not _holds(directory, config, fingerprint):
                 raise
@@ -373,22 +389,29 @@ def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
 
 def _read_report(directory: Path) -> Report:
     path = directory / REPORT
-    try:
-        return Report.model_validate_json(path.read_bytes())
-    except OSError as error:
+    if not (directory / SUMS).exists():
+        if not path.exists():
+            raise ShapeshiftError(
+                f"holds no {REPORT}: not prepared data; name a directory that `shapeshift prepare`"
+                " wrote, or a new one to prepare in",
+                path=directory,
+            )
         raise ShapeshiftError(
-            f"holds no {REPORT}: not prepared data; name a directory that `shapeshift prepare` "
-            "wrote, or a new one to prepare in",
+            f"holds no {SUMS}: prepared by an earlier version, or not copied whole;"
+            f" {_remedy(directory)}",
             path=directory,
-        ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(x) for x in first["loc"])
-        raise ShapeshiftError(
-            f"not a report of format {_FORMAT} ({place + ': ' if place else ''}{first['msg']}); "
-            "prepare the data again",
-            path=path,
-        ) from error
+        )
+    _verify(directory, REPORT)
+    return Report.read(path, _remedy(directory))
+
+
+def _verify(directory: Path, prefix: str = "") -> None:
+    remedy = _remedy(directory)
+    verify(directory, prefix, remedy=remedy, sums_remedy=remedy)
+
+
+def _remedy(directory: Path) -> str:
+    return f"remove the folder {directory} and run the command again, which prepares the data anew"
 
 
 def _versions() -> dict[str, str]:

@@ -8,14 +8,16 @@
                                  best one; see `training.final`
     log.jsonl, tensorboard/      loss, learning rate, speed, validation
     results/                     translations and scores
+    SHA256SUMS                   hashes of the settings, of data.json and of the subword models, see
+                                 `integrity`
 
-The folder is all that translating needs.
+The folder is all that translating needs. What it holds is compared with its hash before it is used;
+settings are changed by overrides, not by editing `config.yaml`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -29,7 +31,7 @@ from shapeshift.data.prepare import REPORT, Prepared, Report, prepare
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.planning import Encoder
 from shapeshift.decoding.translator import Translator
-from shapeshift.disk import PARTIAL, Disk, make_directory, replace_file
+from shapeshift.disk import PARTIAL
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import Detokenizing, moses
 from shapeshift.evaluation.metrics import score_corpus
@@ -37,6 +39,7 @@ from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.experiments.identity import how_to_validate
 from shapeshift.experiments.requirements import check_requirements
+from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -68,7 +71,11 @@ FREE_TO_CHANGE = {
 """Settings that a run may be continued with although they differ. Those of `evaluation` by which
 its checkpoints are judged may not: such scores do not compare."""
 
+CONFIG = "config.yaml"
+DATA = "data.json"
 AVERAGE = "average.safetensors"
+_AS_IT_IS = f"remove {SUMS} to use it as it is"
+_REMEDY = f"run the same training command again, which restores it, or {_AS_IT_IS}"
 DataProgress = Callable[[str, int, int | None], None]
 
 
@@ -85,12 +92,13 @@ class Run:
 
     def __init__(self, directory: str | Path, overrides: Sequence[str] = ()):
         self.directory = Path(directory)
-        if not (self.directory / "config.yaml").is_file():
+        verify(self.directory, CONFIG, remedy=_REMEDY)
+        if not (self.directory / CONFIG).is_file():
             raise ShapeshiftError(
                 "not a run (it has no config.yaml); name a folder made by `shapeshift train`",
                 path=self.directory,
             )
-        self.config = load_config(self.directory / "config.yaml", overrides)
+        self.config = load_config(self.directory / CONFIG, overrides)
         training = self.config.training
         self.checkpoints = Checkpoints(
             self.directory / "checkpoints",
@@ -106,7 +114,9 @@ class Run:
             ShapeshiftError: if the folder holds a run with other settings, or something else.
         """
         directory = Path(directory)
-        if (directory / "config.yaml").is_file():
+        text = config.to_yaml().encode()
+        restore(directory, {CONFIG: text})
+        if (directory / CONFIG).is_file():
             _check_same(cls(directory).config, config, directory)
         elif directory.is_dir() and any(
             not path.name.startswith(PARTIAL) for path in directory.iterdir()
@@ -114,14 +124,12 @@ class Run:
             raise ShapeshiftError(
                 "holds something that is not a run; name a new folder", path=directory
             )
-        make_directory(Disk(), directory)
-        path, text = directory / "config.yaml", config.to_yaml().encode()
-        if not path.exists() or path.read_bytes() != text:
-            replace_file(Disk(), path, [text])
+        store(directory, {CONFIG: text})
         return cls(directory)
 
     def subwords(self) -> Subwords:
         """Return the subword models."""
+        verify(self.directory, "subwords/", remedy=_REMEDY)
         return Subwords.load(self.directory / "subwords")
 
     def weights(self, which: str = "average") -> Path:
@@ -357,19 +365,28 @@ def _measure_validation(
 
 def _keep_data_of(data: Prepared, directory: Path) -> None:
     """Copy what translating needs, and the account of the data; refuse other data than before."""
-    account = directory / "data.json"
+    models = sorted((data.directory / "subwords").iterdir())
+    contents = {f"subwords/{path.name}": path.read_bytes() for path in models}
+    contents[DATA] = (data.directory / REPORT).read_bytes()
+    restore(directory, {DATA: contents[DATA]})
+    account = directory / DATA
+    verify(directory, DATA, remedy=f"name a new folder, or {_AS_IT_IS}")
     if account.exists():
-        before = Report.model_validate_json(account.read_bytes()).fingerprint
-        if before != data.report.fingerprint:
+        before = Report.read(account, "remove it, and it is written again for the data as they are")
+        if before.fingerprint != data.report.fingerprint:
             raise ShapeshiftError(
                 "was trained on other text than the corpus now holds; name a new folder, or bring"
                 " the old text back",
                 path=directory,
             )
-        return
-    shutil.rmtree(directory / "subwords", ignore_errors=True)
-    shutil.copytree(data.directory / "subwords", directory / "subwords")
-    replace_file(Disk(), account, [(data.directory / REPORT).read_bytes()])
+        if before.subwords.fingerprint != data.report.subwords.fingerprint:
+            raise ShapeshiftError(
+                f"was trained with other subword models than those of {data.directory}, which"
+                " another version of sentencepiece has trained since; name a new folder",
+                path=directory,
+            )
+        contents[DATA] = account.read_bytes()
+    store(directory, contents)
 
 
 def _check_same(old: Config, new: Config, directory: Path) -> None:

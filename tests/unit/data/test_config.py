@@ -58,7 +58,7 @@ def test_defaults_are_the_papers():
         {"dataset": {"name": "vanilla", "max_length": 50}},
         {"dataset": {"name": "interpolate", "num_joined": 1}},
         {"corpus": {"corpus": "grammar", "min_words": 9, "max_words": 8}},
-        {"subwords": {"character_coverage": 0.0}},
+        {"subwords": {"character_coverage": 0.97}},
         {"subword": {}},
     ],
 )

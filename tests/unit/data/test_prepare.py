@@ -1,7 +1,10 @@
 """Preparing data end to end on small generated text."""
 
 import json
+import os
 import random
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +21,7 @@ from shapeshift.data.config import (
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.data.subwords import SEP, split_parts
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import SUMS
 
 SIZES = {"train": 205, "valid": 23, "test": 31}
 
@@ -179,22 +183,59 @@ def test_progress_names_every_stage_and_ends_complete(text, tmp_path):
     ]
 
 
-def test_opening_what_is_damaged_or_missing_is_explained(text, tmp_path):
-    out = tmp_path / "out"
-    prepare(config(text), out)
+def test_other_folders_are_no_prepared_data(text, tmp_path):
     with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
         Prepared.open(tmp_path)
-    model = out / "subwords" / "joint.model"
-    model.write_bytes(
-        prepare(config(text, vocab_size=39), tmp_path / "b")
-        .directory.joinpath("subwords", "joint.model")
-        .read_bytes()
-    )
-    with pytest.raises(ShapeshiftError, match=r"not those of prepared\.json"):
-        Prepared.open(out)
-    (out / "prepared.json").write_text('{"format": 1}')
-    with pytest.raises(ShapeshiftError, match="not a report of format 1"):
-        Prepared.open(out)
+
+
+def remove_as_told(error, out):
+    """Do what an error asks for, if it does: remove the folder."""
+    assert f"; remove the folder {out} and run the command again" in str(error)
+    shutil.rmtree(out)
+
+
+def test_data_of_an_earlier_version_are_prepared_again(text, tmp_path):
+    out = tmp_path / "out"
+    before = prepare(config(text), out).report
+    (out / SUMS).unlink()
+    for opening in (Prepared.open, lambda path: prepare(config(text), path)):
+        with pytest.raises(ShapeshiftError, match=f"holds no {SUMS}: prepared by an earl") as old:
+            opening(out)
+    remove_as_told(old.value, out)
+    assert prepare(config(text), out).report == before
+
+
+@pytest.mark.parametrize("name", ["train/source.tokens", "prepared.json", SUMS])
+def test_damaged_data_are_prepared_again(text, tmp_path, name):
+    out = tmp_path / "out"
+    prepare(config(text), out)
+    before = snapshot(out)
+    data = bytearray((out / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (out / name).write_bytes(data)
+    for opening in (Prepared.open, lambda path: prepare(config(text), path)):
+        with pytest.raises(ShapeshiftError, match="differs from what was written") as caught:
+            opening(out)
+        assert caught.value.path == out / name
+    remove_as_told(caught.value, out)
+    prepare(config(text), out)
+    assert snapshot(out) == before
+
+
+def test_everything_is_on_the_disk_before_the_folder_has_its_name(text, tmp_path, monkeypatch):
+    """Each file and each folder is flushed, then the folder is renamed, then its parent flushed."""
+    flushed, rename = [], Path.rename
+
+    def renamed(path, target):
+        if path.name == "out":
+            assert {x.stat().st_ino for x in [path, *path.rglob("*")]} <= set(flushed)
+            flushed.clear()
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    monkeypatch.setattr(Path, "rename", renamed)
+    prepare(config(text), tmp_path / "out")
+    assert flushed == [tmp_path.stat().st_ino]
 
 
 def test_the_built_in_grammar_fills_the_default_vocabulary(tmp_path):

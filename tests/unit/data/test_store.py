@@ -1,8 +1,7 @@
-"""The token store: what goes in comes out, damage is noticed, halves are never seen."""
+"""The token store: what goes in comes out, halves are never seen."""
 
 import pickle
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +33,6 @@ def test_pairs_come_back_as_they_went_in(store):
     assert as_lists(store) == PAIRS
     assert store.source_lengths.tolist() == [3, 0, 2, 1]
     assert store.target_lengths.tolist() == [1, 2, 0, 3]
-    store.verify()
 
 
 @settings(max_examples=30, deadline=None)
@@ -110,53 +108,3 @@ def test_what_an_interrupted_writer_left_does_no_harm(tmp_path):
 def test_an_existing_store_is_not_overwritten(store):
     with pytest.raises(ShapeshiftError, match="already exists"):
         TokenStoreWriter(store.directory, source_size=9, target_size=9)
-
-
-@pytest.mark.parametrize(
-    "name", ["source.tokens", "source.offsets", "target.tokens", "target.offsets"]
-)
-@pytest.mark.parametrize("damage", ["shorter", "longer", "missing"])
-def test_files_of_the_wrong_size_are_refused(store, name, damage):
-    path = store.directory / name
-    data = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(data[:-1] if damage == "shorter" else data + b"\0\0")
-    with pytest.raises(ShapeshiftError, match=f"expected {len(data)} bytes") as caught:
-        TokenStore.open(store.directory)
-    assert caught.value.path == path
-
-
-@pytest.mark.parametrize(
-    "header", [b"", b"{", b"{}", b'{"format": "shapeshift-tokens", "version": 2}']
-)
-def test_a_strange_header_is_refused(store, header):
-    (store.directory / "store.json").write_bytes(header)
-    with pytest.raises(ShapeshiftError, match="not a header of version 1"):
-        TokenStore.open(store.directory)
-
-
-def test_a_directory_without_header_is_no_store(tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"holds no store\.json"):
-        TokenStore.open(tmp_path)
-
-
-def test_offsets_that_disagree_are_refused(store):
-    path = store.directory / "source.offsets"
-    np.array([0, 3, 2, 5, 6], "<i8").tofile(path)
-    with pytest.raises(ShapeshiftError, match="go backwards"):
-        _ = TokenStore.open(store.directory).source_lengths
-    np.array([0, 3, 3, 5, 7], "<i8").tofile(path)
-    with pytest.raises(ShapeshiftError, match="from 0 to 7; expected 0 to 6"):
-        TokenStore.open(store.directory)
-
-
-def test_verify_notices_a_single_changed_byte(store):
-    path = store.directory / "target.tokens"
-    data = bytearray(path.read_bytes())
-    data[3] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ShapeshiftError, match="has changed") as caught:
-        TokenStore.open(store.directory).verify()
-    assert caught.value.path == path

@@ -1,0 +1,145 @@
+"""Files that are compared with their hashes before they are used: `SHA256SUMS` in their folder.
+
+The file has the format of `sha256sum`, which can check it (`sha256sum --check SHA256SUMS`), and a
+last line with the hash of the lines above. A file that it does not list was written by an earlier
+version and is used as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from shapeshift.disk import Disk, make_directory, replace_file, writing
+from shapeshift.errors import ShapeshiftError
+
+SUMS = "SHA256SUMS"
+_UNVERIFIED = "remove it to use the files that it lists without a check"
+
+# What was hashed in this process, by file and version; see `_sha256`.
+_hashed: dict[tuple[int, ...], str] = {}
+_SETTLED_NS = 2_000_000_000
+
+
+def seal(directory: Path) -> None:
+    """Flush all files of a folder to the disk, and write their hashes."""
+    paths = sorted(directory.rglob("*"))
+    hashes = {}
+    for path in paths:
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            hashes[path.relative_to(directory).as_posix()] = _sha256(path)
+        else:
+            Disk().sync_directory(path)
+    _write_sums(directory, hashes)
+
+
+def store(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Write those files into a folder that are not there yet, and their hashes, which come first:
+    a crash in between looks like damage until the same files are stored again.
+
+    Raises:
+        ShapeshiftError: a file cannot be written, or `SHA256SUMS` is damaged.
+    """
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    known = read_sums(directory)
+    if known | hashes != known:
+        _write_sums(directory, known | hashes)
+    for name, content in contents.items():
+        if _damage(directory / name, hashes[name]):
+            _save(directory / name, content)
+
+
+def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Write those files again that are damaged or missing, where the content has their hash."""
+    known = read_sums(directory)
+    for name, content in contents.items():
+        if known.get(name) == hashlib.sha256(content).hexdigest() and _damage(
+            directory / name, known[name]
+        ):
+            _save(directory / name, content)
+
+
+def verify(
+    directory: Path, prefix: str = "", *, remedy: str, sums_remedy: str = _UNVERIFIED
+) -> None:
+    """Compare files with their hashes: once for each process and version of a file.
+
+    Args:
+        directory: that holds `SHA256SUMS`; without one there is nothing to compare with.
+        prefix: of the names of the files that are compared, below `directory`.
+        remedy: what the user can do about a damaged file.
+        sums_remedy: what the user can do about a damaged `SHA256SUMS`.
+
+    Raises:
+        ShapeshiftError: a file is missing, cannot be read, or differs from what was written.
+    """
+    for name, expected in read_sums(directory, sums_remedy).items():
+        path = directory / name
+        if name.startswith(prefix) and (damage := _damage(path, expected)):
+            raise ShapeshiftError(f"{damage}; {remedy}", path=path)
+
+
+def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
+    """Return name → SHA-256 of the files that are listed; nothing where there is no list.
+
+    Raises:
+        ShapeshiftError: the list cannot be read, or differs from what was written.
+    """
+    path = directory / SUMS
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror}; {remedy}", path=path) from error
+    body, _, own = content.rpartition(b"# ")
+    if own != _own_hash(body):
+        raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
+    lines = (line.split("  ", 1) for line in body.decode().splitlines())
+    return {name: expected for expected, name in lines}
+
+
+def _write_sums(directory: Path, hashes: Mapping[str, str]) -> None:
+    body = "".join(f"{value}  {name}\n" for name, value in sorted(hashes.items())).encode()
+    _save(directory / SUMS, body + b"# " + _own_hash(body))
+
+
+def _save(path: Path, content: bytes) -> None:
+    with writing(path):
+        make_directory(Disk(), path.parent)
+        replace_file(Disk(), path, [content])
+
+
+def _own_hash(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest().encode() + b"\n"
+
+
+def _damage(path: Path, expected: str) -> str | None:
+    try:
+        return None if _sha256(path) == expected else "differs from what was written (SHA-256)"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _sha256(path: Path) -> str:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(0, "not a regular file")
+    version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if version not in _hashed:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        # A file that changes twice within a tick of the file system's clock has one version: only
+        # what has not changed for a while is known by it.
+        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _SETTLED_NS:
+            return found
+        _hashed[version] = found
+    return _hashed[version]
