@@ -5,22 +5,24 @@ the library and prints. `COMMANDS` names them; a module is imported when its sub
 help is shown, so its top level imports `typer` and the standard library only, and the function
 imports the rest. That keeps `shapeshift --help` instant.
 
-Exit status: 0; 1 for what the user can mend (`ShapeshiftError`, one line on stderr); 2 for wrong
-usage; 130 after Ctrl-C. When the reader of our output goes away, we stop without a word, with 1.
-Anything else is a bug and keeps its Python traceback.
+Exit status: 0; 1 for what the user can fix (`ShapeshiftError`, one line on stderr) and for a disk
+that is full or refuses; 2 for wrong usage; 130 after Ctrl-C. When the reader of our output goes
+away, we stop without a word, with 1. Anything else is a bug and keeps its Python traceback.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from shapeshift import __version__
+from shapeshift.cli.streams import open_standard_streams
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
@@ -88,15 +90,35 @@ def shapeshift(
 
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
+    open_standard_streams()
     set_spin_count()
     try:
         try:
             # Typer itself ends the run with SystemExit: 0, 2 for wrong usage, 130 for Ctrl-C.
             typer.main.get_command(app)(prog_name="shapeshift")
-        except ShapeshiftError as error:
-            sys.exit(f"shapeshift: error: {error}")  # to stderr, with status 1
         finally:
-            sys.stdout.flush()  # at the interpreter's own exit a closed pipe would make noise
+            sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ShapeshiftError as error:
+        _fail(str(error))
+    except MemoryError:
+        _fail("out of memory")
+    except OSError as error:
+        if error.errno not in _ENVIRONMENT:
+            raise
+        name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        _fail(f"{name}{error.strerror}")
+
+
+def _fail(message: str) -> NoReturn:
+    sys.exit("shapeshift: error: " + " ".join(message.split("\n")))  # to stderr, with status 1
+
+
+_ENVIRONMENT = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE),
+    *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENOTEMPTY, errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    *(errno.ENOLCK, errno.EBUSY, errno.ETXTBSY, errno.ENXIO, errno.ENODEV),
+}
+"""Errors that a disk, its permissions, or a path cause: no bug of ours wherever they come up."""

@@ -79,7 +79,7 @@ def demo(
             stop=StopSignals(),
         )
     _show(result)
-    console.print(f"done in {time.monotonic() - began:.0f} s", highlight=False)
+    console.print(f"done in {time.monotonic() - began:.0f} s")
 
 
 def _show(result: Comparison) -> None:
@@ -90,7 +90,7 @@ def _show(result: Comparison) -> None:
     out.print("BLEU by source length in subwords")
     out.print(table.rich())
     for line in (*table.notes, *map(str, result.files)):
-        out.print(line, highlight=False)
+        out.print(line, soft_wrap=True)
 
 
 def _parse_system(text: str) -> tuple[str, tuple[str, ...]]:

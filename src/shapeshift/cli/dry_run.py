@@ -77,6 +77,8 @@ def show_plan(
     Raises:
         ShapeshiftError: no such GPU, or a run that cannot be.
     """
+    from rich.text import Text
+
     from shapeshift.cli.progress import console
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.dry_run import dry_run
@@ -90,7 +92,7 @@ def show_plan(
         )
     card = None if gpu == HERE else find_gpu(gpu)
     with console.status("") as status:
-        made = dry_run(plan, card, lambda name: status.update(f"measuring {name}"))
+        made = dry_run(plan, card, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
         (
             f"{runs.grid} {runs.name}",
@@ -125,9 +127,7 @@ def show_plan(
     _print_table(Table(header, rows, notes))
     _print_table(Table(("text", ""), [(one.what, one.state) for one in made.origins]))
     for line in plan.missing(prepared_root):
-        console.print(
-            f"missing here: {line}", style="yellow", markup=False, highlight=False, soft_wrap=True
-        )
+        console.print(f"missing here: {line}", style="yellow", soft_wrap=True)
 
 
 def _check_one(gpu: str | None, num_gpus: int) -> None:
@@ -147,12 +147,13 @@ def _measured_note() -> str:
 
 
 def _print_table(table: Table) -> None:
-    from rich.console import Console
-
     if sys.stdout.isatty():
-        Console().print(table.rich())
+        from shapeshift.cli.progress import results_console
+
+        out = results_console()
+        out.print(table.rich())
         for note in table.notes:
-            Console().print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+            out.print(note, style="dim", soft_wrap=True)
     else:
         print(table.markdown())
 
@@ -171,10 +172,10 @@ def _warn_missing(parts: Sequence[Origin]) -> None:
         )
     else:
         text = "the text is not here yet; training fetches it:"
-    console.print(text, style="yellow" if lost else None, highlight=False, soft_wrap=True)
+    console.print(text, style="yellow" if lost else None, soft_wrap=True)
     for part in missing:
         line = part.what if part.where is None else f"{part.what} {part.state}"
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {line}", soft_wrap=True)
 
 
 def _time(made: Estimate, card: Gpu | None, num_gpus: int) -> tuple[tuple[str, str], str]:

@@ -103,7 +103,7 @@ class GridDisplay:
             line = _line(self._names[cell.key], status)
             if status.state in (State.FINISHED, State.FAILED):
                 line += f" ({_overall(self._tally)})"
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
 
     def table(self) -> Table:
         """Return the table as it is now: all cells, or the ones that matter most where the
@@ -135,7 +135,7 @@ def show_failures(report: Report, console: Console = standard_console) -> None:
     for cell in report.failed:
         console.print(Text(f"{cell.name} ({cell.key}) failed:", style="bold red"), soft_wrap=True)
         for line in report.statuses[cell.key].message.splitlines():
-            console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {line}", soft_wrap=True)
 
 
 def _cells(status: CellStatus) -> tuple[Text | str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -23,23 +24,26 @@ if TYPE_CHECKING:
     from shapeshift.training.checkpoints import Resumed
     from shapeshift.training.guards import NonFinite
 
-console = Console(stderr=True)
+PlainConsole = partial(Console, markup=False, emoji=False, highlight=False)
+"""Prints text, such as a path with `[` in it, as it is."""
+
+console = PlainConsole(stderr=True)
 """Progress goes to standard error: standard output holds results alone."""
 
 
 def results_console() -> Console:
     """Return the console for standard output; in a file or a pipe tables are not folded."""
-    return Console() if sys.stdout.isatty() else Console(width=200)
+    return PlainConsole(width=None if sys.stdout.isatty() else 200)
 
 
 def make_progress() -> Progress:
     """Return a display with a description, a bar, counts, time spent and time left."""
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -52,13 +56,13 @@ def make_progress() -> Progress:
 def show_resumed(resumed: Resumed) -> None:
     """Print from where a run goes on, and a warning for each damaged checkpoint."""
     for skipped in resumed.skipped:
-        console.print(f"warning: {skipped}", style="yellow", markup=False, soft_wrap=True)
-    console.print(str(resumed), markup=False, highlight=False, soft_wrap=True)
+        console.print(f"warning: {skipped}", style="yellow", soft_wrap=True)
+    console.print(str(resumed), soft_wrap=True)
 
 
 def show_skipped(found: NonFinite) -> None:
     """Print a warning for an update that was left out."""
-    console.print(f"warning: skipped: {found}", style="yellow", markup=False, soft_wrap=True)
+    console.print(f"warning: skipped: {found}", style="yellow", soft_wrap=True)
 
 
 class Steps:
@@ -77,7 +81,7 @@ class Steps:
                     self._progress.update(task.id, completed=end, total=end)
             self._tasks[stage] = self._progress.add_task(stage, total=total, note="")
             if not console.is_terminal:
-                console.print(stage)
+                console.print(stage, soft_wrap=True)
         self._progress.update(self._tasks[stage], completed=done, total=total)
 
 
@@ -97,7 +101,9 @@ class TrainingDisplay:
         self._progress.update(self._task, completed=update, note=note)
         if not console.is_terminal and time.monotonic() - self._printed > 30:
             self._printed = time.monotonic()
-            console.print(f"{self._name}: update {update}/{self._max_updates} · {note}")
+            console.print(
+                f"{self._name}: update {update}/{self._max_updates} · {note}", soft_wrap=True
+            )
 
     def validated(self, update: int, values: dict[str, float]) -> None:
         """Print what was measured."""
@@ -107,4 +113,4 @@ class TrainingDisplay:
         for name in ("bleu", "chrf", "chrf++", "comet"):
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
-        console.print(line, highlight=False)
+        console.print(line, soft_wrap=True)

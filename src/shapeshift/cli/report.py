@@ -39,5 +39,5 @@ def report(
     counts = count(finding for _, finding in findings(items))
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     out = results_console()
-    out.print(f"items: {len(items)}; claims: {said}", markup=False, highlight=False)
-    out.print(str(path), markup=False, highlight=False, soft_wrap=True)
+    out.print(f"items: {len(items)}; claims: {said}")
+    out.print(str(path), soft_wrap=True)

@@ -157,7 +157,7 @@ def reproduce(
         chosen.setdefault(axis, []).extend(names.split(","))
     plan = plan_items(name, paper, items, scale, settings, seeds, command, label, chosen)
     for each in (item for item in items if item not in plan.items):
-        console.print(f"{name}:{each} has no run with this seed: left out", highlight=False)
+        console.print(f"{name}:{each} has no run with this seed: left out", soft_wrap=True)
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
 
@@ -259,7 +259,7 @@ def _run(
         done = sum((grid, cell.key) in finished for cell in cells)
         title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
         for line in (title, *plan.usable(grid)[1]):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as display:
         return papers.run(plan, directory, launcher, prepared_root=prepared, observer=display)
 
@@ -278,7 +278,7 @@ def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
     made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
     _show(made)
     for failure in failures:
-        console.print(failure, style="bold red", markup=False, highlight=False, soft_wrap=True)
+        console.print(failure, style="bold red", soft_wrap=True)
     return not failures and not any(one.lacks_text for one in made)
 
 
@@ -289,12 +289,12 @@ def _show(made: list[Made]) -> None:
     out = results_console()
     for one in made:
         for table in one.document.tables:
-            out.print(f"{one.document.title}: {table.title}", markup=False, highlight=False)
+            out.print(f"{one.document.title}: {table.title}", soft_wrap=True)
             out.print(text_table(table).rich())
         for finding in one.document.findings:
-            out.print(f"{finding.verdict}: {finding.claim}", markup=False, highlight=False)
-            out.print(f"  {finding.measured}", markup=False, highlight=False)
-        out.print(str(one.directory), markup=False, highlight=False)
+            out.print(f"{finding.verdict}: {finding.claim}", soft_wrap=True)
+            out.print(f"  {finding.measured}", soft_wrap=True)
+        out.print(str(one.directory), soft_wrap=True)
 
 
 def _list(
@@ -302,7 +302,6 @@ def _list(
 ) -> None:
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     from shapeshift.cli.progress import results_console
     from shapeshift.papers.catalogue import PAPERS, find_items
@@ -315,5 +314,5 @@ def _list(
                 None: "not at this scale" if not seeds else "not with this seed",
                 0: "needs none",
             }.get(one.num_cells, f"{one.num_finished}/{one.num_cells}")
-            table.add_row(*map(Text, (f"{one.paper}:{one.item}", one.title, done)))
+            table.add_row(f"{one.paper}:{one.item}", one.title, done)
     results_console().print(table)

@@ -205,11 +205,10 @@ def _show(name: str, scores: Scores, likelihood: _Likelihood | None) -> None:
 
 
 def _print_tables(name: str, scores: Scores) -> None:
-    from rich.console import Console
-
+    from shapeshift.cli.progress import results_console
     from shapeshift.evaluation.tables import length_table, score_table
 
-    console = Console()
+    console = results_console()
     tables = [score_table({name: scores})]
     if scores.by_length is not None:
         tables.append(length_table({name: scores}))
@@ -217,7 +216,7 @@ def _print_tables(name: str, scores: Scores) -> None:
         console.print(table.rich())
     # The length table's signature is the first table's; marks are explained once, at the end.
     for note in dict.fromkeys(note for table in tables for note in table.notes):
-        console.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+        console.print(note, style="dim", soft_wrap=True)
 
 
 def _print_lines(scores: Scores) -> None:

@@ -66,4 +66,4 @@ def ending_on_signals(remark: str) -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)

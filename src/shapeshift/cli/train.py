@@ -83,7 +83,7 @@ def _train(settings: Config, directory: Path, prepared: Path) -> Run | None:
     try:
         with join(settings.training) as parallel:
             console.quiet = not parallel.is_main
-            console.print(f"run {directory}", highlight=False)
+            console.print(f"run {directory}", soft_wrap=True)
             with make_progress() as progress:
                 done = runs.train(
                     settings,
@@ -98,7 +98,7 @@ def _train(settings: Config, directory: Path, prepared: Path) -> Run | None:
                 )
             return done if parallel.is_main else None
     except StoppedError as stopped:
-        console.print(str(stopped), markup=False, highlight=False, soft_wrap=True)
+        console.print(str(stopped), soft_wrap=True)
         raise typer.Exit(stopped.status) from None
 
 

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from shapeshift.cli.grid_display import GridDisplay, show_failures
+from shapeshift.cli.progress import PlainConsole
 from shapeshift.config import parse_config
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.runner import Report
@@ -29,7 +30,7 @@ def console():
 
 @pytest.fixture
 def pipe():
-    return Console(file=io.StringIO(), width=90)
+    return PlainConsole(file=io.StringIO(), width=90)
 
 
 def lines(display, console):

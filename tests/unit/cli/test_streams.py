@@ -1,0 +1,124 @@
+"""Standard streams that are closed or full: one line, a status, and no notice among the output."""
+
+import errno
+import os
+import shlex
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from shapeshift import cli
+from shapeshift.papers.document import ItemDocument
+
+CONFIG = """\
+model: {size: tiny}
+data:
+  corpus: {corpus: grammar, num_train: 300, num_valid: 5, num_test: 5}
+  subwords: {vocab_size: 200}
+"""
+COMMANDS = [
+    *("--help", "translate --help", "score text text"),
+    *(
+        pytest.param(arguments, marks=pytest.mark.slow)
+        for arguments in (
+            *("positions", "reproduce --list shaw", "prepare config.yaml"),
+            *("train config.yaml --dry-run", "report items --output page.html"),
+        )
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("streams")
+    (path / "text").write_text("a b c d e\nf g h i j\n")
+    (path / "config.yaml").write_text(CONFIG)
+    fields = ("paper", "item", "title", "citation", "scale", "command", "version", "time")
+    ItemDocument(**dict.fromkeys(fields, "x")).save(path / "items")
+    return path
+
+
+@pytest.fixture(scope="module")
+def shell(folder):
+    """Run a command with its streams redirected by a shell; return status, output and errors."""
+
+    @cache
+    def run(arguments, redirection=""):
+        command = f"{shlex.quote(sys.executable)} -m shapeshift.cli {arguments} {redirection}"
+        with (folder / "text").open() as text:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                cwd=folder,
+                stdin=text,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_output_that_is_lost_is_an_error_of_one_line(shell, arguments, redirection):
+    status, out, err = shell(arguments, redirection)
+    assert (status, out) == (1, "")
+    assert err.splitlines()[-1].startswith("shapeshift: error: standard output cannot be written: ")
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_notices_that_are_lost_change_neither_output_nor_status(shell, arguments, redirection):
+    status, out, _ = shell(arguments, redirection)
+    assert (status, out) == shell(arguments)[:2]
+    assert status == 0
+
+
+@pytest.mark.parametrize("redirection", ["<&-", "<&- 2>&-", "<&- >&-"])
+def test_input_that_is_closed_is_an_error_of_one_line(shell, redirection):
+    status, out, err = shell("score - text", redirection)
+    assert (status, out) == (1, "")
+    if "2>" not in redirection:
+        assert err == "shapeshift: error: <stdin>: cannot be read: Bad file descriptor\n"
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_a_failure_that_cannot_be_reported_still_has_its_status(shell, redirection):
+    assert shell("score text missing", redirection)[0] == 1
+    assert shell("scor", redirection)[0] == 2
+
+
+def failing(error):
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("name", [None, "some/path"])
+def test_an_error_of_the_disk_is_one_line(monkeypatch, number, name):
+    error = OSError(number, os.strerror(number), *([name] if name else []))
+    monkeypatch.setattr(
+        cli.typer.main, "get_command", lambda app: lambda prog_name: failing(error)()
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    prefix = f"{name}: " if name else ""
+    assert ended.value.code == f"shapeshift: error: {prefix}{os.strerror(number)}"
+
+
+def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
+    error = OSError(errno.EINVAL, "Invalid argument")
+    monkeypatch.setattr(
+        cli.typer.main, "get_command", lambda app: lambda prog_name: failing(error)()
+    )
+    with pytest.raises(OSError, match="Invalid"):
+        cli.main()
