@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from enum import Enum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
@@ -92,7 +92,7 @@ def translate(
     before the first line is translated, so that nothing is written then; from standard input, all
     lines before it are answered first, unless --output names a file, which does not appear.
     """
-    from shapeshift.data.files import read_lines
+    from shapeshift.data.files import rereadable
     from shapeshift.experiments.run import Run
     from shapeshift.threads import set_num_threads
 
@@ -101,12 +101,15 @@ def translate(
     set_num_threads(trained.config.model.dim)
     translator = trained.translator(checkpoint)
     check = trained.subwords().check_source
-    names = files or [STDIN]
-    for name in names:
-        if name != STDIN:
-            translator.check(_checked(read_lines(name), check, name), name=name)
-    with _open(output) as sink:
-        for number, line in enumerate(_lines(translator, check, names, n_best), start=1):
+    with ExitStack() as stack:
+        inputs: list[tuple[str, Callable[[], Iterator[str]] | None]] = []
+        for name in files or [STDIN]:
+            lines = None if name == STDIN else stack.enter_context(rereadable(name))
+            inputs.append((name, lines))
+            if lines is not None:
+                translator.check(_checked(lines(), check, name), name=name)
+        sink = stack.enter_context(_open(output))
+        for number, line in enumerate(_lines(translator, check, inputs, n_best), start=1):
             for candidate in line.candidates:
                 prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
                 sink.write(prefix + candidate.text + "\n")
@@ -131,17 +134,21 @@ def _settings(
 
 
 def _lines(
-    translator: Translator, check: Callable[[str], None], names: list[str], n_best: int
+    translator: Translator,
+    check: Callable[[str], None],
+    inputs: list[tuple[str, Callable[[], Iterator[str]] | None]],
+    n_best: int,
 ) -> Iterator[TranslatedLine]:
     """Translate one input after the other; files have been checked."""
-    from shapeshift.data.files import read_lines, read_stream
+    from shapeshift.data.files import read_stream
 
-    for name in names:
-        from_stdin = name == STDIN
-        title = "<stdin>" if from_stdin else name
-        lines = read_stream(sys.stdin.buffer, title) if from_stdin else read_lines(name)
-        lines = _checked(lines, check, title) if from_stdin else lines
-        waiting = from_stdin and sys.stdin.isatty()
+    for name, read in inputs:
+        if read is None:
+            title = "<stdin>"
+            lines = _checked(read_stream(sys.stdin.buffer, title), check, title)
+        else:
+            title, lines = name, read()
+        waiting = read is None and sys.stdin.isatty()
         translated = translator.translate_lines(lines, n_best, name=title, stream=waiting)
         yield from _announced(translated, title)
 

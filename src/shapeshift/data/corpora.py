@@ -21,7 +21,7 @@ from shapeshift.data.config import (
     is_test_set,
 )
 from shapeshift.data.download import Progress, download
-from shapeshift.data.files import find_file, read_lines, read_parallel
+from shapeshift.data.files import find_file, read_lines, read_parallel, require_regular
 from shapeshift.data.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
 
@@ -131,7 +131,7 @@ def missing_files(corpus: FilesCorpus) -> list[Path]:
     for entry in (entry for split in SPLITS for entry in corpus.references(split)):
         if not is_test_set(entry):
             needed.append(entry_files(corpus, entry)[1])
-    there = (path.is_file() or Path(f"{path}.gz").is_file() for path in needed)
+    there = (path.exists() or Path(f"{path}.gz").exists() for path in needed)
     return [path for path, found in zip(needed, there, strict=True) if not found]
 
 
@@ -245,6 +245,7 @@ def _split_of(english: str) -> Split:
 
 
 def _file_digest(path: Path, expected: str | None = None) -> bytes:
+    require_regular(path)
     try:
         with path.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256")

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import os
+import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from shapeshift.errors import ShapeshiftError
@@ -22,14 +27,54 @@ def find_file(path: str | Path) -> Path:
     """Return `path`, or `path` with `.gz` after it where only that exists.
 
     Raises:
-        ShapeshiftError: neither exists.
+        ShapeshiftError: neither exists, or `path` is a folder.
     """
     plain = Path(path)
     packed = plain.with_name(plain.name + ".gz")
     for candidate in (plain, packed):
-        if candidate.is_file():
+        if os.path.exists(candidate) and not os.path.isdir(candidate):
             return candidate
+    if os.path.isdir(plain):
+        raise ShapeshiftError("is a folder; expected a file of text", path=plain)
     raise ShapeshiftError(f"no such file: looked for {plain} and {packed}", path=plain)
+
+
+def require_regular(path: Path) -> Path:
+    """Return `path`, which is to be read several times.
+
+    Raises:
+        ShapeshiftError: it is a pipe or a device, whose text is gone after one reading.
+    """
+    if path.exists() and not path.is_file():
+        raise ShapeshiftError(
+            "is a pipe or a device, but this text is read several times; save it in a file",
+            path=path,
+        )
+    return path
+
+
+@contextmanager
+def rereadable(path: str | Path) -> Iterator[Callable[[], Iterator[str]]]:
+    """Yield a function that reads the lines of a file, as `read_lines`, any number of times.
+
+    What cannot be read twice, such as a pipe, is copied to a temporary file first.
+    """
+    path = find_file(path)
+    if path.is_file():
+        yield lambda: read_lines(path)
+        return
+    with TemporaryFile() as copy:
+        try:
+            with path.open("rb") as stream:
+                shutil.copyfileobj(stream, copy)
+        except OSError as error:
+            raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
+
+        def lines() -> Iterator[str]:
+            copy.seek(0)
+            return read_stream(_unpacked(copy, path), path)
+
+        yield lines
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -44,11 +89,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
     """
     found = find_file(path)
     try:
-        stream = _open(found)
+        stream = found.open("rb")
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=found) from error
     with stream:
-        yield from read_stream(stream, found)
+        yield from read_stream(_unpacked(stream, found), found)
 
 
 def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
@@ -59,8 +104,15 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
         name: what an error calls it.
     """
     number = 0
+    lines = iter(partial(stream.readline, _MAX_LINE + 1), b"")
     try:
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(lines, start=1):
+            if len(raw) > _MAX_LINE:
+                raise ShapeshiftError(
+                    f"longer than {_MAX_LINE:,} bytes; expected a sentence or a document a line",
+                    path=name,
+                    line=number,
+                )
             data = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             if data:
                 yield _decode(data.removesuffix(b"\n"))
@@ -110,14 +162,16 @@ def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str,
         )
 
 
+_MAX_LINE = 1 << 24
+"""Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
+
+
 class _NulError(ValueError):
     """A NUL character in a line."""
 
 
-def _open(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
+def _unpacked(stream: BinaryIO, path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(stream, "rb")) if path.suffix == ".gz" else stream
 
 
 def _decode(data: bytes) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from shapeshift.data.files import read_lines
+from shapeshift.data.files import read_lines, require_regular
 from shapeshift.errors import ShapeshiftError
 
 CONTINUES = "@@"
@@ -109,7 +109,7 @@ def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
         ShapeshiftError: no such file, no piece in it, one that stands there twice, or too many.
     """
     pieces: dict[str, int] = {}
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(require_regular(path)), start=1):
         piece = (line.split() or [""])[0]
         if not piece or piece in special:
             continue

@@ -3,11 +3,16 @@ trained."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import math
 import os
+import shlex
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,6 +106,45 @@ def test_lines_come_out_as_they_went_in_and_cuts_are_counted(run: Path) -> None:
     assert "text: " in err
     assert f"of {len(LINES)} translations are as long as they may be" in err
     assert "<stdin>" not in err
+
+
+@contextmanager
+def fed_pipe(path: Path, data: bytes) -> Iterator[Path]:
+    """A named pipe that yields these bytes once."""
+    os.mkfifo(path)
+    feeder = threading.Thread(target=path.write_bytes, args=(data,), daemon=True)
+    feeder.start()
+    yield path
+    feeder.join(10)
+    path.unlink()
+
+
+def test_a_pipe_is_translated_like_a_file(run: Path) -> None:
+    expected = shapeshift(run, "translate", "run", "text")[1]
+    with fed_pipe(run.parent / "pipe", TEXT.encode()):
+        assert shapeshift(run, "translate", "run", "pipe")[:2] == (0, expected)
+    with fed_pipe(run.parent / "pipe.gz", gzip.compress(TEXT.encode())):
+        assert shapeshift(run, "translate", "run", "pipe.gz")[:2] == (0, expected)
+
+
+@pytest.mark.parametrize("piped", ["text", "ref", "src"])
+def test_a_pipe_is_scored_like_a_file(run: Path, piped: str) -> None:
+    (run.parent / "ref").write_text(TEXT, encoding="utf-8")
+    (run.parent / "src").write_text(TEXT, encoding="utf-8")
+    expected = shapeshift(run, "score", "text", "ref", "--source", "src")
+    assert expected[0] == 0
+    names = [{piped: "pipe"}.get(name, name) for name in ("text", "ref", "src")]
+    with fed_pipe(run.parent / "pipe", TEXT.encode()):
+        found = shapeshift(run, "score", *names[:2], "--source", names[2])
+    assert found == expected
+
+
+def test_notices_stay_out_of_the_output_where_standard_error_is_closed(run: Path) -> None:
+    expected = shapeshift(run, "translate", "run", "text")[1]
+    command = f"{shlex.quote(sys.executable)} -m shapeshift.cli translate run text > closed 2>&-"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(["bash", "-c", command], cwd=run.parent, env=environment, check=True)
+    assert (run.parent / "closed").read_bytes() == expected
 
 
 def test_a_bad_line_leaves_no_output_of_a_file(run: Path) -> None:

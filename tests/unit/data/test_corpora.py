@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 import sys
 from types import ModuleType
 
@@ -137,3 +138,13 @@ def test_a_grammar_fingerprint_is_of_its_settings_and_its_version(monkeypatch):
     assert corpus_fingerprint(corpus.model_copy(update={"seed": 2})) != known
     monkeypatch.setattr(grammar, "GRAMMAR_VERSION", 2)
     assert corpus_fingerprint(corpus) != known
+
+
+def test_a_pipe_as_corpus_is_refused_before_anybody_waits_for_it(tmp_path):
+    for split in SPLITS:
+        for language in ("en", "de"):
+            (tmp_path / f"{split}.{language}").write_text("text\n")
+    (tmp_path / "valid.de").unlink()
+    os.mkfifo(tmp_path / "valid.de")
+    with pytest.raises(ShapeshiftError, match=r"valid\.de: is a pipe or a device"):
+        corpus_fingerprint(files(tmp_path))

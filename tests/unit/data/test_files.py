@@ -1,10 +1,13 @@
 """Lines and parallel lines: what ends a line, what is refused, and where the error points."""
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from shapeshift.data import files
 from shapeshift.data.files import read_lines, read_parallel
 from shapeshift.errors import ShapeshiftError
 
@@ -86,3 +89,29 @@ def test_unequal_counts_name_both_counts_and_files(tmp_path, source, target, cou
         list(read_parallel(en, de))
     assert str(en) in str(caught.value)
     assert str(de) in str(caught.value)
+
+
+def test_a_folder_is_named_as_one(tmp_path):
+    with pytest.raises(ShapeshiftError, match="is a folder"):
+        list(read_lines(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(files, "_MAX_LINE", 100)
+    path = write(tmp_path / name, b"x" * 99 + b"\n" + b"y" * 100_000)
+    lines = read_lines(path)
+    assert next(lines) == "x" * 99
+    with pytest.raises(ShapeshiftError, match="longer than 100 bytes") as caught:
+        next(lines)
+    assert caught.value.line == 2
+
+
+def test_an_endless_line_ends_under_a_memory_limit():
+    code = (
+        "import resource\nfrom shapeshift.data.files import read_lines\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
+        "list(read_lines('/dev/zero'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ShapeshiftError: /dev/zero:1: longer than" in done.stderr
