@@ -8,6 +8,7 @@ Call for Clarity in Reporting BLEU Scores"), so no function here returns a bare 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from sacrebleu.metrics.base import Score as SacrebleuScore
 from sacrebleu.metrics.bleu import BLEUScore
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
+from shapeshift.data.subwords import SEPARATOR
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.tokenizers import DEFAULT, make_bleu
@@ -35,12 +37,18 @@ METRICS = (*SACREBLEU, "comet")
 
 DEFAULT_METRICS = ("bleu", "chrf")
 
+BY_SENTENCE = " by sentence"
+"""After the name of a metric whose joined texts are scored sentence by sentence."""
+
+_SEPARATOR = re.compile(rf"(?:^|\s){SEPARATOR.strip()}(?=\s|$)")
+
 
 class Score(Strict):
     """The value of one metric over a corpus.
 
     Attributes:
-        name: the metric's own name: `BLEU`, `chrF2` (the 2 is its beta), `chrF2++`, `COMET`.
+        name: the metric's own name: `BLEU`, `chrF2` (the 2 is its beta), `chrF2++`, `COMET`; or
+            `BLEU by sentence`, see `score_sentences`.
         value: from 0 to 100, COMET's sometimes beyond either; higher is better.
         signature: what else the value depends on. sacreBLEU's: references, case, tokenisation,
             smoothing, version; COMET's: see `evaluation.comet`.
@@ -105,6 +113,48 @@ def score_corpus(
             " each hypothesis; give the file that was translated"
         )
     return [metric(hypotheses, references, sources) for metric in chosen]
+
+
+def score_sentences(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    *,
+    tokenizer: str = DEFAULT,
+) -> list[Score]:
+    """Score joined texts (Interpolate) sentence by sentence. `score_corpus` scores them as they
+    are, and BLEU counts each ` <sep> ` as three correct tokens.
+
+    A translation is split at its separators, like its reference. If it has fewer sentences than
+    the reference, the missing ones are empty; if it has more, the last one gets the rest.
+
+    Args:
+        hypotheses, references, metrics, tokenizer: see `score_corpus`.
+
+    Returns:
+        A score named `BLEU by sentence` and so on for each of sacreBLEU's metrics, with
+        `num_sentences` and `num_misparted`, the texts whose translation has another number of
+        sentences, in its details. Nothing if no reference is joined.
+    """
+    texts = [_SEPARATOR.split(text) for text in references]
+    chosen = [name for name in metrics if name in SACREBLEU]
+    if not chosen or all(len(text) == 1 for text in texts):
+        return []
+    split: list[str] = []
+    num_misparted = 0
+    for hypothesis, text in zip(hypotheses, texts, strict=True):
+        parts = _SEPARATOR.split(hypothesis)
+        num_misparted += len(parts) != len(text)
+        parts += [""] * (len(text) - len(parts))
+        split += [*parts[: len(text) - 1], " ".join(parts[len(text) - 1 :])]
+    sentences = [sentence for text in texts for sentence in text]
+    counts = {"num_sentences": len(sentences), "num_misparted": num_misparted}
+    return [
+        score.model_copy(
+            update={"name": score.name + BY_SENTENCE, "details": {**score.details, **counts}}
+        )
+        for score in score_corpus(split, sentences, chosen, tokenizer=tokenizer)
+    ]
 
 
 def check_parallel(num_hypotheses: int, num_references: int) -> None:

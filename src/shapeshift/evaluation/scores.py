@@ -13,7 +13,7 @@ from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
-from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus
+from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus, score_sentences
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.schema import Strict
 
@@ -27,7 +27,7 @@ class Scores(Strict):
         hypotheses_sha256: `sha256_lines` of the hypotheses.
         references_sha256: `sha256_lines` of the references. Two documents with the same hash and
             the same signatures compare.
-        scores: over the whole corpus.
+        scores: over the whole corpus; of joined texts also by sentence, see `score_sentences`.
         by_length: BLEU by source length, shortest first; `None` where lengths were not given.
     """
 
@@ -114,7 +114,7 @@ def evaluate(
         num_segments=len(hypotheses),
         hypotheses_sha256=sha256_lines(hypotheses),
         references_sha256=sha256_lines(references),
-        scores=tuple(scores),
+        scores=(*scores, *score_sentences(hypotheses, references, metrics, tokenizer=tokenizer)),
         by_length=None if buckets is None else tuple(buckets),
     )
 

@@ -26,8 +26,7 @@ from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
 from shapeshift.disk import Disk, replace_file
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.evaluation.scores import Scores, sha256_lines
+from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.experiments.run import Run, translate_and_score
 from shapeshift.schema import Strict
 from shapeshift.training.log import read_log
@@ -174,7 +173,15 @@ class Score:
         sets = files_of(data, self.split, len(references))
         found = _measurements(scores, self.split)
         for name, part in sets.items():
-            found += _score_set(sources[part], hypotheses[part], references[part], name, run)
+            of_set = evaluate(
+                hypotheses[part],
+                references[part],
+                metrics=run.config.evaluation.metrics,
+                tokenizer=run.config.bleu_tokenizer,
+                sources=sources[part],
+                comet=run.config.evaluation.comet,
+            )
+            found += _measurements(of_set, name)
         if not sets:
             sets = {self.split: slice(None)}
         for metric in {m.metric: None for m in found}:
@@ -236,35 +243,6 @@ def _measurements(scores: Scores, split: str) -> list[Measurement]:
                 )
             )
     return found
-
-
-def _score_set(
-    sources: Sequence[str],
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    name: str,
-    run: Run,
-) -> list[Measurement]:
-    settings = run.config.evaluation
-    scores = score_corpus(
-        hypotheses,
-        references,
-        settings.metrics,
-        tokenizer=run.config.bleu_tokenizer,
-        sources=sources,
-        comet=settings.comet,
-    )
-    return [
-        Measurement(
-            metric=score.name,
-            value=score.value,
-            dataset=name,
-            signature=score.signature,
-            hypotheses=sha256_lines(hypotheses),
-            references=sha256_lines(references),
-        )
-        for score in scores
-    ]
 
 
 def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) -> dict[str, slice]:

@@ -123,3 +123,17 @@ def test_text_without_spaces_needs_a_tokenizer(files):
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert "unknown tokenizer 'chars'" in err
     assert "did you mean 'char'?" in err
+
+
+def test_joined_texts_are_scored_as_they_are_and_by_sentence(files):
+    joined = " <sep> ".join(REFERENCES)
+    (files / "references").write_text(f"{joined}\n")
+    (files / "hypotheses").write_text(f"{joined.replace('book', 'letter')}\n")
+    status, out, err = score(files, "hypotheses", "references", "--json", "scores.json")
+    assert (status, err) == (0, "")
+    names = ["BLEU", "chrF2", "BLEU by sentence", "chrF2 by sentence"]
+    assert [re.split(r" \d", line)[0] for line in out.splitlines()] == names
+    document = json.loads((files / "scores.json").read_text())
+    values = {each["name"]: each["value"] for each in document["scores"]}
+    assert list(values) == names
+    assert values["BLEU"] > values["BLEU by sentence"]

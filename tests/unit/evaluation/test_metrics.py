@@ -5,7 +5,12 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.config import MetricName
-from shapeshift.evaluation.metrics import METRICS, SACREBLEU, score_corpus
+from shapeshift.evaluation.metrics import (
+    METRICS,
+    SACREBLEU,
+    score_corpus,
+    score_sentences,
+)
 
 REFERENCES = ["The old gardener waters the roses.", "A small dog sleeps under the long table."]
 
@@ -69,3 +74,44 @@ def test_what_cannot_be_scored_is_refused(hypotheses, references, metrics, messa
 
 def test_the_configuration_knows_the_registered_metrics():
     assert get_args(MetricName) == tuple(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("translation", "sentences", "num_misparted"),
+    [
+        ("A cat. <sep> The dog is here. <sep> It rains.", "A cat.|The dog is here.|It rains.", 0),
+        ("A cat. <sep> The dog is here.", "A cat.|The dog is here.|", 1),
+        ("", "||", 1),
+        ("A cat. <sep> Two. <sep> Three. <sep> Four.", "A cat.|Two.|Three. Four.", 1),
+        (" <sep> The dog is here. <sep> ", "|The dog is here.|", 0),
+        ("A cat. <sep> <sep>", "A cat.||", 0),
+    ],
+)
+def test_joined_texts_are_scored_by_sentence(translation, sentences, num_misparted):
+    references = ["A cat sits. <sep> The dog is here. <sep> It rains.", "The end of it all."]
+    hypotheses = [translation, "The end of it all."]
+    [bleu] = score_sentences(hypotheses, references, ["bleu", "comet"])
+    [expected] = score_corpus(
+        [*sentences.split("|"), "The end of it all."],
+        ["A cat sits.", "The dog is here.", "It rains.", "The end of it all."],
+        ["bleu"],
+    )
+    assert (bleu.name, bleu.value) == ("BLEU by sentence", expected.value)
+    assert bleu.signature == expected.signature
+    assert bleu.details["num_sentences"] == 4
+    assert bleu.details["num_misparted"] == num_misparted
+
+
+def test_a_separator_counts_as_tokens_only_where_texts_are_joined():
+    references = ["The old man sees a dog. <sep> She has a red book."] * 2
+    hypotheses = ["The old man has one dog. <sep> She has some red shoes."] * 2
+    [joined] = score_corpus(hypotheses, references, ["bleu"])
+    [split] = score_sentences(hypotheses, references, ["bleu"])
+    lengths = [score.details["reference_length"] for score in (joined, split)]
+    assert lengths == [2 * (7 + 3 + 6), 2 * (7 + 6)]
+    assert joined.value > split.value + 5
+
+
+def test_text_that_is_not_joined_has_no_sentences():
+    hypotheses = ["The old gardener <sep> waters the roses.", *REFERENCES[1:]]
+    assert score_sentences(hypotheses, REFERENCES) == []

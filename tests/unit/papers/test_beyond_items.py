@@ -70,6 +70,7 @@ def test_a_finished_row_has_all_numbers_and_another_has_dashes(master):
         values = {title: e.value for title, e in rows[name].items() if title != "position"}
         unknown = {title for title, value in values.items() if value is None}
         assert unknown == {"shift invariant", "exports"}
+        assert values["BLEU interpolate by sentence"] is not None
         assert values["parameters"] > 1000
     texts = {title: e.text for title, e in rows["rope"].items()}
     assert texts.pop("position") == "rope"

@@ -124,6 +124,19 @@ def test_the_cell_that_neither_the_paper_nor_tiny_has_is_named(name, contents, t
     assert ("interpolate", "rpe") in [(row[0].text, row[1].text) for row in ours.rows]
 
 
+@pytest.mark.parametrize("name", ["table2", "table5"])
+def test_interpolate_is_scored_joined_and_by_sentence(name, contents, finished):
+    ours = table(contents, name)
+    scored = column(ours, "test BLEU" if name == "table2" else "test")
+    for position in ("ape", "shape"):
+        by_sentence = scored[f"interpolate by sentence {position}"]
+        assert by_sentence.value is not None
+        named = [finished.measurements[number] for number in by_sentence.rows]
+        assert {row.metric for row in named} == {"BLEU by sentence"}
+    assert not any("by sentence" in key for key in scored if "interpolate" not in key)
+    assert any("<sep>" in note for note in ours.notes)
+
+
 def test_table_1_has_the_mean_over_seeds_and_their_difference(contents, finished):
     ours = table(contents, "table1")
     rows = {row[0].text: row for row in ours.rows}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from shapeshift.data.config import Extrapolate
+from shapeshift.evaluation.metrics import BY_SENTENCE
+from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.properties import DECODED_LENGTH, MEMORY_LENGTH
 from shapeshift.experiments.results import Row
 from shapeshift.experiments.significance import Comparison
@@ -14,6 +16,7 @@ from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Item
+from shapeshift.papers.shape.shared import JOINED
 from shapeshift.papers.study import Study
 from shapeshift.positions import KINDS, Scheme
 
@@ -22,6 +25,8 @@ BASELINE = "ape"
 
 _INSIDE, _BEYOND = "BLEU inside", "BLEU beyond"
 _WHOLE = ("vanilla", "interpolate")
+_JOINED = "BLEU interpolate"
+_SENTENCES = _JOINED + BY_SENTENCE
 
 
 def build(study: Study) -> Content:
@@ -35,6 +40,7 @@ def build(study: Study) -> Content:
         header=(
             "position",
             *columns,
+            *([_SENTENCES] if _JOINED in columns else []),
             "shift invariant",
             "similarity",
             "loss range",
@@ -120,6 +126,10 @@ def _row(
         dataset = title.removeprefix("BLEU ") if title not in (_INSIDE, _BEYOND) else "extrapolate"
         cells = study.finished(DATASETS, {"dataset": dataset, "position": name})
         scores.append(column.entry(name, cells))
+    if _JOINED in columns:
+        axes = {"dataset": "interpolate", "position": name}
+        rows = study.rows(DATASETS, f"BLEU{BY_SENTENCE}", axes, dataset=mean_of("test"))
+        scores.append(study.entry(rows))
     [declared] = {
         is_declared(cell.config.position.scheme)
         for cell in study.cells(PROPERTIES, {"position": name})
@@ -144,6 +154,7 @@ def _notes(study: Study) -> tuple[str, ...]:
         f"inside, beyond: test sentences of Extrapolate of up to {longest} subwords, the longest in"
         " training, and of more",
         note(BASELINE),
+        *([JOINED] if "interpolate" in study.settings(DATASETS, "dataset") else []),
         "shift invariant: by construction, as the library declares it",
         "similarity: of the encoder's states under two offsets, in the layer where it is lowest",
         "loss range: from the lowest to the highest validation loss under offsets, nats a token",
@@ -237,7 +248,7 @@ def _findings(
         f" any in training better than {BASELINE}.": (renumbered(study, PROPERTIES), _BEYOND),
         f"Kinds that are shift invariant translate joined sentences better than {BASELINE}.": (
             invariant,
-            "BLEU interpolate",
+            _JOINED,
         ),
     }
     elsewhere = LATER.get(study.scale, "")

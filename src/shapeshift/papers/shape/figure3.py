@@ -22,6 +22,7 @@ from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
     GRID,
+    JOINED,
     LEARNS_LATE,
     PAIR,
     SHORT_RUNS,
@@ -147,6 +148,7 @@ def _table(
                 if data and data.trained and data.trained[1]
                 else []
             ),
+            *([JOINED] if dataset == "interpolate" else []),
         ),
     )
 

@@ -16,6 +16,12 @@ BASELINE = "ape"
 PAIR = (BASELINE, "shape")
 """The positions that most items compare."""
 
+JOINED = (
+    "interpolate: BLEU of joined sentences, as the paper seems to report it, in which each ` <sep> `"
+    " counts as three correct tokens; by sentence: translation and reference split at ` <sep> `"
+)
+"""A note for tables with BLEU of Interpolate."""
+
 LEARNS_LATE = (
     "the larger K, the later SHAPE learns word order (`beyond:learning`), and runs as short as"
     " these, on as little text, end before; the paper's are 200,000 updates of 112,000 tokens: see"
@@ -41,6 +47,11 @@ MISSING_SPEED = "not measured: no run has the measure `speed`"
 def combinations(study: Study) -> list[tuple[str, str]]:
     """Return (dataset, position) of all cells, in the grid's order."""
     return list({(cell.axes["dataset"], cell.axes["position"]): None for cell in study.cells(GRID)})
+
+
+def by_sentence(study: Study) -> list[tuple[str, str]]:
+    """Return those of `combinations` whose texts are joined, and so also scored by sentence."""
+    return [each for each in combinations(study) if each[0] == "interpolate"]
 
 
 def positions(study: Study, dataset: str) -> list[str]:

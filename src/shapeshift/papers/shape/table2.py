@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from shapeshift.evaluation.metrics import BY_SENTENCE
 from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import MARGIN, Tests, alike, better, finding, told, versus
@@ -13,9 +14,11 @@ from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
     GRID,
+    JOINED,
     LEARNS_LATE,
     MISSING_SPEED,
     SHORT_RUNS,
+    by_sentence,
     combinations,
     listed,
     max_offset,
@@ -62,12 +65,16 @@ def build(study: Study) -> Content:
         name="table2",
         title="BLEU and training speed",
         header=_HEADER,
-        rows=tuple(_row(study, *names, tests[names[0]]) for names in combinations(study)),
+        rows=(
+            *(_row(study, *names, tests[names[0]]) for names in combinations(study)),
+            *(_row(study, *names, (), BY_SENTENCE) for names in by_sentence(study)),
+        ),
         notes=(
             study.spread(GRID),
             f"{MARK} differs from ape: p < {LEVEL}, paired bootstrap for each seed, twice the mean",
             "speed: ape's time for a training step over the model's own, taken by turns",
             f"shape: K = {max_offset(study)}",
+            JOINED,
             *without_rpe(study),
         ),
     )
@@ -101,19 +108,19 @@ def judge_speed(found: Collection[float | None]) -> Verdict:
 
 
 def _row(
-    study: Study, dataset: str, position: str, tests: Sequence[Comparison]
+    study: Study, dataset: str, position: str, tests: Sequence[Comparison], unit: str = ""
 ) -> tuple[Entry, ...]:
     axes = {"dataset": dataset, "position": position}
     differs = any(test.system == position and test.significant for test in tests)
     scores = [
         study.entry(
-            study.rows(GRID, "BLEU", axes, dataset=mean_of(split)),
+            study.rows(GRID, f"BLEU{unit}", axes, dataset=mean_of(split)),
             "mean ± stdev",
             MARK if split == "test" and differs else "",
         )
         for split in ("valid", "test")
     ]
-    return (*words(dataset, position), *scores, speed(study, axes))
+    return (*words(dataset + unit, position), *scores, speed(study, axes))
 
 
 def _findings(study: Study, tests: Mapping[str, Sequence[Comparison]]) -> list[Finding]:

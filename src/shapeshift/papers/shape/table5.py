@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shapeshift.data.config import FilesCorpus
+from shapeshift.evaluation.metrics import BY_SENTENCE
 from shapeshift.experiments.grid import Cell
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
@@ -14,7 +15,9 @@ from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
     GRID,
+    JOINED,
     LEARNS_LATE,
+    by_sentence,
     combinations,
     paired,
     speed,
@@ -52,10 +55,14 @@ def build(study: Study) -> Content:
         name="table5",
         title="BLEU on each validation and test set",
         header=("dataset", "position", *sets, "average", "speed"),
-        rows=tuple(_row(study, *names, sets) for names in combinations(study)),
+        rows=(
+            *(_row(study, *names, sets) for names in combinations(study)),
+            *(_row(study, *names, sets, BY_SENTENCE) for names in by_sentence(study)),
+        ),
         notes=(
             "mean over seeds; average: over the sets, each counting alike",
             "speed: ape's time for a training step over the model's own, taken by turns",
+            JOINED,
             *without_rpe(study),
         ),
     )
@@ -116,15 +123,17 @@ def _sets(cell: Cell) -> list[str]:
     return found
 
 
-def _row(study: Study, dataset: str, position: str, sets: Sequence[str]) -> tuple[Entry, ...]:
+def _row(
+    study: Study, dataset: str, position: str, sets: Sequence[str], unit: str = ""
+) -> tuple[Entry, ...]:
     axes = {"dataset": dataset, "position": position}
-    scores = [study.entry(study.rows(GRID, "BLEU", axes, dataset=name)) for name in sets]
+    scores = [study.entry(study.rows(GRID, f"BLEU{unit}", axes, dataset=name)) for name in sets]
     values = [entry.value for entry in scores if entry.value is not None]
     average = missing()
     if len(values) == len(sets):
         rows = tuple(number for entry in scores for number in entry.rows)
         average = Entry(text=f"{fmean(values):.2f}", value=fmean(values), rows=rows)
-    return (*words(dataset, position), *scores, average, speed(study, axes))
+    return (*words(dataset + unit, position), *scores, average, speed(study, axes))
 
 
 def _finding(study: Study, dataset: str, sets: Sequence[str]) -> Finding:
