@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from shapeshift import __version__
-from shapeshift.disk import Disk, make_directory, replace_file
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 
 Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
@@ -30,20 +31,19 @@ def save_data(data: object, path: str | Path) -> None:
         ShapeshiftError: the file cannot be written.
     """
     path, kind = Path(path), type(data)
+    # Through pydantic's own JSON, which has null for NaN where Python's is not JSON.
+    content = json.loads(_adapter(kind).dump_json(data))
     document = {
         "figure": kind.__name__,
         "version": __version__,
-        # Through pydantic's own JSON, which has null for NaN where Python's is not JSON.
-        "data": json.loads(_adapter(kind).dump_json(data)),
+        "sha256": _sha256(content),
+        "data": content,
     }
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        make_directory(Disk(), path.parent)
-        replace_file(Disk(), path, [text.encode()])
-    except OSError as error:
-        raise ShapeshiftError(
-            f"cannot write the figure's data: {error.strerror}", path=path
-        ) from error
+    save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def load_data(kind: type[_Data], path: str | Path) -> _Data:
@@ -68,6 +68,8 @@ def load_data(kind: type[_Data], path: str | Path) -> _Data:
     found = document.get("figure") if isinstance(document, dict) else None
     if found != kind.__name__:
         raise ShapeshiftError(f"holds {found or 'no figure'}; {expected}", path=path)
+    if document.get("sha256", _sha256(document.get("data"))) != _sha256(document.get("data")):
+        raise ShapeshiftError(f"differs from what was written (SHA-256); {expected}", path=path)
     try:
         data: _Data = _adapter(kind).validate_python(document.get("data"))
     except ValidationError as error:

@@ -42,6 +42,10 @@ class Scores(Strict):
         """Return the score with this name (`BLEU`, `chrF2`), or `None`."""
         return next((score for score in self.scores if score.name == name), None)
 
+    def document(self) -> str:
+        """Return the document as JSON."""
+        return self.model_dump_json(indent=2) + "\n"
+
     def save(self, path: str | Path) -> None:
         """Write the document as JSON, whole or not at all.
 
@@ -52,7 +56,7 @@ class Scores(Strict):
         draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            draft.write_text(self.document(), encoding="utf-8")
             draft.replace(path)
         except OSError as error:
             draft.unlink(missing_ok=True)

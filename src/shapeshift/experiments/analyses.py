@@ -72,7 +72,6 @@ class SwappedOrder:
         if not _is_joined(run):
             return []
         found, results = _swapped_order(run, data), run.directory / "results"
-        results.mkdir(exist_ok=True)
         keep_lines(results / hypotheses_file(ORIGINAL), found.original.outputs)
         keep_lines(results / hypotheses_file(SWAPPED), found.swapped.outputs)
         keep_lines(results / references_file(ORIGINAL), found.references)

@@ -25,11 +25,12 @@ from pydantic import ValidationError
 
 from shapeshift.config import Config
 from shapeshift.data.config import GrammarCorpus
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.files import write_whole
 from shapeshift.experiments.identity import NEUTRAL, digest, essence, how_to_score
 from shapeshift.experiments.measures import TRAIN, Measurement
 from shapeshift.experiments.run import Run
+from shapeshift.integrity import store, verify
 from shapeshift.schema import Strict
 
 _TAIL_BYTES = 1 << 14
@@ -111,11 +112,9 @@ class CellFolder:
             ShapeshiftError: it cannot be written.
         """
         path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
-        if not path.exists():
-            try:
-                write_whole(path, config.to_yaml().encode())
-            except OSError as error:
-                raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
+        text = config.to_yaml().encode()
+        if not path.exists() or path.read_bytes() != text:
+            save(path, text)
         return path
 
     def reconcile(self, config: Config) -> Config:
@@ -148,14 +147,14 @@ class CellFolder:
             ShapeshiftError: the record is damaged.
         """
         path = self._record_path(step, config)
+        if not path.exists():
+            return None
+        remedy = "remove it, and the step is done again"
+        verify(path.parent, path.name, remedy=remedy)
         try:
             return StepRecord.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
         except (OSError, ValidationError) as error:
-            raise ShapeshiftError(
-                "not the record of a step; remove it, and the step is done again", path=path
-            ) from error
+            raise ShapeshiftError(f"not the record of a step; {remedy}", path=path) from error
 
     def missing(self, steps: Sequence[str], config: Config) -> list[str]:
         """Return those of `train` and `steps` that are not done."""
@@ -174,7 +173,7 @@ class CellFolder:
     def write_record(self, record: StepRecord, config: Config) -> None:
         """Keep what a step found."""
         path = self._record_path(record.step, config)
-        write_whole(path, record.model_dump_json(indent=1).encode() + b"\n")
+        store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
 
     def last_lines(self, number: int = 12) -> list[str]:
         """Return the end of what the last process at work printed."""

@@ -14,6 +14,7 @@ from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.scores import Scores
 from shapeshift.evaluation.tables import Table
 from shapeshift.experiments.run import DataProgress, Run, train, translate_and_score
+from shapeshift.integrity import verify
 from shapeshift.training.checkpoints import Resumed
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.stopping import StopSignals
@@ -101,6 +102,7 @@ def _tested(run: Run, name: str, prepared_root: Path, on_progress: DataProgress)
     settings = run.directory / "config.yaml"
     last = run.checkpoints.path(run.checkpoints.updates()[-1]) / MODEL
     if done.exists() and all(done.stat().st_mtime > x.stat().st_mtime for x in (settings, last)):
+        verify(done.parent, done.name, remedy=f"remove it to score {run.directory} again")
         return Scores.load(done)
     return translate_and_score(
         run,

@@ -24,10 +24,10 @@ from shapeshift.data.config import GrammarCorpus, Interpolate
 from shapeshift.data.corpora import at_hand, read_entry
 from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
-from shapeshift.disk import Disk, replace_file
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.experiments.run import Run, translate_and_score
+from shapeshift.integrity import store, verify
 from shapeshift.schema import Strict
 from shapeshift.training.log import read_log
 
@@ -169,7 +169,7 @@ class Score:
         results = run.directory / "results"
         # Beside the translations, so that significance tests need nothing but the run.
         keep_lines(results / references_file(self.split), references)
-        hypotheses = list(read_lines(results / hypotheses_file(self.split)))
+        hypotheses = kept_lines(results / hypotheses_file(self.split))
         sets = files_of(data, self.split, len(references))
         found = _measurements(scores, self.split)
         for name, part in sets.items():
@@ -218,8 +218,20 @@ def references_file(split: str) -> str:
 
 
 def keep_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file, whole or not at all."""
-    replace_file(Disk(), path, ["".join(line + "\n" for line in lines).encode()])
+    """Write a text file of a run's results, whole or not at all, and its hash."""
+    store(path.parent, {path.name: "".join(line + "\n" for line in lines).encode()})
+
+
+def kept_lines(path: Path) -> list[str]:
+    """Read a text file of a run's results, compared with its hash.
+
+    Raises:
+        ShapeshiftError: it is missing, or not what was written.
+    """
+    steps = path.parent.parent.with_name("steps")
+    remedy = f"remove the record of the measure that wrote it from {steps}, and it is made again"
+    verify(path.parent, path.name, remedy=remedy)
+    return list(read_lines(path))
 
 
 def _measurements(scores: Scores, split: str) -> list[Measurement]:

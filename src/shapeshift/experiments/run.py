@@ -337,11 +337,12 @@ def translate_and_score(
         edges=config.evaluation.edges,
     )
     results = run.directory / "results"
-    results.mkdir(exist_ok=True)
-    (results / f"{split}.{which}.txt").write_text(
-        "".join(line + "\n" for line in hypotheses), encoding="utf-8"
+    (results / f"{split}.{which}.json").unlink(missing_ok=True)  # its time is that of the scoring
+    text = "".join(line + "\n" for line in hypotheses).encode()
+    store(
+        results,
+        {f"{split}.{which}.txt": text, f"{split}.{which}.json": scores.document().encode()},
     )
-    scores.save(results / f"{split}.{which}.json")
     return scores
 
 

@@ -24,14 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 
-from shapeshift.data.files import read_lines
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import SACREBLEU, check_parallel
 from shapeshift.evaluation.tables import Table
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.measures import hypotheses_file, recorded_files, references_file
+from shapeshift.experiments.measures import (
+    hypotheses_file,
+    kept_lines,
+    recorded_files,
+    references_file,
+)
 
 LEVEL = 0.05
 """A p-value below this is called significant."""
@@ -294,7 +298,7 @@ class _Group:
 
 
 def _chosen(path: Path, wanted: Sequence[bool] | None) -> list[str]:
-    lines = list(read_lines(path))
+    lines = kept_lines(path)
     if wanted is None:
         return lines
     check_parallel(len(lines), len(wanted))

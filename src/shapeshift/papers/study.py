@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from shapeshift.analysis.document import load_data, save_data
-from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
@@ -23,6 +22,7 @@ from shapeshift.experiments.measures import (
     ORIGINAL,
     TRAIN,
     hypotheses_file,
+    kept_lines,
     references_file,
 )
 from shapeshift.experiments.pivot import AGGREGATES
@@ -176,8 +176,8 @@ class Study:
             data = self.prepared(cell)
             hypotheses, references, lengths = [], [], []
             for split in chosen:
-                hypotheses += list(read_lines(results / hypotheses_file(split)))
-                references += list(read_lines(results / references_file(split)))
+                hypotheses += kept_lines(results / hypotheses_file(split))
+                references += kept_lines(results / references_file(split))
                 lengths += [int(n) for n in data.store(split).source_lengths]
             return evaluate(
                 hypotheses,

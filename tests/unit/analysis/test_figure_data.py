@@ -66,6 +66,14 @@ def test_what_is_not_the_data_of_the_figure_is_refused(text, message, tmp_path):
         load_data(Figure, path)
 
 
+def test_a_number_that_has_changed_is_noticed(tmp_path):
+    path = tmp_path / "figure.json"
+    save_data(DATA, path)
+    path.write_text(path.read_text(encoding="utf-8").replace("1.5", "1.6"), encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=r"figure\.json: differs .*; compute them again"):
+        load_data(Figure, path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ShapeshiftError, match=r"figure\.json: cannot read"):
         load_data(k_search.KSearch, tmp_path / "figure.json")
@@ -73,5 +81,5 @@ def test_a_missing_file_is_named(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ShapeshiftError, match="cannot write the figure's data"):
+    with pytest.raises(ShapeshiftError, match="cannot be written"):
         save_data(DATA, tmp_path / "file" / "figure.json")

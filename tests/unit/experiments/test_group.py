@@ -20,6 +20,7 @@ from shapeshift.experiments.measures import TRAIN
 from shapeshift.experiments.runner import run_cells
 from shapeshift.experiments.status import State
 from shapeshift.experiments.work import work
+from shapeshift.integrity import store
 from shapeshift.training.log import read_log
 from shapeshift.training.stopping import StopSignals
 
@@ -78,7 +79,7 @@ def go_on(folder, make_config, root, prepared, update):
     cell = make_cell(make_config(*BASE, f"training.max_updates={update}"))
     shorter = CellFolder(root / cell.key)
     folder.path.rename(shorter.path)
-    (shorter.run / "config.yaml").write_text(cell.config.to_yaml(), encoding="utf-8")
+    store(shorter.run, {"config.yaml": cell.config.to_yaml().encode()})
     assert run_cells([cell], [], root, InProcess(), prepared_root=prepared).ok
     return shorter
 

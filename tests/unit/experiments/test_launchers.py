@@ -17,6 +17,7 @@ from shapeshift.experiments.locks import LockedError
 from shapeshift.experiments.runner import Order, RefusedError, run_cells
 from shapeshift.experiments.status import State
 from shapeshift.experiments.work import work
+from shapeshift.integrity import store
 from shapeshift.training.log import read_log
 
 
@@ -102,7 +103,7 @@ def _give(cell, path, root):
     training allows that."""
     folder = CellFolder(root / cell.key)
     path.rename(folder.path)
-    (folder.run / "config.yaml").write_text(cell.config.to_yaml(), encoding="utf-8")
+    store(folder.run, {"config.yaml": cell.config.to_yaml().encode()})
     return folder
 
 

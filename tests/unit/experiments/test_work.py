@@ -11,6 +11,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments import work as working
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.locks import LockedError, locked
+from shapeshift.experiments.measures import kept_lines
 from shapeshift.experiments.work import BUSY, attempt, work
 
 STUB = """
@@ -162,8 +163,34 @@ def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
         work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
 
 
+def test_damaged_translations_are_made_again(cell, trained):
+    path = cell.run / "results" / "test.average.txt"
+    work(cell, trained.config, ["score-test"], trained.prepared)
+    lines = kept_lines(path)
+    path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
+    with pytest.raises(
+        ShapeshiftError, match=r"average\.txt: differs .*; remove the record"
+    ) as told:
+        kept_lines(path)
+    assert f"{cell.path / 'steps'}, and it is made again" in str(told.value)
+    (record,) = (cell.path / "steps").glob("score-test.*.json")
+    record.unlink()
+    work(cell, trained.config, ["score-test"], trained.prepared)
+    assert kept_lines(path) == lines
+
+
+def test_damaged_settings_of_a_cell_are_written_again(cell, trained):
+    path = cell.write_settings(trained.config)
+    path.write_text(path.read_text("utf-8").replace("seed: 1", "seed: 3"), "utf-8")
+    assert load_config(cell.write_settings(trained.config)) == trained.config
+
+
 def test_a_damaged_record_is_named(cell, trained):
     path = cell.path / "steps" / "train.json"
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(ShapeshiftError, match=r"train\.json: not the record of a step; remove it"):
-        cell.missing([], trained.config)
+    whole = path.read_bytes()
+    for damaged in (whole[:50], whole.replace(b'"value": ', b'"value": 1', 1)):
+        path.write_bytes(damaged)
+        with pytest.raises(ShapeshiftError, match=r"train\.json: differs from .*; remove it, and"):
+            cell.missing([], trained.config)
+    path.unlink()
+    assert cell.missing([], trained.config) == ["train"]

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from shapeshift.data.files import read_lines
-from shapeshift.experiments.measures import hypotheses_file, references_file
+from shapeshift.experiments.measures import hypotheses_file, keep_lines, references_file
 from shapeshift.papers.beyond import places
 from shapeshift.papers.nhk import table2, table3, table5
 from shapeshift.papers.planning import find_grid
@@ -51,7 +51,7 @@ def translate(results, split, every):
         line if number % every == 0 else " ".join(reversed(line.split()))
         for number, line in enumerate(read_lines(results / references_file(split)))
     ]
-    (results / hypotheses_file(split)).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    keep_lines(results / hypotheses_file(split), lines)
 
 
 def marked(table):

@@ -77,7 +77,7 @@ def run_commands(commands: Sequence[Command], directory: Path) -> None:
     for command in commands:
         history.update(str(command).encode())
         mark = directory / f"{command.name}.done"
-        if mark.exists() and mark.read_text() == history.hexdigest():
+        if mark.exists() and mark.read_bytes() == history.hexdigest().encode():
             continue
         _run(command, directory)
         write_whole(mark, history.hexdigest().encode())
