@@ -6,7 +6,7 @@ Kiyono et al. 2021 (SHAPE), Figure 8 (updates), Figure 9 (wall clock) and Table 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,6 @@ from shapeshift.analysis.document import Measured
 from shapeshift.analysis.labels import End, label_ends
 from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tables import NO_VALUE, Table
 from shapeshift.training.log import read_log
 
 Against = Literal["updates", "time"]
@@ -62,30 +61,6 @@ class Curves:
     """The data of the figures."""
 
     systems: tuple[SystemCurves, ...]
-
-
-def compute(systems: Mapping[str, Sequence[str | Path]]) -> Curves:
-    """Read the validations of runs.
-
-    Args:
-        systems: name → the folders of its runs, with `log.jsonl`, and `tensorboard/` for the time.
-
-    Raises:
-        ShapeshiftError: no systems or runs, a run without validations, or a damaged log.
-    """
-    empty = [name for name, folders in systems.items() if not folders]
-    if empty or not systems:
-        raise ShapeshiftError(
-            f"{empty[0]!r} has no runs: expected at least one"
-            if empty
-            else "no systems to draw: expected at least one"
-        )
-    return Curves(
-        tuple(
-            SystemCurves(name, tuple(read_run(folder) for folder in folders))
-            for name, folders in systems.items()
-        )
-    )
 
 
 def read_run(directory: str | Path) -> RunCurve:
@@ -192,26 +167,6 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
         frameon=False,
         handlelength=3,  # so that dashes can be told apart
     )
-
-
-def tabulate(data: Curves) -> Table:
-    """Lay out where each run ended: updates, time (Table 6), best and last perplexity, BLEU."""
-    rows = []
-    for system in data.systems:
-        for number, run in enumerate(system.runs, start=1):
-            measured = [value for value in run.bleu if not math.isnan(value)]
-            rows.append(
-                (
-                    system.name if len(system.runs) == 1 else f"{system.name} (run {number})",
-                    f"{run.updates[-1]:,}",
-                    NO_VALUE if run.elapsed_s is None else f"{run.elapsed_s[-1]:,.0f}",
-                    f"{min(run.perplexity):.3f}",
-                    f"{run.perplexity[-1]:.3f}",
-                    f"{measured[-1]:.2f}" if measured else NO_VALUE,
-                )
-            )
-    header = ("system", "updates", "time (s)", "best perplexity", "last perplexity", "last BLEU")
-    return Table(header, rows, ["on the validation set"])
 
 
 def _points(

@@ -6,7 +6,6 @@ BLEU on Extrapolate, one seed; K = 40 won with 23.12, against 22.96 for K = 500.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -14,9 +13,6 @@ from matplotlib.figure import Figure
 
 from shapeshift.analysis.labels import End, label_ends
 from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
-from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.scores import Scores, check_comparable
-from shapeshift.evaluation.tables import Table
 
 _HEIGHT_IN = 2.5
 
@@ -60,43 +56,6 @@ class KSearch:
         """The K with the highest mean; the smallest of equals."""
         means = [runs.mean for runs in self.runs]
         return self.max_offsets[means.index(max(means))]
-
-
-def compute(
-    shape: Mapping[int, Sequence[Scores]], others: Mapping[str, Sequence[Scores]] | None = None
-) -> KSearch:
-    """Gather validation BLEU.
-
-    Args:
-        shape: K → its scores on the validation set, one for each run (seed).
-        others: name → the same of systems to compare with.
-
-    Raises:
-        ShapeshiftError: no K, a system without runs or without BLEU, or scores that cannot be
-            compared.
-    """
-    if not shape:
-        raise ShapeshiftError("no K to compare: expected the scores of one at least")
-    named = {f"K = {offset}": (offset, shape[offset]) for offset in sorted(shape)}
-    everyone = {**{name: runs for name, (_, runs) in named.items()}, **(others or {})}
-    for name, runs in everyone.items():
-        if not runs:
-            raise ShapeshiftError(f"{name!r} has no runs: expected at least one")
-    check_comparable(
-        {
-            f"{name} (run {number})": scores
-            for name, runs in everyone.items()
-            for number, scores in enumerate(runs, start=1)
-        }
-    )
-    first = next(iter(named.values()))[1][0].find("BLEU")
-    gathered = {name: _gather(name, runs) for name, runs in everyone.items()}
-    return KSearch(
-        tuple(sorted(shape)),
-        tuple(gathered[name] for name in named),
-        tuple(gathered[name] for name in others or {}),
-        "" if first is None else first.signature,
-    )
 
 
 def plot(data: KSearch) -> Figure:
@@ -155,31 +114,3 @@ def plot(data: KSearch) -> Figure:
         axes.set_ylabel("validation BLEU")
         label_ends(axes, ends, 0.75 * _HEIGHT_IN)
     return figure
-
-
-def tabulate(data: KSearch) -> Table:
-    """Lay out a row for each K and each other system, the best K marked."""
-    marked = [
-        f"{runs.name} (best)" if offset == data.best else runs.name
-        for offset, runs in zip(data.max_offsets, data.runs, strict=True)
-    ]
-    everyone = zip(
-        [*marked, *(x.name for x in data.others)], [*data.runs, *data.others], strict=True
-    )
-    rows = [
-        (
-            name,
-            f"{runs.mean:.2f}" + (f" ± {runs.spread:.2f}" if len(runs.bleu) > 1 else ""),
-            str(len(runs.bleu)),
-        )
-        for name, runs in everyone
-    ]
-    return Table(("system", "validation BLEU", "runs"), rows, [f"BLEU: {data.signature}"])
-
-
-def _gather(name: str, runs: Sequence[Scores]) -> Runs:
-    found = [scores.find("BLEU") for scores in runs]
-    values = tuple(score.value for score in found if score is not None)
-    if len(values) < len(runs):
-        raise ShapeshiftError(f"{name!r} was scored without BLEU; score it with the metric bleu")
-    return Runs(name, values)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tables import NO_VALUE, Table
 
 _PANEL_HEIGHT_IN = 1.9
 _PER_ROW = 3
@@ -151,35 +150,6 @@ def plot(data: Lengths) -> Figure:
             *first.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
         )
     return figure
-
-
-def tabulate(data: Lengths) -> Table:
-    """Lay out a row for each dataset: pairs, what was expected, tokens, lengths."""
-    rows = []
-    for dataset in data.datasets:
-        expected = NO_VALUE
-        if dataset.deviation is not None:
-            expected = f"{dataset.expected:,} ({dataset.deviation:+.1%})"
-        sides = (dataset.source, dataset.target)
-        rows.append(
-            (
-                dataset.name,
-                f"{dataset.num_pairs:,}",
-                expected,
-                *(f"{side.num_tokens:,}" for side in sides),
-                *(f"{side.shortest} / {side.median:g} / {side.longest}" for side in sides),
-            )
-        )
-    header = (
-        "dataset",
-        "pairs",
-        "expected",
-        "source tokens",
-        "target tokens",
-        "source length",
-        "target length",
-    )
-    return Table(header, rows, ["length: shortest / median / longest, in subwords without </s>"])
 
 
 def _side(lengths: NDArray[np.int32], bin_width: int) -> SideLengths:

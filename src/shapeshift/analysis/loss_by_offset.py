@@ -14,17 +14,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
-from shapeshift.analysis.labels import End, label_ends
-from shapeshift.analysis.style import TEXT_WIDTH_IN, looks, styled
 from shapeshift.data.batching import Batch, collate, plan_in_order
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import PAD
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tables import Table
 from shapeshift.model import Transformer
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.seeds import derive
@@ -182,65 +178,6 @@ def mean_loss(
             total += float(nll)
             num_tokens += targets.numel()
     return total / num_tokens
-
-
-def plot(data: LossByOffset) -> Figure:
-    """Draw loss over offsets as a line, and the loss on shuffled sources as a dashed level.
-
-    Offsets stand at equal distances, for they grow from a few words to hundreds. Save the figure
-    with `style.save`.
-    """
-    with styled():
-        figure = Figure(figsize=(0.72 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
-        axes = figure.subplots()
-        ends = []
-        places = range(len(data.offsets))
-        styles = looks([system.name for system in data.systems])
-        for system, style in zip(data.systems, styles, strict=True):
-            axes.plot(
-                places,
-                system.losses,
-                color=style.colour,
-                marker=style.marker,
-                markeredgecolor="white",
-                label=system.name,
-            )
-            axes.axhline(
-                system.order.shuffled, color=style.colour, linestyle=(0, (4, 3)), linewidth=0.9
-            )
-            ends += [
-                End(system.losses[-1], system.name, style.colour),
-                End(system.order.shuffled, f"{system.name}, shuffled", style.colour),
-            ]
-        axes.set_xticks(places, list(map(str, data.offsets)))
-        axes.grid(axis="y", color="#dddddd", linewidth=0.5)
-        axes.margins(y=0.08)
-        whose = {
-            "both": "all positions",
-            "source": "source positions",
-            "target": "target positions",
-        }
-        axes.set_xlabel(f"offset of {whose[data.side]} (tokens)")
-        axes.set_ylabel("validation loss (nats a token)")
-        axes.set_title("dashed: source subwords in random order", loc="left", fontsize=7.5)
-        label_ends(axes, ends, 0.75 * _HEIGHT_IN)
-    return figure
-
-
-def tabulate(data: LossByOffset) -> Table:
-    """Lay out the same as a table: a row for each system."""
-    header = ("system", *(f"k = {offset}" for offset in data.offsets), "shuffled", "order is worth")
-    rows = [
-        (
-            system.name,
-            *(f"{loss:.3f}" for loss in system.losses),
-            f"{system.order.shuffled:.3f}",
-            f"{system.order.difference:+.3f}",
-        )
-        for system in data.systems
-    ]
-    note = "validation loss in nats a token; shuffled: source subwords in random order, no offset"
-    return Table(header, rows, [note])
 
 
 def _batches(model: Transformer, store: TokenStore, config: BatchConfig) -> Iterable[Batch]:

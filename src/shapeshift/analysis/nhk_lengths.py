@@ -19,7 +19,6 @@ from shapeshift.analysis.style import TEXT_WIDTH_IN, styled
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores
-from shapeshift.evaluation.tables import NO_VALUE, Table
 
 _PANEL_HEIGHT_IN = 2.0
 
@@ -124,22 +123,6 @@ def plot(data: SliceBleu) -> Figure:
             handles, labels, loc="outside upper center", ncols=min(3, len(labels)), frameon=False
         )
     return figure
-
-
-def tabulate(data: SliceBleu) -> Table:
-    """Lay out Table 4: sentences and source tokens of each slice, each system's BLEU on the test
-    sentences of the same lengths."""
-    systems = [curve.name for curve in data.panels[0].bleu.curves]
-    rows = []
-    for panel in data.panels:
-        if panel.bleu.trained is None:
-            continue
-        cells = (
-            NO_VALUE if value is None else f"{value:.2f}" for value in panel.matching().values()
-        )
-        rows.append((panel.name, f"{panel.num_pairs:,}", f"{panel.num_source_tokens:,}", *cells))
-    header = ("source lengths", "sentences", "source tokens", *(f"BLEU ({x})" for x in systems))
-    return Table(header, rows, ["BLEU on the test sentences of the same lengths as in training"])
 
 
 def _bucket(bleu: LengthBleu) -> int | None:

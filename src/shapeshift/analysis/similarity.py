@@ -20,7 +20,6 @@ from shapeshift.analysis.style import TEXT_WIDTH_IN, styled
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tables import Table
 from shapeshift.model import Transformer
 
 OFFSETS = (0, 100, 250, 500)
@@ -161,28 +160,6 @@ def plot(data: ShiftSimilarity, sentence: int | None = None) -> Figure:
         bar.set_label("mean cosine similarity")
         bar.outline.set_linewidth(0)
     return figure
-
-
-def tabulate(data: ShiftSimilarity) -> Table:
-    """Lay out one number for each layer and system: the mean over pairs of different offsets."""
-    deepest = max(system.num_layers for system in data.systems)
-    rows = [
-        (
-            "embeddings" if layer == 0 else f"layer {layer}",
-            *(
-                f"{system.invariance(layer):.4f}" if layer <= system.num_layers else ""
-                for system in data.systems
-            ),
-        )
-        for layer in range(deepest + 1)
-    ]
-    offsets = ", ".join(map(str, data.offsets))
-    num_sentences = len(data.systems[0].sentences)
-    note = (
-        f"mean cosine similarity of encoder states under two different offsets out of {offsets},"
-        f" over {num_sentences} sentences; 1 is shift invariance"
-    )
-    return Table(("states", *(system.name for system in data.systems)), rows, [note])
 
 
 def _compare(model: Transformer, ids: Sequence[int], offsets: Sequence[int]) -> tuple[Matrix, ...]:

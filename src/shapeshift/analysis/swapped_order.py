@@ -19,7 +19,6 @@ from shapeshift.data.subwords import SEP
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score, score_corpus
-from shapeshift.evaluation.tables import Table
 from shapeshift.evaluation.tokenizers import DEFAULT
 
 NUM_PAIRS = 10_000
@@ -176,37 +175,6 @@ def compute(
             for name, searcher in systems.items()
         ),
     )
-
-
-def tabulate(data: SwappedOrder) -> Table:
-    """Lay out Table 1: BLEU in the original and in the swapped order, and the drop."""
-    rows = [
-        (
-            system.name,
-            f"{system.original.bleu.value:.2f}",
-            f"{system.swapped.bleu.value:.2f}",
-            f"{system.drop:.2f}",
-            f"{100 * system.original.num_misparted / data.num_pairs:.1f}",
-            f"{100 * system.swapped.num_misparted / data.num_pairs:.1f}",
-        )
-        for system in data.systems
-    ]
-    signatures = {x.original.bleu.signature for x in data.systems}
-    notes = [
-        f"BLEU of the first sentence's translation, {data.num_pairs:,} training sequences;"
-        " swapped: with that sentence moved to the end",
-        "misparted: percentage of outputs with another number of sentences than the source",
-        *(f"BLEU: {signature}" for signature in sorted(signatures)),
-    ]
-    header = (
-        "system",
-        "original",
-        "swapped",
-        "performance drop",
-        "misparted, original",
-        "misparted, swapped",
-    )
-    return Table(header, rows, notes)
 
 
 def _compare(

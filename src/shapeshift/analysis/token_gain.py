@@ -187,39 +187,6 @@ def plot(data: TokenGain, trained: int | None = None) -> Figure:
     return figure
 
 
-def plot_panels(data: Sequence[TokenGain], trained: int | None = None) -> Figure:
-    """Draw a small heat map for each of several systems, all in the same colours, without numbers;
-    cells of few tokens are faint.
-
-    Args:
-        data: of systems with the same baseline on the same data; at least one.
-        trained: see `plot`.
-    """
-    with styled():
-        num_rows = -(-len(data) // _PANEL_COLUMNS)
-        figure = Figure(
-            figsize=(TEXT_WIDTH_IN, 0.5 + _PANEL_HEIGHT_IN * num_rows), layout="constrained"
-        )
-        panels = figure.subplots(
-            num_rows, _PANEL_COLUMNS, squeeze=False, sharex=True, sharey=True
-        ).flatten()
-        kept, most = _occupied(data[0]), max(map(_most, data))
-        for axes, each in zip(panels, data, strict=False):
-            _draw(axes, each, kept, most)
-            axes.set_title(each.system, loc="left", fontsize=8)
-            axes.tick_params(axis="x", labelrotation=90, labelsize=6, labelbottom=True)
-            axes.tick_params(axis="y", labelsize=6)
-            if trained is not None:
-                _mark_end_of_training(axes, each.position_edges, trained, kept[1].start)
-        for axes in panels[len(data) :]:
-            axes.remove()
-        line = "" if trained is None else "; right of the line: unseen in training"
-        figure.supxlabel(_X_TITLE + line, fontsize=8)
-        figure.supylabel(_Y_TITLE, fontsize=8)
-        _add_colours(figure, [*panels[: len(data)]], most, "it", data[0].baseline)
-    return figure
-
-
 def tabulate(data: TokenGain) -> Table:
     """Lay out the same as a table: a row for each frequency, a column for each position."""
     shares = data.shares()

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from shapeshift.analysis.labels import spread
 from shapeshift.analysis.style import TEXT_WIDTH_IN, look, styled
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tables import Table
 
 _WIDTH_IN, _HEIGHT_IN = 0.8 * TEXT_WIDTH_IN, 3.0
 _LINE_PT = 9.0  # from one name to the next, at 8 points
@@ -76,12 +75,6 @@ def plot(data: Tradeoff) -> Figure:
         if data.marked:
             axes.set_title(f"filled: {data.marked}", loc="left", fontsize=8)
     return figure
-
-
-def tabulate(data: Tradeoff) -> Table:
-    """Lay out the same as a table: a row for each system."""
-    rows = [(point.name, f"{point.x:.2f}", f"{point.y:.2f}") for point in data.points]
-    return Table(("system", data.x_title, data.y_title), rows, [])
 
 
 def _set_limits(axes: Axes, points: Sequence[Point]) -> None:

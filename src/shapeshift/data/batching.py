@@ -49,11 +49,6 @@ class Batch:
         """Sentence pairs."""
         return len(self.pairs)
 
-    @property
-    def num_padded_tokens(self) -> int:
-        """What `max_tokens` limits: sentences x the longer side, padding included."""
-        return len(self) * max(self.source.shape[1], self.target_output.shape[1])
-
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on a device."""
         return replace(

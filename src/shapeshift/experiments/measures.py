@@ -77,8 +77,6 @@ MEASURES: dict[str, str] = {
     "export": "shapeshift.experiments.properties:EXPORT",
     "fairseq": "shapeshift.experiments.toolkits.measure:FAIRSEQ",
     "opennmt-py": "shapeshift.experiments.toolkits.measure:OPENNMT",
-    "eole": "shapeshift.experiments.toolkits.measure:EOLE",
-    "marian": "shapeshift.experiments.toolkits.measure:MARIAN",
 }
 """Name → `module:object`."""
 
@@ -86,7 +84,7 @@ TRAIN = "train"
 """The name of the step before all measures."""
 
 
-OPTIONAL = {"fairseq", "opennmt-py", "eole", "marian"}
+OPTIONAL = {"fairseq", "opennmt-py"}
 """Measures that need a program which may not be there: a cell is finished without them."""
 
 

@@ -11,9 +11,9 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
@@ -116,20 +116,6 @@ class Results:
             writer.writerow(["" if value is None else value for value in values])
         write_whole(path, text.getvalue().encode())
 
-    @classmethod
-    def read_csv(cls, path: Path) -> Results:
-        """Read what `write_csv` wrote.
-
-        Raises:
-            ShapeshiftError: the file cannot be read, or a line is not a row.
-        """
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                reader = csv.DictReader(file, strict=True)
-                return cls(tuple(_row(fields, path, reader.line_num) for fields in reader))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
-
     def write_parquet(self, path: Path) -> None:
         """Write all rows with typed columns.
 
@@ -144,49 +130,11 @@ class Results:
         parquet.write_table(table, buffer)
         write_whole(path, buffer.getvalue())
 
-    @classmethod
-    def read_parquet(cls, path: Path) -> Results:
-        """Read what `write_parquet` wrote.
-
-        Raises:
-            ShapeshiftError: pyarrow is not installed, or the file cannot be read.
-        """
-        pa, parquet = _pyarrow()
-        try:
-            rows = parquet.read_table(path).to_pylist()
-        except (OSError, pa.ArrowInvalid) as error:
-            raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
-        return cls(tuple(_row(fields, path, number) for number, fields in enumerate(rows, 1)))
-
     def _columns(self) -> dict[str, list[Any]]:
         columns = {name: [getattr(row, name) for row in self.rows] for name in _FIELDS}
         for axis in self.axes():
             columns[AXIS + axis] = [row.axes.get(axis) for row in self.rows]
         return columns
-
-
-def _row(fields: dict[str, Any], path: Path, number: int) -> Row:
-    given: dict[str, Any] = {"axes": {}}
-    for name, value in fields.items():
-        if value is None or (value == "" and _nullable(name)):
-            continue
-        if name is not None and name.startswith(AXIS):
-            given["axes"][name.removeprefix(AXIS)] = value
-        else:
-            given[name] = value
-    try:
-        return Row.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ShapeshiftError(
-            f"not a row of results ({where}: {first['msg']})", path=path, line=number
-        ) from error
-
-
-def _nullable(name: str) -> bool:
-    field = Row.model_fields.get(name)
-    return field is None or type(None) in get_args(field.annotation)
 
 
 def _pyarrow() -> tuple[Any, Any]:

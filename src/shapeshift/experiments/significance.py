@@ -26,7 +26,6 @@ from sacrebleu.metrics.base import Metric as SacrebleuMetric
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import SACREBLEU, check_parallel
-from shapeshift.evaluation.tables import Table
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
@@ -303,31 +302,6 @@ def _chosen(path: Path, wanted: Sequence[bool] | None) -> list[str]:
         return lines
     check_parallel(len(lines), len(wanted))
     return [line for line, chosen in zip(lines, wanted, strict=True) if chosen]
-
-
-def significance_table(comparisons: Mapping[tuple[str, ...], Sequence[Comparison]]) -> Table:
-    """Lay out comparisons: a row each, `MARK` behind differences that are significant."""
-    rows = [
-        (
-            "/".join((*others, one.system)),
-            one.baseline,
-            f"{one.score:.2f}",
-            f"{one.baseline_score:.2f}",
-            f"{one.difference:+.2f}{MARK * one.significant}",
-            f"{one.p_value:.3f}",
-            str(len(one.p_values)),
-        )
-        for others, group in comparisons.items()
-        for one in group
-    ]
-    metrics = sorted({one.metric for group in comparisons.values() for one in group})
-    samples = sorted({one.num_samples for group in comparisons.values() for one in group})
-    note = (
-        f"{MARK} p < {LEVEL}, paired bootstrap ({', '.join(map(str, samples))} samples) on"
-        f" {', '.join(metrics)}, a test for each seed; p is twice the mean over seeds"
-    )
-    header = ("system", "against", "score", "its score", "difference", "p", "seeds")
-    return Table(header, rows, (note,))
 
 
 def _sampled(

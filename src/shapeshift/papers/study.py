@@ -25,13 +25,13 @@ from shapeshift.experiments.measures import (
     kept_lines,
     references_file,
 )
-from shapeshift.experiments.pivot import AGGREGATES
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.run import DataProgress, Run, prepared_directory
 from shapeshift.experiments.significance import (
     METHOD,
     NUM_SAMPLES,
     Comparison,
+    Summary,
     compare_cells,
     summarise,
 )
@@ -50,6 +50,16 @@ NO_AXES: Axes = {}
 
 Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `experiments.measures`."""
+
+
+AGGREGATES: dict[str, Callable[[Summary], str]] = {
+    "mean": lambda summary: f"{summary.mean:.2f}",
+    "median": lambda summary: f"{summary.median:.2f}",
+    "mean ± stdev": lambda summary: (
+        f"{summary.mean:.2f}" + (f" ± {summary.stdev:.2f}" if summary.num_values > 1 else "")
+    ),
+}
+"""How the values of several seeds become one field of a table."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +245,7 @@ class Study:
 
         Args:
             rows: of one metric.
-            show: a name from `experiments.pivot.AGGREGATES`, or how to write the mean (median).
+            show: a name from `AGGREGATES`, or how to write the mean (median).
             mark: to stand behind the number.
             median: take the median for the field's value.
         """

@@ -9,10 +9,8 @@ from shapeshift.analysis.curves import (
     Curves,
     RunCurve,
     SystemCurves,
-    compute,
     plot,
     read_run,
-    tabulate,
     wall_clock,
 )
 from shapeshift.errors import ShapeshiftError
@@ -83,15 +81,7 @@ def test_a_run_without_times_still_has_updates(tmp_path):
 def test_a_run_that_has_not_validated_is_refused(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"update": 10, "loss": 0.0}\n', encoding="utf-8")
     with pytest.raises(ShapeshiftError, match="no validation is logged"):
-        compute({"APE": [tmp_path]})
-
-
-@pytest.mark.parametrize(
-    ("systems", "message"), [({}, "no systems"), ({"APE": []}, "'APE' has no runs")]
-)
-def test_nothing_to_draw_is_refused(systems, message):
-    with pytest.raises(ShapeshiftError, match=message):
-        compute(systems)
+        read_run(tmp_path)
 
 
 def curve(perplexity, bleu=(math.nan, math.nan), elapsed_s=(3600.0, 9000.0)):
@@ -156,11 +146,3 @@ def test_times_that_are_not_there_are_refused():
     data = Curves((SystemCurves("APE", (curve((9.0, 6.0), elapsed_s=None),)),))
     with pytest.raises(ShapeshiftError, match="has no times"):
         plot(data, against="time")
-    assert tabulate(data).rows[0][2] == "–"
-
-
-def test_the_table_has_a_row_for_each_run():
-    rows = tabulate(DATA).rows
-    assert [row[0] for row in rows] == ["APE (run 1)", "APE (run 2)", "SHAPE"]
-    assert rows[2] == ("SHAPE", "200", "9,000", "4.000", "4.000", "20.00")
-    assert rows[0][-1] == "–"

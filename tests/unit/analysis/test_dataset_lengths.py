@@ -1,6 +1,6 @@
 import pytest
 
-from shapeshift.analysis.lengths import check, compute, plot, tabulate
+from shapeshift.analysis.lengths import check, compute, plot
 from shapeshift.errors import ShapeshiftError
 
 PAIRS = [([5] * source, [6] * target) for source, target in ((1, 2), (3, 3), (3, 9), (4, 4))]
@@ -64,9 +64,3 @@ def test_a_fourth_dataset_begins_a_row_of_its_own(stores):
     figure = plot(compute(four))
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert [bool(title) for title in titles] == [True, True, True, True, False, False]
-
-
-def test_the_table_shows_how_far_the_counts_are_off(stores):
-    table = tabulate(compute(stores, {"Vanilla": 5}))
-    assert table.rows[0] == ("Vanilla", "4", "5 (-20.0%)", "11", "18", "1 / 3 / 4", "2 / 3.5 / 9")
-    assert table.rows[1][2] == "–"

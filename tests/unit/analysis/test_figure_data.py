@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shapeshift.analysis import k_search, length_bleu
+from shapeshift.analysis import length_bleu
 from shapeshift.analysis.document import Measured, load_data, save_data
 from shapeshift.errors import ShapeshiftError
 
@@ -76,7 +76,7 @@ def test_a_number_that_has_changed_is_noticed(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ShapeshiftError, match=r"figure\.json: cannot read"):
-        load_data(k_search.KSearch, tmp_path / "figure.json")
+        load_data(length_bleu.LengthBleu, tmp_path / "figure.json")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

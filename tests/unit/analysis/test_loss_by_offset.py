@@ -4,13 +4,8 @@ import pytest
 import torch
 
 from shapeshift.analysis.loss_by_offset import (
-    LossByOffset,
-    OrderSensitivity,
-    SystemLosses,
     compute,
     order_sensitivity,
-    plot,
-    tabulate,
 )
 from shapeshift.data.batching import collate
 from shapeshift.data.config import BatchConfig
@@ -101,31 +96,3 @@ def test_an_empty_store_is_refused(make_model, make_store):
 def test_no_offsets_are_refused(make_model, store):
     with pytest.raises(ShapeshiftError, match="1 systems and 0 offsets"):
         compute({"it": make_model("ape")}, store, ())
-
-
-DATA = LossByOffset(
-    (0, 10, 100),
-    "both",
-    (
-        SystemLosses("APE", (1.5, 2.5, 3.0), OrderSensitivity(1.5, 4.0)),
-        SystemLosses("bag", (1.8, 1.8, 1.8), OrderSensitivity(1.8, 1.8)),
-    ),
-)
-
-
-def test_offsets_stand_at_equal_distances_with_the_shuffled_loss_as_a_level():
-    [axes] = plot(DATA).axes
-    ape, shuffled, *_ = axes.lines
-    assert list(ape.get_xdata()) == [0, 1, 2]
-    assert list(ape.get_ydata()) == [1.5, 2.5, 3.0]
-    assert list(shuffled.get_ydata()) == [4.0, 4.0]
-    assert shuffled.get_color() == ape.get_color()
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "10", "100"]
-    names = [text.get_text() for text in axes.texts]
-    assert names == ["APE", "APE, shuffled", "bag", "bag, shuffled"]
-
-
-def test_the_table_says_what_order_is_worth():
-    table = tabulate(DATA)
-    assert table.rows[0] == ("APE", "1.500", "2.500", "3.000", "4.000", "+2.500")
-    assert table.rows[1][-1] == "+0.000"

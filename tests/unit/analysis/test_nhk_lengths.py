@@ -1,6 +1,6 @@
 import pytest
 
-from shapeshift.analysis.nhk_lengths import Trained, compute, plot, tabulate
+from shapeshift.analysis.nhk_lengths import Trained, compute, plot
 from shapeshift.errors import ShapeshiftError
 
 EDGES = (20, 40, 60, 80)
@@ -60,18 +60,3 @@ def test_each_slice_is_a_panel_with_unseen_lengths_shaded(slices):
         for axes in panels
     ]
     assert shaded == [[], [(0.5, 4.5)], [(-0.5, 3.5)]]
-
-
-def test_the_table_is_that_of_the_paper(slices):
-    table = tabulate(compute(slices))
-    assert table.header == (
-        "source lengths",
-        "sentences",
-        "source tokens",
-        "BLEU (absolute)",
-        "BLEU (relative)",
-    )
-    assert table.rows == [
-        ("under 20", "1", "3", "34.00", "35.00"),
-        ("80 and over", "2", "4", "29.00", "26.00"),
-    ]

@@ -8,7 +8,6 @@ from shapeshift.analysis.similarity import (
     SystemSimilarity,
     compute,
     plot,
-    tabulate,
 )
 from shapeshift.errors import ShapeshiftError
 
@@ -115,4 +114,3 @@ def test_encoders_of_different_depth_share_a_figure():
     shallow = SystemSimilarity("shallow", ((matrix(0.5),),))
     data = ShiftSimilarity((0, 100), (*DATA.systems, shallow))
     assert len(panels(plot(data))) == 5
-    assert tabulate(data).rows[1] == ("layer 1", "0.5000", "0.9985", "")

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from shapeshift.analysis.token_gain import (
     compute,
     in_order,
     plot,
-    plot_panels,
     tabulate,
     token_counts,
 )
@@ -177,27 +174,6 @@ def test_a_line_stands_where_training_ended(trained, place):
     [axes, _] = plot(DATA, trained=trained).axes
     [line] = axes.lines
     assert list(line.get_xdata()) == [pytest.approx(place)] * 2
-
-
-def test_panels_share_their_colours_and_name_their_systems():
-    better = compute(
-        ("RPE", Rigged()),
-        ("SHAPE", Rigged((0, 5))),
-        [BATCH] * 20,
-        FREQUENCIES,
-        position_edges=DATA.position_edges,
-    )
-    others = [replace(each, system=name) for name, each in (("a", DATA), ("b", better))] * 3
-    figure = plot_panels(others, trained=9)
-    panels = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title(loc="left") for axes in panels] == ["a", "b"] * 3
-    assert len({axes.images[0].get_clim() for axes in panels}) == 1
-    low, high = panels[0].images[0].get_clim()
-    for axes in panels:
-        assert [*axes.lines[0].get_xdata()] == [pytest.approx(0.5)] * 2
-        drawn = axes.images[0].get_array().compressed()
-        shown = drawn[axes.images[0].get_alpha()[~axes.images[0].get_array().mask] == 1]
-        assert ((low <= shown) & (shown <= high)).all()
 
 
 def test_the_table_has_all_cells():

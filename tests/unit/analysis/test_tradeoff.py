@@ -2,7 +2,7 @@
 
 import pytest
 
-from shapeshift.analysis.tradeoff import Point, Tradeoff, plot, tabulate
+from shapeshift.analysis.tradeoff import Point, Tradeoff, plot
 from shapeshift.errors import ShapeshiftError
 
 
@@ -35,8 +35,3 @@ def test_one_point_and_points_alike_can_be_drawn():
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(ShapeshiftError, match="at least one point"):
         plot(data())
-
-
-def test_the_table_has_the_numbers():
-    rows = tabulate(data(Point("a", 0.987, 20.123))).rows
-    assert [tuple(row) for row in rows] == [("a", "0.99", "20.12")]

@@ -146,7 +146,6 @@ def test_collate_frames_and_pads_on_the_right(store):
     assert batch.pairs.tolist() == [2, 0]
     assert {x.dtype for x in (batch.source, batch.target_input, batch.pairs)} == {torch.int64}
     assert (len(batch), batch.num_source_tokens, batch.num_target_tokens) == (2, 7, 6)
-    assert batch.num_padded_tokens == 8
 
 
 def test_an_empty_sentence_is_its_end_alone(store):
@@ -162,7 +161,6 @@ def test_counts_agree_with_the_tensors_and_the_planner(pairs):
     batch = make_batch([[9] * n for n in source], [[9] * n for n in target])
     assert batch.num_target_tokens == int((batch.target_output != 0).sum())
     assert batch.num_source_tokens == int((batch.source != 0).sum())
-    assert batch.num_padded_tokens == padded_tokens(range(len(pairs)), source, target)
 
 
 def test_moving_a_batch_moves_every_tensor(store):

@@ -1,10 +1,12 @@
 """The tidy table: gathered, written, read back."""
 
+import csv
 import sys
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
@@ -40,8 +42,12 @@ def test_reading_gives_what_was_written(folder, rows):
     results = Results(tuple(rows))
     results.write_csv(folder / "r.csv")
     results.write_parquet(folder / "r.parquet")
-    assert Results.read_csv(folder / "r.csv") == results
-    assert Results.read_parquet(folder / "r.parquet") == results
+    with (folder / "r.csv").open(encoding="utf-8", newline="") as file:
+        read = list(csv.DictReader(file, strict=True))
+    assert [float(row["value"]) for row in read] == [row.value for row in rows]
+    assert [row["metric"] for row in read] == [row.metric for row in rows]
+    read = parquet.read_table(folder / "r.parquet").to_pylist()
+    assert [(row["value"], row["metric"]) for row in read] == [(x.value, x.metric) for x in rows]
 
 
 @pytest.fixture
@@ -89,18 +95,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(root, monkeypatch):
     with pytest.raises(OSError, match="full"):
         Results(results.rows[:1]).write_csv(path / "r.csv")
     assert (path / "r.csv").read_bytes() == before
-
-
-def test_a_line_that_is_no_row_is_named(root):
-    cells, path = root
-    Results.collect(cells, [], path).write_csv(path / "r.csv")
-    text = (path / "r.csv").read_text(encoding="utf-8").replace("1.5", "much", 1)
-    (path / "r.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(ShapeshiftError, match=r"r\.csv:2: not a row of results \(value: "):
-        Results.read_csv(path / "r.csv")
-    (path / "r.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ShapeshiftError, match=r"r\.parquet: cannot be read"):
-        Results.read_parquet(path / "r.parquet")
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):

@@ -14,7 +14,6 @@ from shapeshift.experiments.significance import (
     Comparison,
     compare,
     compare_cells,
-    significance_table,
     summarise,
 )
 
@@ -210,11 +209,9 @@ def test_cells_are_compared_within_the_other_axes(tmp_path):
     found = compare_cells(cells, tmp_path, axis="position", baseline="ape")
     assert list(found) == [("long",)]
     assert found["long",][0].cells == (cells[1].key, cells[0].key)
-    table = significance_table(found)
-    [row] = table.rows
-    assert row[:2] == ("long/rpe", "ape")
-    assert row[4].endswith("*")
-    assert float(row[2]) - float(row[3]) == pytest.approx(float(row[4].rstrip("*")), abs=0.02)
+    [one] = found["long",]
+    assert (one.system, one.baseline, one.significant) == ("rpe", "ape", True)
+    assert one.score - one.baseline_score == pytest.approx(one.difference)
     with pytest.raises(ShapeshiftError, match="mine has no axis 'system'"):
         compare_cells(cells, tmp_path, axis="system", baseline="ape")
     other = CellFolder(tmp_path / cells[1].key).run / "results" / "test.references.txt"

@@ -1,11 +1,11 @@
 """A real grid of two cells, from its file to the table."""
 
+import pandas as pd
 import pytest
 import yaml
 
 from shapeshift.experiments.grid import Grid
 from shapeshift.experiments.launchers import InProcess
-from shapeshift.experiments.pivot import pivot
 from shapeshift.experiments.results import Results
 from shapeshift.experiments.runner import run_cells
 from shapeshift.experiments.significance import compare_cells
@@ -56,19 +56,19 @@ def test_the_table_has_a_row_a_cell_and_its_values_are_in_the_scores(done):
     cells, folder, _, _ = done
     results = Results.collect(cells, STEPS, folder / "cells")
     results.write_csv(folder / "results.csv")
-    table = pivot(Results.read_csv(folder / "results.csv"), "position", "dataset", "chrF2")
-    assert table.header == ("position", "valid", "valid mean", "test", "test mean")
-    assert [row[0] for row in table.rows] == ["ape", "rpe"]
-    for row, cell in zip(table.rows, cells, strict=True):
+    table = pd.read_csv(folder / "results.csv")
+    chosen = table[table.metric == "chrF2"]
+    values = chosen.pivot(index="axis:position", columns="dataset", values="value")
+    assert set(values.columns) == {"valid", "valid mean", "test", "test mean"}
+    assert list(values.index) == ["ape", "rpe"]
+    for position, cell in zip(("ape", "rpe"), cells, strict=True):
         scored = folder / "cells" / cell.key / "run" / "results" / "test.average.json"
         chrf = next(s for s in yaml.safe_load(scored.read_text())["scores"] if s["name"] == "chrF2")
-        assert row[3] == f"{chrf['value']:.2f}"
+        assert values.test[position] == pytest.approx(chrf["value"])
     [(_, [rpe])] = compare_cells(
         cells, folder / "cells", axis="position", baseline="ape", metric="chrf"
     ).items()
-    assert rpe.difference == pytest.approx(
-        float(table.rows[1][3]) - float(table.rows[0][3]), abs=0.02
-    )
+    assert rpe.difference == pytest.approx(values.test["rpe"] - values.test["ape"])
 
 
 def test_the_same_grid_again_does_nothing(done):

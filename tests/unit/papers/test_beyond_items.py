@@ -9,7 +9,6 @@ from shapeshift.papers.beyond import PAPER
 from shapeshift.papers.beyond.master import DATASETS, PROPERTIES, is_declared
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.shape import table1
 from shapeshift.papers.study import Study
 from shapeshift.positions import PRESETS
 
@@ -98,30 +97,8 @@ def test_claims_about_unfinished_runs_cannot_be_told(master):
 
 
 def test_every_number_of_ours_says_what_it_is_from(master):
-    content, study = master
+    content, _ = master
     assert without_source(content) == set()
-    assert without_source(PAPER.items["swapped"].build(study)) == set()
-
-
-def test_a_swapped_order_costs_every_position_something_or_nothing(master):
-    _, study = master
-    content = PAPER.items["swapped"].build(study)
-    rows = fields(content, "swapped")
-    assert list(rows) == study.settings(DATASETS, "position")
-    for name in FINISHED:
-        original, swapped, drop = (
-            rows[name][title].value for title in ("original", "swapped", "performance drop")
-        )
-        assert drop == pytest.approx(original - swapped)
-        assert 0 <= rows[name]["misparted (%), swapped"].value <= 100
-    assert rows["rope"]["original"].text == "–"
-    relative, renumbered = content.findings
-    assert "shift invariant" in relative.claim
-    assert relative.verdict == renumbered.verdict == "cannot tell"
-    assert relative.measured.startswith("drop in BLEU: ape ")
-    one = table1.more_lost(study, DATASETS, ("ape", "alibi"))
-    assert f"alibi {one.baseline_score:.2f} ({one.difference:+.2f}, p = " in relative.measured
-    assert "alibi" not in renumbered.measured
 
 
 def test_figures_have_their_numbers_in_tables(master):
@@ -159,10 +136,9 @@ def test_an_item_of_no_finished_run_is_dashes(item, papers_root):
     assert all(e.value is None for table in content.tables for row in table.rows for e in row)
 
 
-def test_places_and_clipping_tables(papers_root):
-    steps = {"beyond-places": ("score-test",), "beyond-clipping": ("score-test",)}
-    wanted = {("none", "self"), ("alibi", "self"), ("sinusoidal", "cross"), ("shaw", "64")}
-    wanted |= {("shaw", "16"), ("t5", "64")}  # t5 has no other distance at this scale
+def test_places_have_a_column_each(papers_root):
+    wanted = {("none", "self"), ("alibi", "self"), ("sinusoidal", "cross")}
+    steps = {"beyond-places": ("score-test",)}
     study = study_of(
         papers_root, list(steps), steps, lambda cell: tuple(cell.axes.values()) in wanted
     )
@@ -171,15 +147,6 @@ def test_places_and_clipping_tables(papers_root):
     assert places["alibi"]["self"].value is not None
     assert places["sinusoidal"]["cross"].value is not None
     assert places["sinusoidal"]["self"].text == "–"
-    clipping = PAPER.items["clipping"].build(study)
-    [table] = clipping.tables
-    values = {(row[0].text, row[1].text): row[3].value for row in table.rows}
-    assert {pair for pair, value in values.items() if value is not None} == {
-        ("shaw", "16"),
-        ("shaw", "64"),
-        ("t5", "64"),
-    }
-    assert "skew" in clipping.findings[0].measured
 
 
 def test_what_the_library_declares():

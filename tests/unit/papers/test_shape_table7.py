@@ -8,7 +8,7 @@ from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.results import Results, Row
 from shapeshift.experiments.toolkits.baseline import Baseline
 from shapeshift.experiments.toolkits.export import Text
-from shapeshift.experiments.toolkits.measure import EOLE, FAIRSEQ, MARIAN, OPENNMT
+from shapeshift.experiments.toolkits.measure import FAIRSEQ, OPENNMT
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import PAPER, table7
 from shapeshift.papers.study import Study
@@ -51,7 +51,7 @@ def test_each_toolkit_has_a_row_and_each_test_set_a_column(build):
     assert ours.header[2:] == ("newstest2010", "newstest2011", "newstest2016", "average")
     assert texts(ours)["Shapeshift"][-1] == "26.67"
     assert texts(ours)["fairseq"][-1] == "26.97"
-    assert texts(ours)["OpenNMT-py"] == texts(ours)["Marian"] == ["–"] * 4
+    assert texts(ours)["OpenNMT-py"] == ["–"] * 4
     assert texts(paper)["fairseq"][-1] == "26.59"
     assert content.findings[0].verdict == "holds"
     assert "fairseq 26.97" in content.findings[0].measured
@@ -81,7 +81,7 @@ def test_nothing_measured_is_a_table_of_dashes(build):
 def test_a_toolkit_that_is_not_there_is_named_below_the_table(build, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     [ours, _] = build([]).tables
-    assert any("marian is not on the PATH" in note for note in ours.notes)
+    assert any("fairseq-preprocess is not on the PATH" in note for note in ours.notes)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_every_toolkit_can_repeat_the_cells(scale, tmp_path):
     text = Text(tmp_path, {"src": ["4"], "tgt": ["4"]}, joint=True, num_train=1)
     for cell in find_grid(table7.GRID).cells(scale):
         run = Baseline(cell.config, text, tmp_path, gpu=True)
-        for measure in (FAIRSEQ, OPENNMT, EOLE, MARIAN):
+        for measure in (FAIRSEQ, OPENNMT):
             programs = {name: tmp_path / name for name in measure.toolkit.programs}
             for program in programs.values():
                 program.touch()

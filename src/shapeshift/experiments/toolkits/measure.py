@@ -16,10 +16,8 @@ from shapeshift.experiments.measures import Measurement, files_of, mean_of
 from shapeshift.experiments.run import Run, scored_form
 from shapeshift.experiments.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
 from shapeshift.experiments.toolkits.commands import find_program, run_commands
-from shapeshift.experiments.toolkits.eole import Eole
 from shapeshift.experiments.toolkits.export import export, join
 from shapeshift.experiments.toolkits.fairseq import Fairseq
-from shapeshift.experiments.toolkits.marian import Marian
 from shapeshift.experiments.toolkits.opennmt import OpenNmt
 from shapeshift.training.precision import choose_device
 
@@ -102,4 +100,3 @@ class TrainedBy:
 
 
 FAIRSEQ, OPENNMT = TrainedBy(Fairseq()), TrainedBy(OpenNmt())
-EOLE, MARIAN = TrainedBy(Eole()), TrainedBy(Marian())

@@ -33,10 +33,11 @@ class OpenNmt:
         """See `baseline.Toolkit`."""
         train, average, translate = (str(programs[name]) for name in self.programs)
         final = run.directory / "average.pt"
-        settings = write_settings(run.directory / "train.yaml", self._settings(run))
+        settings = run.directory / "train.yaml"
+        write_whole(settings, yaml.safe_dump(self._settings(run), sort_keys=False).encode())
         models = [str(run.directory / f"model_step_{x}.pt") for x in run.saved_updates]
         commands = [
-            Command("train", (train, "-config", settings), environment=_OWN_FILES),
+            Command("train", (train, "-config", str(settings)), environment=_OWN_FILES),
             Command(
                 "average",
                 (average, "-models", *models, "-output", str(final)),
@@ -58,14 +59,14 @@ class OpenNmt:
 
     def translations(self, run: Baseline, split: TestSplit) -> list[str]:
         """See `baseline.Toolkit`."""
-        return lines_of(run, split)
+        return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
 
     def _settings(self, run: Baseline) -> dict[str, Any]:
         model = run.config.model
         if model.norm != "pre":
             raise ShapeshiftError("OpenNMT-py normalises before each sublayer; set model.norm=pre")
         return {
-            **text_settings(run),
+            **_text_settings(run),
             "share_embeddings": run.text.joint and model.share_embeddings,
             "share_decoder_embeddings": model.tie_output,
             "encoder_type": "transformer",
@@ -81,19 +82,13 @@ class OpenNmt:
             "add_qkvbias": True,
             "param_init": 0.0,
             "param_init_glorot": True,
-            **training_settings(run),  # its epsilon is 1e-8
+            **_training_settings(run),  # its epsilon is 1e-8
             "save_model": str(run.directory / "model"),
         }
 
 
-def _search(run: Baseline) -> list[str]:
-    options = {**search_settings(run), "gpu": 0 if run.gpu else -1}
-    return [part for name, value in options.items() for part in (f"-{name}", str(value))]
-
-
-def text_settings(run: Baseline) -> dict[str, Any]:
-    """Write the vocabularies; return where all text is, and what else Eole says in the same words
-    outside its sections."""
+def _text_settings(run: Baseline) -> dict[str, Any]:
+    """Write the vocabularies; return where all text is."""
     for side, tokens in run.text.vocabularies.items():
         lines = "".join(f"{token}\n" for token in tokens)
         write_whole(run.directory / f"vocabulary.{side}", lines.encode())
@@ -110,8 +105,8 @@ def text_settings(run: Baseline) -> dict[str, Any]:
     }
 
 
-def training_settings(run: Baseline) -> dict[str, Any]:
-    """Return how to train, in words that Eole has, too."""
+def _training_settings(run: Baseline) -> dict[str, Any]:
+    """Return how to train."""
     model, training = run.config.model, run.config.training
     sentences = training.batch.max_sentences
     return {
@@ -121,7 +116,7 @@ def training_settings(run: Baseline) -> dict[str, Any]:
         "optim": "adam",
         "adam_beta1": training.optimizer.betas[0],
         "adam_beta2": training.optimizer.betas[1],
-        # Told by the factor of Noam's curve, which the inverse square root is, too.
+        # Given by the factor of Noam's curve, which the inverse square root is, too.
         "decay_method": "noam",
         "learning_rate": run.noam_factor,
         "warmup_steps": run.warmup_updates,
@@ -141,12 +136,12 @@ def training_settings(run: Baseline) -> dict[str, Any]:
         "save_checkpoint_steps": training.checkpoint_every,
         "keep_checkpoint": training.average_checkpoints,
         "num_workers": 0,
-        **on_gpu(run),
+        **({"world_size": 1, "gpu_ranks": [0]} if run.gpu else {}),
     }
 
 
-def search_settings(run: Baseline) -> dict[str, Any]:
-    """Return how to translate, in words that Eole has, too."""
+def _search(run: Baseline) -> list[str]:
+    """Return the options of translating."""
     decoding = run.config.decoding
     penalty = decoding.length_penalty
     options: dict[str, Any] = {
@@ -157,25 +152,10 @@ def search_settings(run: Baseline) -> dict[str, Any]:
         "batch_type": "tokens",
         "batch_size": decoding.max_tokens,
         "length_penalty": "none",
+        "gpu": 0 if run.gpu else -1,
     }
     if isinstance(penalty, GnmtPenalty):
         options |= {"length_penalty": "wu", "alpha": penalty.alpha}
     elif isinstance(penalty, AveragePenalty):
         options["length_penalty"] = "avg"
-    return options
-
-
-def on_gpu(run: Baseline) -> dict[str, Any]:
-    """Return the settings of one GPU, none without."""
-    return {"world_size": 1, "gpu_ranks": [0]} if run.gpu else {}
-
-
-def write_settings(path: Path, settings: Mapping[str, Any]) -> str:
-    """Write settings as YAML; return the path."""
-    write_whole(path, yaml.safe_dump(dict(settings), sort_keys=False).encode())
-    return str(path)
-
-
-def lines_of(run: Baseline, split: TestSplit) -> list[str]:
-    """Return the lines of a file of translations that is named as the split."""
-    return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
+    return [part for name, value in options.items() for part in (f"-{name}", str(value))]

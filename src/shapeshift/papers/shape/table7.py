@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shapeshift.experiments.toolkits.measure import EOLE, FAIRSEQ, MARIAN, OPENNMT
+from shapeshift.experiments.toolkits.measure import FAIRSEQ, OPENNMT
 from shapeshift.papers.claims import LEARNED, MARGIN, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import number, words
@@ -122,10 +122,7 @@ def judge(means: Mapping[str, float], num_seeds: int) -> Verdict:
     return "does not hold" if num_seeds > 1 else "cannot tell"
 
 
-_TOOLKITS = (FAIRSEQ, OPENNMT, EOLE, MARIAN)
-_NOTES = (
-    "all are trained on the same prepared text and scored by sacreBLEU on detokenised text",
-    "Marian: exponential smoothing instead of the mean of the last checkpoints",
-)
+_TOOLKITS = (FAIRSEQ, OPENNMT)
+_NOTES = ("all are trained on the same prepared text and scored by sacreBLEU on detokenised text",)
 
 ITEM = Item("Table 7: the baseline in several toolkits", (GRID,), build)

@@ -22,9 +22,9 @@ from shapeshift.experiments.toolkits import commands as running
 from shapeshift.experiments.toolkits.baseline import Baseline
 from shapeshift.experiments.toolkits.commands import Command, run_commands
 from shapeshift.experiments.toolkits.export import export, join
-from shapeshift.experiments.toolkits.measure import EOLE, FAIRSEQ, MARIAN, OPENNMT
+from shapeshift.experiments.toolkits.measure import FAIRSEQ, OPENNMT
 
-TOOLKITS = {"fairseq": FAIRSEQ, "opennmt-py": OPENNMT, "eole": EOLE, "marian": MARIAN}
+TOOLKITS = {"fairseq": FAIRSEQ, "opennmt-py": OPENNMT}
 WORDS = ["rot", "blau", "grün", "weiß", "gelb"]
 LINES = {
     "train": [f"{a} {b}" for a in WORDS for b in WORDS],
@@ -97,29 +97,6 @@ FAKES = {
     "onmt_train": "",
     "onmt_average_models": "",
     "onmt_translate": 'Path(value("-output")).write_text(Path(value("-src")).read_text())',
-    # It takes its settings from a file.
-    "eole": """
-        import torch, yaml
-        from safetensors.torch import load_file, save_file
-        command, _, path = sys.argv[1:]
-        settings = yaml.safe_load(Path(path).read_text())
-        name = "model.00.safetensors"
-        if command == "train":
-            saved = Path(settings["training"]["model_path"])
-            for update in (20, 40, 50):
-                folder = saved / f"step_{update}"
-                folder.mkdir(parents=True)
-                save_file({"weight": torch.full((2,), float(update))}, folder / name)
-                for other in ("config.json", "vocab.json"):
-                    (folder / other).write_text(str(update))
-        else:
-            assert command == "predict"
-            assert load_file(Path(settings["model_path"]) / name)["weight"].tolist() == [45.0] * 2
-            assert (Path(settings["model_path"]) / "vocab.json").read_text() == "50"
-            Path(settings["output"]).write_text(Path(settings["src"]).read_text())
-    """,
-    "marian": "",
-    "marian-decoder": 'Path(value("--output")).write_text(Path(value("--input")).read_text())',
 }
 
 FAIRSEQ_MODULE = """
@@ -239,12 +216,9 @@ def test_a_toolkit_is_run_and_its_translations_are_scored_as_ours(name, data, pr
     assert (folder / "commands.sh").read_text().count("\n") >= 3
     assert (folder / "train.log").exists()
     # Once more: nothing is trained again.
-    program, times = {
-        "fairseq": ("fairseq-train", 1), "opennmt-py": ("onmt_train", 1), "marian": ("marian", 1),
-        "eole": ("eole", 3),  # which translates, too
-    }[name]  # fmt: skip
+    program = {"fairseq": "fairseq-train", "opennmt-py": "onmt_train"}[name]
     assert TOOLKITS[name].measure(Run(tmp_path / "cell" / "run"), data) == found
-    assert len(calls(programs, program)) == times
+    assert len(calls(programs, program)) == 1
 
 
 def test_fairseq_s_last_checkpoints_are_averaged(data, programs, tmp_path):
@@ -298,48 +272,14 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
     assert "world_size" not in settings
 
 
-def test_eole_is_told_the_same_hyperparameters(baseline, programs):
-    run = baseline("training.batch.window=7")
-    found = arguments_of(EOLE.toolkit, run, programs)
-    settings = yaml.safe_load((run.directory / "train.yaml").read_text())
-    training = settings["training"]
-    assert training["learning_rate"] == pytest.approx(2.0)
-    wanted = {
-        "decay_method": "noam", "warmup_steps": 100, "adam_beta2": 0.98, "adam_eps": 1e-8,
-        "label_smoothing": 0.1, "batch_type": "tokens", "batch_size": 700, "accum_count": [3],
-        "train_steps": 50, "dropout": [0.1], "bucket_size": 7, "max_grad_norm": 0.0,
-    }  # fmt: skip
-    assert {key: training[key] for key in wanted} == wanted
-    assert settings["model"]["encoder"]["layers"] == 2
-    assert settings["model"]["decoder"]["layers"] == 3
-    assert settings["model"]["share_embeddings"]
-    assert "world_size" not in training
-    assert [Path(folder).name for folder in found["average"][3:]] == ["step_40", "step_50"]
-    search = yaml.safe_load((run.directory / "test.yaml").read_text())
-    assert (search["beam_size"], search["length_penalty"]) == (6, "none")
-
-
-def test_marian_is_told_the_same_hyperparameters(baseline):
-    train = options(arguments_of(MARIAN.toolkit, baseline())["train"][1:])
-    assert float(train["--learn-rate"][0]) == pytest.approx(PEAK)
-    assert train["--lr-warmup"] == train["--lr-decay-inv-sqrt"] == ["100"]
-    assert train["--optimizer-params"] == ["0.9", "0.98", "1e-08"]
-    assert train["--after"] == ["50u"]
-    assert train["--optimizer-delay"] == ["3"]
-    assert train["--transformer-preprocess"] == ["n"]
-    assert "--tied-embeddings-all" in train
-
-
 @pytest.mark.parametrize(
     ("toolkit", "overrides", "message"),
     [
         (FAIRSEQ, ["position=shape"], "set position=ape"),
-        (MARIAN, ["training.schedule.name=cosine"], "set training.schedule.name"),
+        (OPENNMT, ["training.schedule.name=cosine"], "set training.schedule.name"),
         (OPENNMT, ["training.optimizer.name=radam"], "set training.optimizer.name=adam"),
         (OPENNMT, ["model.norm=post"], "set model.norm=pre"),
-        (EOLE, ["model.norm=post"], "set model.norm=pre"),
         (FAIRSEQ, ["model.tie_output=false"], "set model.tie_output=true"),
-        (MARIAN, ["model.tie_output=false"], "set model.tie_output=true"),
     ],
 )
 def test_what_a_toolkit_cannot_repeat_is_refused(baseline, programs, toolkit, overrides, message):
@@ -361,8 +301,8 @@ def test_toolkits_that_are_not_there_are_left_out_with_a_line_each(tmp_path, mon
     assert names == ["score-test"]
     assert "fairseq is left out: fairseq-preprocess is not on the PATH; pip install" in lines[0]
     assert len(lines) == len(TOOLKITS)
-    with pytest.raises(ShapeshiftError, match="Marian is left out"):
-        find_measure("marian").measure(None, None)
+    with pytest.raises(ShapeshiftError, match="fairseq is left out"):
+        find_measure("fairseq").measure(None, None)
 
 
 def test_toolkits_that_are_there_are_used(programs):
@@ -430,11 +370,11 @@ def wait_for(condition):
 def test_another_toolkit_is_scored_with_the_run_s_tokenizer(data, programs, tmp_path, monkeypatch):
     config = make_config(data.report.config.corpus.root, "evaluation.tokenize=char")
     Run.create(tmp_path / "cell" / "run", config)
-    found = MARIAN.measure(Run(tmp_path / "cell" / "run"), data)
+    found = OPENNMT.measure(Run(tmp_path / "cell" / "run"), data)
     assert all("|tok:char|" in row.signature for row in found)
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     config = make_config(data.report.config.corpus.root, "evaluation.tokenize=ja-mecab")
     Run.create(tmp_path / "other" / "run", config)
     with pytest.raises(ShapeshiftError, match=r"shapeshift\[ja\]"):
-        MARIAN.measure(Run(tmp_path / "other" / "run"), data)
+        OPENNMT.measure(Run(tmp_path / "other" / "run"), data)
     assert not (tmp_path / "other" / "toolkits").exists()  # nothing was trained
