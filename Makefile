@@ -3,18 +3,23 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+TORCH  := torch==2.13.0
+UV     := .venv-uv/bin/uv
 
-.PHONY: help install demo test test-slow soak check format clean gpu-check bench
+.PHONY: help install demo test test-slow test-lowest soak check format lock clean gpu-check bench
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(STAMP)  ## make .venv and install shapeshift into it (once)
 
-$(STAMP): pyproject.toml constraints.txt
+# All but torch by hash. What torch itself still lacks then is the packages of its CUDA builds.
+$(STAMP): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip check
 	touch $@
 
 demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (about eleven minutes on two cores)
@@ -36,6 +41,21 @@ check: install  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+lock: $(UV)  ## write requirements.lock; UPGRADE=--upgrade takes newer versions
+	echo $(TORCH) | $(UV) pip compile --quiet --universal --generate-hashes --annotation-style line \
+		--custom-compile-command 'make lock (without torch, whose files and hashes differ by package index: Makefile)' \
+		--no-emit-package torch --extra dev --constraint - $(UPGRADE) --output-file requirements.lock pyproject.toml
+
+test-lowest: $(UV)  ## the unit tests with the oldest versions that pyproject.toml allows, torch excepted
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet $(TORCH)
+	$(UV) pip install --quiet --no-config --python .venv-lowest --resolution lowest-direct --editable '.[dev]' $(TORCH)
+	.venv-lowest/bin/python -m pytest tests/unit
+
+$(UV):
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/python -m pip install --quiet uv
+
 format: install  ## rewrite the sources in house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -47,4 +67,4 @@ bench: install  ## tokens a second by position representation
 	$(BIN)/python benchmarks/speed.py
 
 clean:  ## remove the environment and caches, keep runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-uv .venv-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

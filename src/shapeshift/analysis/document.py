@@ -63,7 +63,7 @@ def load_data(kind: type[_Data], path: str | Path) -> _Data:
         raise ShapeshiftError(
             f"cannot read the figure's data: {error.strerror}", path=path
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ShapeshiftError(f"not JSON ({error}); {expected}", path=path) from error
     found = document.get("figure") if isinstance(document, dict) else None
     if found != kind.__name__:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -89,7 +91,8 @@ def _load(name: str) -> tuple[Any, str]:
     comet = require_comet()
     path = _find(comet, name)
     try:
-        network = comet.load_from_checkpoint(str(path))
+        with _weights_only():
+            network = comet.load_from_checkpoint(str(path))
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
             f"the COMET model {name!r} cannot be loaded ({_reason(error)}); name another with"
@@ -103,6 +106,23 @@ def _load(name: str) -> tuple[Any, str]:
         "scale": SCALE,
     }
     return network, "|".join(f"{key}:{value}" for key, value in parts.items())
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Make PyTorch, by which COMET reads its checkpoint, take tensors and plain values alone: a
+    checkpoint with more in it could run code, and is refused."""
+    wanted = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def require_comet() -> ModuleType:

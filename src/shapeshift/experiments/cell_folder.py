@@ -183,7 +183,9 @@ class CellFolder:
         """Return the last lines of the run's log; none if there is no log."""
         lines = []
         for line in tail(self.run / "log.jsonl").splitlines():
-            with suppress(ValueError):  # the first may be cut, the last half written
+            with suppress(
+                ValueError, RecursionError
+            ):  # the first may be cut, the last half written
                 lines.append(json.loads(line))
         return [line for line in lines if isinstance(line, dict) and "update" in line]
 

@@ -47,7 +47,14 @@ def inline_svg(path: Path, prefix: str, title: str, alt: str) -> Html:
         raise ShapeshiftError(f"not an SVG file: {error}", path=path) from error
     if root.tag != f"{_SVG}svg":
         raise ShapeshiftError(f"not an SVG file: its root is {root.tag!r}", path=path)
-    _keep_drawing(root)
+    try:
+        _keep_drawing(root)
+        return _markup(root, prefix, title, alt)
+    except RecursionError as error:
+        raise ShapeshiftError("elements are nested too deeply", path=path) from error
+
+
+def _markup(root: ElementTree.Element, prefix: str, title: str, alt: str) -> Html:
     for part in root.iter():
         part.attrib = _attributes(part.attrib, prefix)
         part.tag = part.tag.removeprefix(_SVG)

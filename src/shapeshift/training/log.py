@@ -64,7 +64,7 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         values: dict[str, Any] = json.loads(line)
         values["update"] + 0
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ShapeshiftError(
             f"not a line of a log ({error}); remove the line or the file", path=path, line=number
         ) from error

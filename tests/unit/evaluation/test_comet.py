@@ -2,6 +2,7 @@
 (2.2.7)."""
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -165,6 +166,33 @@ def test_a_model_that_cannot_be_had_is_one_line(package, tmp_path, model, messag
     with pytest.raises(ShapeshiftError, match=message) as caught:
         Comet(model.format(folder=tmp_path)).prepare()
     assert "\n" not in str(caught.value)
+
+
+class Hostile:
+    """What runs code when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("asked", [{}, {"weights_only": False}])
+@pytest.mark.parametrize("variable", [None, "1"])
+def test_a_checkpoint_runs_no_code(package, tmp_path, monkeypatch, asked, variable):
+    if variable:
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", variable)
+    environment = dict(os.environ)
+    path = make_checkpoint(tmp_path / "mine")
+    torch.save({"state_dict": Hostile(tmp_path / "ran")}, path)
+    package.load_from_checkpoint = lambda path: torch.load(path, **asked)  # as Lightning does
+    with pytest.raises(ShapeshiftError, match="cannot be loaded"):
+        Comet(str(path)).prepare()
+    assert not (tmp_path / "ran").exists()
+    assert dict(os.environ) == environment
+    torch.load(path, weights_only=False)
+    assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

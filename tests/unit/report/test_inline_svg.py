@@ -70,6 +70,11 @@ def test_a_raster_image_is_kept(tmp_path):
     assert made.one("image").attributes["href"].startswith("data:image/png")
 
 
+def test_deep_nesting_is_one_sentence(tmp_path):
+    with pytest.raises(ShapeshiftError, match="nested too deeply"):
+        inlined(tmp_path, "<g>" * 100_000 + "</g>" * 100_000)
+
+
 @pytest.mark.parametrize("content", ["<svg", "<html/>", ""])
 def test_another_file_is_named(tmp_path, content):
     path = tmp_path / "bad.svg"

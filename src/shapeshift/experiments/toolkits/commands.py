@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from shapeshift.disk import writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import tail
 from shapeshift.experiments.files import write_whole
@@ -85,7 +86,7 @@ def run_commands(commands: Sequence[Command], directory: Path) -> None:
 
 def _run(command: Command, directory: Path) -> None:
     log = directory / f"{command.name}.log"
-    with log.open("wb") as messages:
+    with writing(log), log.open("wb") as messages:
         output = messages if command.output is None else command.output.open("wb")
         try:
             status = _wait(command, directory, output.fileno(), messages.fileno())

@@ -67,7 +67,14 @@ class TrainedBy:
 
     def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
         subwords = scored_form(data.subwords, baseline.config)
-        hypotheses = join(self.toolkit.translations(baseline, split), data, split, subwords)
+        try:
+            hypotheses = join(self.toolkit.translations(baseline, split), data, split, subwords)
+        except (OSError, ValueError, LookupError) as error:
+            raise ShapeshiftError(
+                f"{self.toolkit.name}'s translations of {split} cannot be read ({error!r}); remove"
+                " the folder to run it again",
+                path=baseline.directory,
+            ) from error
         _, references = data.text(split)
         parts = files_of(data, split, len(references)) or {split: slice(None)}
         found = [

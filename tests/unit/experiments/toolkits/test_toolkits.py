@@ -228,6 +228,20 @@ def test_fairseq_s_last_checkpoints_are_averaged(data, programs, tmp_path):
     assert mean == "45.0 ['model', 'optimizer_history']"  # of updates 40 and 50
 
 
+@pytest.mark.parametrize(
+    "output", [b"H-x\n", b"H-0\t-1\t\xff\n", b"H-0\t0\t99999\nH-1\t0\t5\n", None]
+)
+def test_output_of_another_form_is_one_sentence(output, data, programs, tmp_path):
+    Run.create(tmp_path / "run", make_config(data.report.config.corpus.root))
+    FAIRSEQ.measure(Run(tmp_path / "run"), data)
+    path = tmp_path / "toolkits" / "fairseq" / "test.out"
+    path.unlink()
+    if output is not None:
+        path.write_bytes(output)
+    with pytest.raises(ShapeshiftError, match="translations of test cannot be read"):
+        FAIRSEQ.measure(Run(tmp_path / "run"), data)
+
+
 def arguments_of(toolkit, run, folder=Path("/bin")):
     paths = {name: folder / name for name in toolkit.programs}
     run.directory.mkdir(exist_ok=True)
