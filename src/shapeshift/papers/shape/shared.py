@@ -17,8 +17,9 @@ PAIR = (BASELINE, "shape")
 """The positions that most items compare."""
 
 JOINED = (
-    "interpolate: BLEU of joined sentences, as the paper seems to report it, in which each ` <sep> `"
-    " counts as three correct tokens; by sentence: translation and reference split at ` <sep> `"
+    "interpolate: BLEU of joined sentences, as the paper seems to report it, in which each"
+    " ` <sep> ` counts as three correct tokens; by sentence: translation and reference split at"
+    " ` <sep> `"
 )
 """A note for tables with BLEU of Interpolate."""
 
