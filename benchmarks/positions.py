@@ -54,9 +54,9 @@ SYSTEMS = {
 class Textbook(Shaw):
     """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
 
-    scores, outputs = Representation.scores, Representation.outputs  # by `bias` and `mix`
+    scores, outputs = Representation.scores, Representation.outputs  # by the hooks
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         each = self._each(self.keys, pos_q, pos_k)
         return torch.einsum("bhqe,qke->bhqk", q, each)
 

@@ -117,14 +117,17 @@ def _position() -> Iterator[str]:
             place = {} if part.place is None else {"place": part.place}
             stacks = {} if part.stacks == "both" else {"stacks": part.stacks}
             layers = {} if part.layers is None else {"layers": part.layers}
-            parts.append({"kind": part.kind, **place, **stacks, **layers, **part.options})
+            share = {} if part.share_layers is None else {"share_layers": part.share_layers}
+            parts.append({"kind": part.kind, **place, **stacks, **layers, **share, **part.options})
         rows.append((f"`{name}`", f"`{_yaml(indices)}`", ", ".join(f"`{_yaml(p)}`" for p in parts)))
     yield "The presets, such as `position: shape`, and what they stand for:\n"
     yield _table(("preset", "indices", "parts"), rows)
+    shared = " and ".join(f"`{name}`" for name, kind in KINDS.items() if kind.build.share_layers)
     yield (
         "A part has a `kind` and its options, and may have a `place` (`embedding`, `self`, `cross`;"
-        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`) and `layers` (the"
-        " first n only).\n"
+        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`), `layers` (the"
+        " first n only) and\n`share_layers` (whether all layers have one module and its weights;"
+        f" by default {shared} do, as in\ntheir papers, and other kinds do not).\n"
     )
     yield "### Indices\n"
     yield from _entries(INDICES)

@@ -6,3 +6,57 @@ Their tensors are tiny: threads that wait for each other cost several times what
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+
+class Backend:
+    """One way to compute attention, which serves wherever it can; `calls` counts how often.
+    `default` leaves the choice to the library."""
+
+    def __init__(self, name: str):
+        self.name, self.calls = name, 0
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let attention compute this way until `stop`, or until `monkeypatch` is undone."""
+        self.stop = monkeypatch.undo
+        from shapeshift.model import attend
+
+        if self.name == "default":
+            return
+        decide = attend.prefers_fused
+        if self.name == "sdpa":  # as on a GPU
+            monkeypatch.setattr(
+                attend, "prefers_fused", lambda p, _, *rest: decide(p, "gpu", *rest)
+            )
+            self._count(monkeypatch, attend.F, "scaled_dot_product_attention")
+            return
+        monkeypatch.setattr(attend, "prefers_fused", lambda *_: False)
+        if self.name == "blocked":
+            monkeypatch.setattr(attend, "BLOCK", 50)  # parts of one sentence, a few queries
+            monkeypatch.setattr(attend, "RECOMPUTED_FROM", 2)
+            self._count(monkeypatch, attend, "_explicit_or_again")
+        else:
+            self._count(monkeypatch, attend, "attend_with_probs")
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+        function: Callable[..., object] = getattr(owner, name)
+
+        def counted(*args: object, **options: object) -> object:
+            self.calls += 1
+            mask = options.get("attn_mask")
+            assert mask is None or mask.stride(-1) == 1, "no fused kernel of a GPU takes it"
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+
+@pytest.fixture(params=["eager", "blocked", "sdpa"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """A way to compute attention: each test that asks for it runs with all of them."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        chosen = Backend(request.param)
+        chosen.use(monkeypatch)
+        yield chosen

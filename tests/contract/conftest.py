@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ VARIANTS = {
     "shaw-values": Scheme(parts=(shaw(add_to="values"),)),
     "shaw-one-table": Scheme(parts=(shaw(share_tables=True),)),
     "shaw-per-head": Scheme(parts=(shaw(per_head=True),)),
-    "shaw-one-for-all-layers": Scheme(parts=(shaw(share_layers=True),)),
+    "shaw-one-for-all-layers": Scheme(parts=(Part("shaw", share_layers=True),)),
     "shaw-no-distance": Scheme(parts=(shaw(max_distance=0),)),
     "shaw-encoder-only": Scheme(parts=(Part("shaw", stacks="encoder"), SINUSOIDAL)),
     "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
@@ -79,7 +80,7 @@ VARIANTS = {
     ),
     "skew-one-table": Scheme(parts=(Part("skew", options={"max_distance": 3, "per_head": False}),)),
     "t5-each-layer": Scheme(
-        parts=(Part("t5", options={"num_buckets": 8, "max_distance": 12, "share_layers": False}),)
+        parts=(Part("t5", share_layers=False, options={"num_buckets": 8, "max_distance": 12}),)
     ),
     "rotary-halves-partial-linear": Scheme(
         parts=(rotary(pairs="halves", fraction=0.5, scaling="linear", factor=4.0),)
@@ -93,7 +94,7 @@ VARIANTS = {
         parts=(Part("xpos", stacks="decoder", options={"scale_base": 20.0, "centre": 200}),)
     ),
     "tupe-sinusoidal-each-layer": Scheme(
-        parts=(Part("tupe", options={"vectors": "sinusoidal", "share_layers": False}),)
+        parts=(Part("tupe", share_layers=False, options={"vectors": "sinusoidal"}),)
     ),
     "rotary-beside-values-and-t5": Scheme(
         parts=(rotary(), shaw(add_to="values"), Part("t5", "self"))
@@ -127,7 +128,8 @@ def together() -> Iterator[Scheme]:
     """Deal the cells out to a scheme for each way to number tokens, first those that turn queries,
     which few kinds may stand beside."""
     schemes = deque(Scheme(IndicesChoice(name, ENOUGH.get(name, {}))) for name in INDICES)
-    for cell in sorted(CELLS.values(), key=lambda cell: not KINDS[cell.parts[0].kind].build.turns):
+    turning = [KINDS[cell.parts[0].kind].build.position_free_heads for cell in CELLS.values()]
+    for _, cell in sorted(zip(turning, CELLS.values(), strict=True), key=itemgetter(0)):
         at = next(n for n, scheme in enumerate(schemes) if stand_together(scheme, cell))
         schemes[at] = replace(schemes[at], parts=schemes[at].parts + cell.parts)
         schemes.rotate(-1)

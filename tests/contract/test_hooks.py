@@ -65,19 +65,23 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
 
     made = [position.embed(x, pos_q), *position.inputs(x, memory, memory, pos_q, pos_k)]
     made += position.heads(q, k, pos_q, pos_k)
-    assert position.turns != torch.equal(position.heads(q, k, pos_q + 1, pos_k)[0], made[-2])
+    moved = position.heads(q, k, pos_q + 1, pos_k)[0]
+    assert position.position_free_heads == torch.equal(moved, made[-2])
     for got, like in zip(made, (x, x, memory, memory, q, k), strict=True):
         assert (got.shape, got.dtype) == (like.shape, dtype)
-    bias = position.bias(q, pos_q, pos_k)
-    assert position.biases == (bias is not None)
-    assert not position.reads or position.biases
-    if bias is not None:
-        assert position.reads != torch.equal(position.bias(-q, pos_q, pos_k), bias)
+    biases = {
+        "bias": position.bias(pos_q, pos_k, dtype=dtype),
+        "query_bias": position.query_bias(q, pos_q, pos_k),
+    }
+    for hook, bias in biases.items():
+        assert position.overrides(hook) == (bias is not None)
+        if bias is None:
+            continue
         assert bias.dtype == dtype
         assert torch.broadcast_shapes(bias.shape, (B, H, Q, K)) == (B, H, Q, K)
         assert bias.isfinite().all(), "a bias never contains a mask"
     mixed = position.mix(probs, pos_q, pos_k)
-    assert position.mixes == (mixed is not None)
+    assert position.overrides("mix") == (mixed is not None)
     if mixed is not None:
         assert (mixed.shape, mixed.dtype) == ((B, H, Q, E), dtype)
     for tensor, copy in zip(given, before, strict=True):
@@ -148,6 +152,30 @@ def test_two_kinds_at_one_attention_are_refused_or_do_what_they_declare(kind: st
         attention = Attention(D, H, 0.0, position).double()
         made, shifted = (attention(x, x, at, at, later) for at in (pos, pos + 117))
         assert torch.allclose(shifted, made, rtol=0, atol=1e-10) == position.shift_invariant, other
+
+
+def test_every_way_to_compute_attention_serves_the_cells_that_it_can(stacked, backend) -> None:
+    position, at = build_cell(*stacked)
+    if at == "embedding":
+        pytest.skip("no attention")
+    attention = Attention(D, H, 0.0, position).double()
+    x, memory = torch.randn(2, B, K, D, dtype=torch.float64)
+    pos = torch.tensor([[0, 2, 3, 7, 30, 31], [5, 6, 7, 8, 9, 100]])
+    later = torch.full((K, K), -torch.inf, dtype=torch.float64).triu(1)
+    call = (x, x if at == "self" else memory, pos, pos, later)
+    got = attention(*call)
+    mixed = position.mix(torch.rand(B, H, K, K, dtype=torch.float64), pos, pos)
+    assert bool(backend.calls) == (backend.name != "sdpa" or mixed is None)
+    backend.stop()
+    torch.testing.assert_close(got, attention(*call), rtol=0, atol=1e-12)
+
+
+def test_a_bias_lies_in_memory_as_fused_kernels_need_it(stacked: tuple[Scheme, str]) -> None:
+    position, _ = build_cell(*stacked)
+    pos = torch.tensor([[0, 2, 3, 7, 30, 31], [5, 6, 7, 8, 9, 100]])
+    q = torch.randn(B, H, K, E)
+    for bias in (position.bias(pos, pos, dtype=q.dtype), position.query_bias(q, pos, pos)):
+        assert bias is None or bias.stride(-1) == 1
 
 
 def test_gradients(stacked: tuple[Scheme, str]) -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import attend as attention_module
 from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
@@ -35,19 +34,15 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
 
 
 @torch.no_grad()
-def test_incremental_is_full_where_attention_changes_its_path(
-    scheme, make_model, logits, sentences, monkeypatch
+def test_incremental_is_full_whichever_way_attention_is_computed(
+    scheme, make_model, logits, sentences, backend
 ) -> None:
-    monkeypatch.setattr(
-        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, 20)
-    )
     model = make_model(scheme)
     source, target = sentences
     state = model.start(source)
     made = [state.step(tokens) for tokens in target.T]
-    monkeypatch.setattr(
-        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, 1000)
-    )
+    assert backend.calls
+    backend.stop()
     close(torch.stack(made, dim=1), logits(model, source, target))
 
 
@@ -87,7 +82,9 @@ def test_beams_can_start_from_prefixes_of_their_own(scheme, make_model, logits, 
 
 
 @torch.no_grad()
-def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sentences) -> None:
+def test_padding_and_neighbours_change_nothing(
+    scheme, make_model, logits, sentences, backend
+) -> None:
     model = make_model(scheme)
     source, target = sentences
     together = logits(model, source, target)
@@ -97,7 +94,7 @@ def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sente
 
 
 @torch.no_grad()
-def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences) -> None:
+def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences, backend) -> None:
     model = make_model(scheme)
     source, target = sentences
     other = target.clone()
@@ -146,7 +143,7 @@ def test_the_torch_seed_decides_the_weights(scheme, make_model) -> None:
 
 
 @torch.no_grad()
-def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences) -> None:
+def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences, backend) -> None:
     model = make_model(scheme).float()
     exact = logits(model, *sentences)
     with torch.autocast("cpu", torch.bfloat16):
@@ -209,7 +206,9 @@ def test_dropout_draws_do_not_depend_on_the_scheme(scheme: Scheme, make_model, s
     assert torch.equal(*states)
 
 
-def test_blocks_and_recomputing_change_nothing(scheme, make_model, sentences, monkeypatch) -> None:
+def test_gradients_do_not_depend_on_how_attention_is_computed(
+    scheme, make_model, sentences, backend
+) -> None:
     model = make_model(scheme, dropout=0.0).train()
     source, target = sentences
 
@@ -219,9 +218,8 @@ def test_blocks_and_recomputing_change_nothing(scheme, make_model, sentences, mo
         model.project(model(source, target)).square().sum().backward()
         return [p.grad for p in model.parameters() if p.grad is not None]
 
-    whole = gradients()
-    # So few that sentences are parted, and the queries of the target; its scores are made twice.
-    monkeypatch.setattr(attention_module, "BLOCK", 500)
-    monkeypatch.setattr(attention_module, "RECOMPUTED_FROM", 12)
-    for got, expected in zip(gradients(), whole, strict=True):
+    found = gradients()
+    assert backend.calls
+    backend.stop()
+    for got, expected in zip(found, gradients(), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)

@@ -214,7 +214,7 @@ def buckets(t5: T5, low: int, high: int) -> Tensor:
     """Return the bucket of each offset, read from a table whose rows hold their own number."""
     with torch.no_grad():
         t5.weight.copy_(torch.arange(len(t5.weight)).unsqueeze(1))
-    return t5.bias(torch.zeros(1, 1, 1, 1), *line(low, high)).long().flatten()
+    return t5.bias(*line(low, high), dtype=torch.float32).long().flatten()
 
 
 @pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (32, 100), (64, 256)])
@@ -251,7 +251,7 @@ def test_t5_bias_is_transformers(causal: bool) -> None:
     with torch.no_grad():
         ours.weight.copy_(theirs.relative_attention_bias.weight.normal_())
     pos = Absolute()(1, 60)
-    got = ours.bias(torch.zeros(1, H, 60, E), pos, pos)
+    got = ours.bias(pos, pos, dtype=torch.float32)
     assert torch.equal(got, theirs.compute_bias(60, 60))
 
 
@@ -263,7 +263,7 @@ def test_t5_bias_is_x_transformers(causal: bool) -> None:
     with torch.no_grad():
         ours.weight.copy_(theirs.relative_attention_bias.weight.normal_())
     pos = Absolute()(1, 60)
-    got = ours.bias(torch.zeros(1, H, 7, E), pos[:, -7:], pos)  # the last seven, as with a cache
+    got = ours.bias(pos[:, -7:], pos, dtype=torch.float32)  # the last seven, as with a cache
     assert torch.equal(got[0], theirs(7, 60))
 
 
@@ -272,7 +272,7 @@ def test_t5_bias_is_x_transformers(causal: bool) -> None:
 
 def alibi(num_heads: int, length: int) -> Tensor:
     pos = Absolute()(1, length)
-    return ALiBi(num_heads).bias(torch.zeros(1, num_heads, length, E), pos, pos)[0]
+    return ALiBi(num_heads).bias(pos, pos, dtype=torch.float32)[0]
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 8, 12, 16, 20, 32])
@@ -331,7 +331,7 @@ def test_vectors_of_keys_are_those_of_wav2vec2_bert(
     split = (B, T, H, E)
     q, k = (make(x).view(split).transpose(1, 2) for make in (theirs.linear_q, theirs.linear_k))
     pos = Absolute()(B, T)
-    got = (scores(q, k) * E**-0.5 + ours.bias(q * E**-0.5, pos, pos)).softmax(-1)
+    got = (scores(q, k) * E**-0.5 + ours.query_bias(q * E**-0.5, pos, pos)).softmax(-1)
     assert torch.allclose(got, expected, atol=1e-6)
     assert not torch.allclose((scores(q, k) * E**-0.5).softmax(-1), expected, atol=1e-3)
 
@@ -353,9 +353,9 @@ def test_vectors_of_keys_are_those_of_bert(kind: str, variant: str) -> None:
     q, k = (make(x).view(split).transpose(1, 2) for make in (theirs.query, theirs.key))
     q = q * E**-0.5
     pos = Absolute()(B, T)
-    bias = keys_with(table.flip(0), kind).bias(q, pos, pos)  # BERT counts i − j, we j − i
+    bias = keys_with(table.flip(0), kind).query_bias(q, pos, pos)  # BERT counts i − j, we j − i
     if variant == "relative_key_query":  # k_j a_ij^T as well: what j says of i, as q_i does of j
-        bias = bias + keys_with(table, kind).bias(k * E**-0.5, pos, pos).transpose(-1, -2)
+        bias = bias + keys_with(table, kind).query_bias(k * E**-0.5, pos, pos).transpose(-1, -2)
     assert torch.allclose((scores(q, k) + bias).softmax(-1), expected, atol=1e-6)
 
 

@@ -54,7 +54,6 @@ def test_layer_equals_the_papers_equation(causal, num_heads, check_layer) -> Non
 
 def test_half_precision_rounds_the_product_alone() -> None:
     # 3,001 itself would become 3,008 in bfloat16; -3001 / 256 becomes the nearest there is.
-    q = torch.zeros(1, 1, 1, 4, dtype=torch.bfloat16)
-    bias = ALiBi(1).bias(q, torch.tensor([[3001]]), torch.tensor([[0]]))
+    bias = ALiBi(1).bias(torch.tensor([[3001]]), torch.tensor([[0]]), dtype=torch.bfloat16)
     assert bias.dtype == torch.bfloat16
     assert float(bias) == float(torch.tensor(-3001 / 256).bfloat16())

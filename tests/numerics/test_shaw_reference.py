@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.model import attend as attention_module
 from shapeshift.model.attention import Attention
 from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import Shaw
@@ -110,7 +109,10 @@ def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
     pos_k = torch.tensor([[0, 4, 5, 6, 30], [101, 99, 100, 103, 0]])
     q = torch.randn(2, HEADS, 3, WIDTH, dtype=torch.float64)
     probs = torch.rand(2, HEADS, 3, 5, dtype=torch.float64)
-    bias, mix = shaw.bias(q * q.shape[-1] ** -0.5, pos_q, pos_k), shaw.mix(probs, pos_q, pos_k)
+    bias, mix = (
+        shaw.query_bias(q * q.shape[-1] ** -0.5, pos_q, pos_k),
+        shaw.mix(probs, pos_q, pos_k),
+    )
     for b in range(2):
         for h in range(HEADS):
             for i in range(3):
@@ -124,30 +126,21 @@ def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
                 torch.testing.assert_close(mix[b, h, i], z, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("add_to", ["keys", "values", "both"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("per_head", [False, True])
-def test_fused_and_explicit_attention_agree(causal, per_head, monkeypatch) -> None:
-    layer = make_layer(3, causal, {"add_to": "keys", "per_head": per_head})
+def test_all_ways_to_compute_attention_agree(causal, per_head, add_to, backend) -> None:
+    layer = make_layer(3, causal, {"add_to": add_to, "per_head": per_head})
     x = torch.randn(2, 9, DIM, dtype=torch.float64)
-    results, gradients = [], []
-    for fused_from in (0, 1000):
-        monkeypatch.setattr(
-            attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, fused_from)
-        )
-        results.append(run(layer, x, causal))
-        gradients.append(torch.autograd.grad(results[-1].square().sum(), layer.position.keys)[0])
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-10)
 
+    def compute() -> tuple[torch.Tensor, ...]:
+        out = run(layer, x, causal)
+        return out, *torch.autograd.grad(out.square().sum(), layer.position.parameters())
 
-def test_values_keep_the_explicit_path_where_the_fused_one_would_lose_them(monkeypatch) -> None:
-    layer = make_layer(3, False, {"add_to": "values"})
-    x = torch.randn(1, 9, DIM, dtype=torch.float64)
-    explicit = run(layer, x, False)
-    monkeypatch.setattr(
-        attention_module, "FUSED_FROM", dict.fromkeys(attention_module.FUSED_FROM, 0)
-    )
-    torch.testing.assert_close(run(layer, x, False), explicit, rtol=0, atol=0)
+    found = compute()
+    assert bool(backend.calls) == (backend.name != "sdpa" or add_to == "keys")
+    backend.stop()
+    torch.testing.assert_close(found, compute(), rtol=0, atol=1e-10)
 
 
 def test_half_precision_sums_far_keys_without_losing_them() -> None:

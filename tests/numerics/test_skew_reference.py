@@ -38,5 +38,5 @@ def test_it_is_what_skewing_makes_of_the_products() -> None:
     left = torch.ones(length, length).tril().bool()
     expected = skewed[..., left] / math.sqrt(WIDTH)
     torch.testing.assert_close(
-        skew.bias(q * q.shape[-1] ** -0.5, pos, pos)[..., left], expected, rtol=0, atol=1e-12
+        skew.query_bias(q * q.shape[-1] ** -0.5, pos, pos)[..., left], expected, rtol=0, atol=1e-12
     )

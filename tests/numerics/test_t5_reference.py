@@ -30,9 +30,8 @@ def buckets_of(t5: T5, distances: list[int]) -> list[int]:
     """The buckets that the module uses, read from biases that are the buckets' own numbers."""
     with torch.no_grad():
         t5.double().weight.copy_(torch.arange(len(t5.weight))[:, None].expand_as(t5.weight))
-        q = torch.zeros(1, HEADS, 1, 4, dtype=torch.float64)
         start = torch.tensor([[100_000]])
-        bias = t5.bias(q, start, start + torch.tensor([distances]))
+        bias = t5.bias(start, start + torch.tensor([distances]), dtype=torch.float64)
     assert torch.equal(bias[:, 0], bias[:, 1])
     return bias[0, 0, 0].int().tolist()
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift.positions import Representation
+from shapeshift.positions.base import total_bias
 from shapeshift.positions.pairs import add
 
 from .dropout import dropout
@@ -44,15 +45,17 @@ def attend(
     Args:
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
         mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
-        position: its `bias` and `mix` are asked; `inputs` and `heads` have been.
+        position: its `bias`, `query_bias` and `mix` are called; `inputs` and `heads` have been.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
     """
-    fused = prefers_fused(q.device.type, q.dtype, k.shape[2], dropout_p, position.biases)
-    if fused and not position.mixes:
-        bias = position.bias(_scaled(q), pos_q, pos_k) if position.biases else None
+    if prefers_fused(position, q.device.type, q.dtype, k.shape[2], dropout_p):
+        bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
-        added = None if added is None else added.to(q.dtype)
+        if added is not None:
+            added = added.to(q.dtype)
+            if added.stride(-1) != 1:  # which no fused kernel of a GPU takes
+                added = added.contiguous()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
     # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
     q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
@@ -110,18 +113,26 @@ def _scaled(q: Tensor) -> Tensor:
 
 
 def prefers_fused(
-    device: str, dtype: torch.dtype, num_keys: int, dropout_p: float, biased: bool
+    position: Representation, device: str, dtype: torch.dtype, num_keys: int, dropout_p: float
 ) -> bool:
-    """Return whether the fused kernel is the faster one; on every device but a CPU it is.
+    """Return whether the fused kernel can serve and is the faster one; on every device but a CPU it
+    is.
 
     With dropout, or a bias that is trained, PyTorch has none for CPUs and computes in steps, as we
     do, but keeps more; a fixed bias slows it down.
     """
+    if position.overrides("mix"):
+        return False
     if device != "cpu":
         return True
-    if torch.compiler.is_compiling():  # one graph for all lengths
-        return not dropout_p and not biased
-    return not dropout_p and not biased and num_keys >= FUSED_FROM.get(dtype, 0)
+    if dropout_p or _is_biased(position):
+        return False
+    # Where it is compiled, there is one graph for all lengths.
+    return torch.compiler.is_compiling() or num_keys >= FUSED_FROM.get(dtype, 0)
+
+
+def _is_biased(position: Representation) -> bool:
+    return position.overrides("bias") or position.overrides("query_bias")
 
 
 class _Part(NamedTuple):

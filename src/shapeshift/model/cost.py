@@ -226,9 +226,7 @@ def _attention_bytes(config: ModelConfig, site: _Site, a: int, device: str) -> i
 def _is_fused(config: ModelConfig, site: _Site, device: str, a: int) -> bool:
     """As `attend` decides it."""
     dtype = torch.float32 if a == FP32 else torch.bfloat16
-    return not site.position.mixes and prefers_fused(
-        device, dtype, site.num_keys, config.attention_dropout, site.position.biases
-    )
+    return prefers_fused(site.position, device, dtype, site.num_keys, config.attention_dropout)
 
 
 def _is_recomputed(site: _Site, device: str) -> bool:
@@ -260,7 +258,7 @@ def _hook_costs(
         flops += one.flops + (shape.num_pairs - 1) * (two.flops - one.flops)
         saved_bytes += one.saved_bytes
         saved_bytes += (shape.num_pairs - 1) * (two.saved_bytes - one.saved_bytes)
-        if site.position.biases and fused:
+        if fused and (site.position.overrides("bias") or site.position.overrides("query_bias")):
             scores = shape.num_pairs * config.num_heads * site.num_queries * site.num_keys
             saved_bytes += dtype.itemsize * scores
     return _HookCosts(flops, saved_bytes)

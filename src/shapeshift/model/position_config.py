@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
@@ -39,7 +39,8 @@ class PositionConfig(Strict):
     Attributes:
         name: what the scheme is called in tables.
         indices: `name` and options of the indices.
-        parts: for each kind `kind`, `place`, `stacks`, `layers` and the kind's own options.
+        parts: for each kind `kind`, `place`, `stacks`, `layers`, `share_layers` and the kind's own
+            options.
     """
 
     name: str = "custom"
@@ -87,7 +88,13 @@ class PositionConfig(Strict):
         return Scheme(IndicesChoice(name, indices), tuple(parts))
 
 
-_PART_FIELDS = {"kind": str, "place": str | None, "stacks": str, "layers": int | None}
+_PART_FIELDS = {
+    "kind": str,
+    "place": str | None,
+    "stacks": str,
+    "layers": int | None,
+    "share_layers": bool | None,
+}
 
 DEFAULT_POSITION = "ape"
 
@@ -112,7 +119,7 @@ def expand_preset(name: str) -> dict[str, Any]:
 
 
 def _check_type(what: str, value: Any, expected: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, expected):
+    if type(value) not in (get_args(expected) or (expected,)):  # a bool is not an int here
         wanted = getattr(expected, "__name__", str(expected))
         raise ShapeshiftError(f"{what} must be of type {wanted}, got {value!r}")
 

@@ -37,7 +37,7 @@ class ALiBi(Representation):
     """
 
     places = ("self",)
-    biases = True
+    shift_invariant = splits = True
 
     def __init__(self, num_heads: int):
         super().__init__()
@@ -52,15 +52,14 @@ class ALiBi(Representation):
         halves = torch.arange(self.num_heads - power, dtype=torch.float64, device=device) + 0.5
         return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
         # Whole numbers above 256 have no bfloat16, so slopes meet distances before the cast.
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        slopes = self.slopes(q.device).to(dtype)
+        slopes = self.slopes(pos_q.device).to(torch.promote_types(dtype, torch.float32))
 
         def penalties(distances: Tensor) -> Tensor:
             return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
 
-        return by_distance(penalties, pos_q, pos_k, q.dtype)  # (B|1, H, Q, K)
+        return by_distance(penalties, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"

@@ -4,63 +4,120 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, permutations
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
 from .pairs import add
 
+_AT_ATTENTION = ("inputs", "heads", "bias", "query_bias", "mix")
+_PROMISES = {
+    "shift_invariant": ("embed", *_AT_ATTENTION),
+    "position_free_heads": ("heads",),
+    "splits": ("bias", "query_bias", "mix"),
+}
+"""What a class may promise of its hooks, and which hooks each promise is about."""
+
+_FASTER = {"scores": ("bias", "query_bias"), "outputs": ("mix",)}
+"""The methods that compute what hooks add in a faster way, and which hooks they replace."""
+
+
+def _overrides(cls: type[Representation], hook: str) -> bool:
+    found: bool = getattr(cls, hook) is not getattr(Representation, hook)
+    return found
+
+
+def _age(cls: type, *names: str) -> int:
+    """Return how many classes back any of `names` was last defined; 0 is `cls` itself."""
+    return next(n for n, base in enumerate(cls.__mro__) if not vars(base).keys().isdisjoint(names))
+
 
 class Representation(nn.Module):
     """How position enters a Transformer; the base class is "no position".
 
     A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `heads`,
-    `bias` and `mix` do nothing by default, so this class itself is the kind `none`. A subclass
-    overrides those it needs. `scores` and `outputs` do the rest of attention with `bias` and `mix`;
-    a subclass that knows a faster way overrides them as well.
+    `bias`, `query_bias` and `mix` do nothing by default, so this class itself is the kind `none`. A
+    subclass overrides those it needs, and what it does is inferred from that (`overrides`). There
+    is nothing that it has to declare: a promise, such as `splits`, that a subclass overrides a hook
+    without repeating does not hold, which may refuse or slow down, but never changes a result.
 
     With x a layer's input, W the projections and i, j the query and key positions, attention is
 
         q, k, v  = inputs(x, x, x)                        # what is projected
         Q, K     = heads(q W^Q, k W^K)                    # the projected heads
         Q        = Q / sqrt(E)
-        e_ij     = Q_i K_j^T + bias(Q)_ij                 # scores, then mask and softmax
+        e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # scores, then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + mix(softmax(e))_i    # outputs
+
+    `scores` and `outputs` compute the last two; a subclass that knows a faster way to compute what
+    its hooks add overrides them as well.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never sees nor builds a mask.
 
     A kind that is built for one D, H or E keeps it as `dim`, `num_heads` or `head_dim`, so that an
     attention of another size can refuse it.
+
+    Raises:
+        ShapeshiftError: for a subclass that overrides `scores` or `outputs` without the hooks that
+            they replace, or whose `places` are not those where its hooks are called.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
     """Where this kind has a meaning: `embedding`, `self` (self-attention), `cross`
-    (encoder-decoder attention). The first is the default."""
+    (encoder-decoder attention). The first is the default. Places where no overridden hook is called
+    are left out."""
+
+    share_layers: ClassVar[bool] = False
+    """Whether the layers of a stack share one module by default. Only what places a module in
+    several layers reads this."""
 
     causal_only: bool = False
     """True if it has no meaning for keys right of their query, as a kind or (built with `causal`)
     as it is: the decoder's self-attention is the only place left."""
 
     shift_invariant: bool = True
-    """True if adding one number to all positions never changes the model's output."""
+    """A promise: adding one number to all positions never changes the model's output."""
 
-    mixes: bool = False
-    """True if `mix` returns a tensor, so that attention must keep its probabilities."""
-
-    biases: bool = False
-    """True if `bias` returns a tensor."""
-
-    turns: bool = False
-    """True if `heads` depends on the positions: no other part may read or turn these queries."""
-
-    reads: bool = False
-    """True if `bias` depends on the queries."""
+    position_free_heads: bool = True
+    """A promise: `heads` does the same at all positions, so that other parts of a chain may read
+    these queries or turn them."""
 
     splits: bool = True
-    """True if `bias` and `mix` may be asked for some sentences and some queries at a time."""
+    """A promise: `bias`, `query_bias` and `mix` may be called for some sentences and some queries
+    at a time."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for promise, hooks in _PROMISES.items():
+            if _age(cls, *hooks) < _age(cls, promise):
+                setattr(cls, promise, False)
+        for faster, hooks in _FASTER.items():
+            if _age(cls, faster) < _age(cls, *hooks):
+                raise ShapeshiftError(
+                    f"{cls.__name__} overrides {faster}, which may only be a faster way to compute"
+                    f" what {' and '.join(hooks)} add; override {' or '.join(hooks)} as well"
+                )
+            if _age(cls, *hooks) < _age(cls, faster):
+                setattr(cls, faster, getattr(Representation, faster))
+        used = ["embedding"] * _overrides(cls, "embed")
+        used += ["self", "cross"] * any(_overrides(cls, hook) for hook in _AT_ATTENTION)
+        if used:
+            places = tuple(place for place in cls.places if place in used)
+            if not places:
+                raise ShapeshiftError(
+                    f"places of {cls.__name__} are {', '.join(cls.places)}, where none of the hooks"
+                    f" that it overrides is called; use {' or '.join(used)}"
+                )
+            cls.places = places
+
+    def overrides(self, hook: str) -> bool:
+        """Return whether `hook` (`embed`, `inputs`, `heads`, `bias`, `query_bias`, `mix`) may do
+        anything."""
+        return _overrides(type(self), hook)
 
     def kinds(self) -> Iterator[Representation]:
         """Yield what this consists of: itself, or all parts of a chain."""
@@ -81,8 +138,14 @@ class Representation(nn.Module):
         scaled yet."""
         return q, k
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        """Return what is added to the scaled scores, broadcastable to `(B, H, Q, K)`, or None.
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
+        """Return what positions alone add to the scaled scores, broadcastable to `(B, H, Q, K)`, or
+        None; `dtype` is that of the queries."""
+        return None
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        """Return what queries and positions add to the scaled scores, broadcastable to
+        `(B, H, Q, K)`, or None.
 
         `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
@@ -97,17 +160,17 @@ class Representation(nn.Module):
         return None
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return e_ij, `(B, H, Q, K)`, a new tensor: `q k^T + bias`, or what the same softmax comes
-        of. A subclass may know a faster way than by its `bias`."""
+        """Return e_ij, `(B, H, Q, K)`, a new tensor: `q k^T + bias + query_bias`, up to a
+        constant for each query, to which softmax is invariant. A subclass may know a faster way."""
         made = q @ k.transpose(-1, -2)
-        bias = self.bias(q, pos_q, pos_k)
+        bias = total_bias(self, q, pos_q, pos_k)
         if bias is not None:
             add(made, bias)
         return made
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + mix`. A subclass may know a faster
-        way than by its `mix`."""
+        way."""
         made = probs @ v
         mixed = self.mix(probs, pos_q, pos_k)
         if mixed is not None:
@@ -127,8 +190,6 @@ class Encoding(Representation):
     Raises:
         ShapeshiftError: if `add_to` has another letter, or none.
     """
-
-    shift_invariant = False
 
     def __init__(self, add_to: str = "qk"):
         super().__init__()
@@ -163,17 +224,21 @@ class Chain(Representation):
             them, or two of one kind change queries and keys.
     """
 
+    shift_invariant = position_free_heads = splits = True  # if all parts promise it
+
     def __init__(self, *parts: Representation):
         super().__init__()
         self.parts = nn.ModuleList(parts)
         _check_heads(list(self.kinds()))
-        self.turns = any(part.turns for part in parts)
-        self.reads = any(part.reads for part in parts)
-        self.mixes = any(part.mixes for part in parts)
-        self.biases = any(part.biases for part in parts)
-        self.splits = all(part.splits for part in parts)
-        self.shift_invariant = all(part.shift_invariant for part in parts)
+        self.splits &= all(part.splits for part in parts)
+        self.shift_invariant &= all(part.shift_invariant for part in parts)
+        self.position_free_heads &= all(part.position_free_heads for part in parts)
         self.causal_only = any(part.causal_only for part in parts)
+
+    def overrides(self, hook: str) -> bool:
+        if inherits(self, hook, Chain):
+            return any(part.overrides(hook) for part in self._parts())
+        return super().overrides(hook)
 
     def _parts(self) -> list[Representation]:
         return [part for part in self.parts if isinstance(part, Representation)]
@@ -199,20 +264,23 @@ class Chain(Representation):
             q, k = part.heads(q, k, pos_q, pos_k)
         return q, k
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        return _total([part.bias(q, pos_q, pos_k) for part in self._parts()])
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
+        return _total([part.bias(pos_q, pos_k, dtype=dtype) for part in self._parts()])
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        return _total([part.query_bias(q, pos_q, pos_k) for part in self._parts()])
 
     def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return _total([part.mix(probs, pos_q, pos_k) for part in self._parts()])
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [part for part in self._parts() if part.biases]
+        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
         if len(parts) == 1:
             return parts[0].scores(q, k, pos_q, pos_k)
         return super().scores(q, k, pos_q, pos_k)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [part for part in self._parts() if part.mixes]
+        parts = [part for part in self._parts() if part.overrides("mix")]
         if len(parts) == 1:
             return parts[0].outputs(probs, v, pos_q, pos_k)
         return super().outputs(probs, v, pos_q, pos_k)
@@ -223,19 +291,32 @@ def _check_heads(kinds: list[Representation]) -> None:
     (R(i) q_i) a_ij depends on i, and two turns need not commute."""
     apart = "give them different stacks or places"
     for turning, reading in permutations(kinds, 2):
-        if turning.turns and reading.reads:
+        if not turning.position_free_heads and reading.overrides("query_bias"):
             raise ShapeshiftError(
                 f"{_name(turning)} turns the queries that {_name(reading)} reads, whose scores"
                 f" would depend on where a sentence begins; {apart}, or use a kind that does not"
                 " read queries, such as T5, ALiBi or Shaw with add_to='values'"
             )
-    changing = [kind for kind in kinds if type(kind).heads is not Representation.heads]
+    changing = [kind for kind in kinds if kind.overrides("heads")]
     for first, second in combinations(changing, 2):
-        if (first.turns and second.turns) or type(first) is type(second):
+        turn = not (first.position_free_heads or second.position_free_heads)
+        if turn or type(first) is type(second):
             raise ShapeshiftError(
                 f"{_name(first)} and {_name(second)} would both change the queries and keys of one"
                 f" attention; leave one of them out, or {apart}"
             )
+
+
+def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+    """Return the sum of `bias` and `query_bias`, or None."""
+    bias = position.bias(pos_q, pos_k, dtype=q.dtype)
+    return _total([bias, position.query_bias(q, pos_q, pos_k)])
+
+
+def inherits(position: Representation, hook: str, owner: type[Representation]) -> bool:
+    """Return whether `hook` is as the class `owner` defines it."""
+    found: bool = getattr(type(position), hook) is getattr(owner, hook)
+    return found
 
 
 def _name(kind: Representation) -> str:

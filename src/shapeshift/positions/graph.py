@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
+from .base import Representation, inherits
 from .edges import Edges
 from .lend import lend
 from .pairs import by_table
@@ -52,8 +52,6 @@ class Graph(Representation):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V; the paper has two.
         per_head: a table for each head; the paper shares one between the heads of a layer.
-        share_layers: one set of tables for all layers; the paper has one for each layer. Read by
-            whoever places the module, not here.
         causal: keys never stand right of the query, so the rows for j > i are left out; not read
             with `num_labels`.
 
@@ -63,6 +61,7 @@ class Graph(Representation):
     """
 
     places = ("self",)
+    shift_invariant = splits = True
 
     def __init__(
         self,
@@ -74,7 +73,6 @@ class Graph(Representation):
         add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
-        share_layers: bool = False,
         causal: bool = False,
     ):
         super().__init__()
@@ -86,9 +84,7 @@ class Graph(Representation):
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
         self.num_heads, self.head_dim = num_heads, head_dim
         self.num_labels = num_labels
-        self.splits = num_labels is None
-        self.biases = self.reads = add_to != "values"
-        self.mixes = add_to != "keys"
+        self.splits &= num_labels is None
         self.edges: Edges | None = None  # set by `use_edges`
         self.num_rows = num_labels or Clip(max_distance, causal).num_rows  # R
         self.clip = Clip(max_distance + 1, causal)  # all that is too far falls into outer rows
@@ -96,7 +92,13 @@ class Graph(Representation):
         shape = (num_heads if per_head else 1, self.num_rows, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+    def overrides(self, hook: str) -> bool:
+        tables = {"query_bias": self.keys, "mix": self.values}
+        if hook in tables and inherits(self, hook, Graph):
+            return tables[hook] is not None
+        return super().overrides(hook)
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
         if self.num_labels is None:

@@ -63,6 +63,11 @@ def check(scheme: Scheme) -> None:
                 f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
                 " such as 'rotary'"
             )
+        if part.share_layers is not None and (part.layers == 1 or _place(part) == "embedding"):
+            raise ShapeshiftError(
+                f"share_layers={part.share_layers} has no meaning for {part.kind!r} in a single"
+                " layer or at 'embedding'; leave it out"
+            )
         if part.layers is not None and (part.layers < 1 or _place(part) == "embedding"):
             raise ShapeshiftError(
                 f"layers={part.layers} has no meaning for {part.kind!r} at {_place(part)!r};"
@@ -118,20 +123,18 @@ def _build(part: Part, stack: Stack) -> Representation:
     return build(**fixed, **part.options)
 
 
-def _shares_layers(part: Part) -> bool:
-    option = KINDS[part.kind].options().get("share_layers")
-    return option is not None and bool(part.options.get("share_layers", option.default))
-
-
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
     columns = []
     for part in parts:
         last = stack.num_layers if part.layers is None else min(part.layers, stack.num_layers)
-        if _shares_layers(part):
-            one = _build(part, stack)
-            modules = [one] * last
-        else:
-            modules = [_build(part, stack) for _ in range(last)]
+        first = _build(part, stack)
+        if part.share_layers is not None and not any(True for _ in first.parameters()):
+            raise ShapeshiftError(
+                f"share_layers={part.share_layers} has no meaning for {part.kind!r}, which has no"
+                " weights that layers could share; leave it out"
+            )
+        shared = first.share_layers if part.share_layers is None else part.share_layers
+        modules = [first, *(first if shared else _build(part, stack) for _ in range(1, last))]
         columns.append([*modules, *[None] * (stack.num_layers - last)])
     return [
         _join([column[layer] for column in columns if column[layer] is not None])

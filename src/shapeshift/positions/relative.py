@@ -113,8 +113,8 @@ def value_mix(probs: Tensor, values: Tensor, clip: Clip, pos_q: Tensor, pos_k: T
 def key_scores(
     q: Tensor, k: Tensor, keys: Tensor, clip: Clip, pos_q: Tensor, pos_k: Tensor
 ) -> Tensor:
-    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`, or less by a number for each query, which no
-    softmax sees: what `key_bias` adds, in a faster way where there is one.
+    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`, up to a constant for each query, to which softmax
+    is invariant: what `key_bias` adds, in a faster way where there is one.
 
     Args:
         q, k: `(B, H, Q|K, E)`.

@@ -62,7 +62,7 @@ class Rotary(Representation):
     """
 
     places = ("self", "cross")
-    turns = True
+    shift_invariant = True
 
     def __init__(
         self,

@@ -29,6 +29,9 @@ class Part:
         layers: the first n layers only (all of a stack that has fewer); None means all. Has no
             meaning at the embedding.
         options: the kind's own, such as `max_distance`.
+        share_layers: whether the layers of a stack share one module, and so its weights, or have
+            one each; None is the kind's default, as in its paper. Has no meaning at the embedding
+            or without weights.
     """
 
     kind: str
@@ -36,6 +39,7 @@ class Part:
     stacks: str = "both"
     layers: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    share_layers: bool | None = None
 
 
 @dataclass(frozen=True)

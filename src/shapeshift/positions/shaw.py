@@ -6,7 +6,7 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
+from .base import Representation, inherits
 from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
 
 
@@ -28,8 +28,6 @@ class Shaw(Representation):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V (the SHAPE authors' code); the paper has two.
         per_head: a table for each head; the paper shares one between the heads of a layer.
-        share_layers: one set of tables for all layers; the paper has one for each layer. Read by
-            whoever places the module, not here.
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
@@ -38,6 +36,7 @@ class Shaw(Representation):
     """
 
     places = ("self",)
+    shift_invariant = splits = True
 
     def __init__(
         self,
@@ -48,7 +47,6 @@ class Shaw(Representation):
         add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
-        share_layers: bool = False,
         causal: bool = False,
     ):
         super().__init__()
@@ -57,12 +55,16 @@ class Shaw(Representation):
         self.num_heads, self.head_dim = num_heads, head_dim
         self.clip = Clip(max_distance, causal)
         self.causal_only = causal
-        self.mixes = add_to != "keys"
-        self.biases = self.reads = add_to != "values"
         shape = (num_heads if per_head else 1, self.clip.num_rows, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+    def overrides(self, hook: str) -> bool:
+        tables = {"query_bias": self.keys, "mix": self.values}
+        if hook in tables and inherits(self, hook, Shaw):
+            return tables[hook] is not None
+        return super().overrides(hook)
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
         return key_bias(q, self.keys, self.clip, pos_q, pos_k)

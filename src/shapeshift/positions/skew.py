@@ -39,8 +39,7 @@ class Skew(Representation):
     """
 
     places = ("self",)
-    biases = True
-    reads = True
+    shift_invariant = splits = True
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Skew(Representation):
         self.keys = nn.Parameter(torch.empty(num_tables, self.clip.num_rows, head_dim))
         nn.init.normal_(self.keys, std=head_dim**-0.5)  # |r| is near 1 whatever R is
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         return key_bias(q, self.keys, self.clip, pos_q, pos_k)
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from bisect import bisect_left
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
@@ -38,8 +37,6 @@ class T5(Representation):
         num_heads: H.
         num_buckets: of both directions together; a multiple of 4.
         max_distance: where the borders would arrive after the last bucket.
-        share_layers: one set of numbers for all layers, as the paper; else one for each. Read by
-            whoever places the module, not here.
         causal: keys never stand right of the query, so that all buckets are for the left.
 
     Raises:
@@ -48,7 +45,8 @@ class T5(Representation):
     """
 
     places = ("self",)
-    biases = True
+    share_layers = True  # as the paper
+    shift_invariant = splits = True
 
     def __init__(
         self,
@@ -57,7 +55,6 @@ class T5(Representation):
         *,
         num_buckets: int = 32,
         max_distance: int = 128,
-        share_layers: bool = True,
         causal: bool = False,
     ):
         super().__init__()
@@ -78,15 +75,16 @@ class T5(Representation):
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         nn.init.normal_(self.weight, std=dim**-0.5)  # as the released code
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return by_distance(self._values, pos_q, pos_k, q.dtype)  # (B|1, H, Q, K)
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
 
     def _values(self, distances: Tensor) -> Tensor:
         to_left = -distances.clamp(max=0) if self.causal else distances.abs()
         buckets = torch.bucketize(to_left, self.borders, right=True)
         if not self.causal:
             buckets = buckets + (distances > 0) * (len(self.borders) + 1)
-        return F.embedding(buckets, self.weight).movedim(-1, 0)
+        # Each head's numbers lie next to each other, which fused attention kernels need.
+        return self.weight.t()[:, buckets]  # (H, …)
 
     def extra_repr(self) -> str:
         buckets = f"num_buckets={len(self.weight)}, max_distance={self.max_distance}"

@@ -43,8 +43,6 @@ class TUPE(Representation):
         vectors: p is `learned` (the paper) or `sinusoidal`, without a limit.
         num_positions: rows of learned vectors; positions 0 … num_positions − 1. Sinusoidal ones
             have none.
-        share_layers: one set of U and p for all layers, as the paper; else one for each. Read by
-            whoever places the module, not here.
 
     Raises:
         ShapeshiftError: if `vectors` is neither of the two, or sinusoidal with a `num_positions`
@@ -52,8 +50,8 @@ class TUPE(Representation):
     """
 
     places = ("self", "cross")
-    biases = True
-    shift_invariant = False
+    share_layers = True  # as the paper
+    position_free_heads = splits = True
 
     def __init__(
         self,
@@ -62,7 +60,6 @@ class TUPE(Representation):
         *,
         vectors: Vectors = "learned",
         num_positions: int = _NUM_POSITIONS,
-        share_layers: bool = True,
     ):
         super().__init__()
         if vectors not in get_args(Vectors):
@@ -86,11 +83,11 @@ class TUPE(Representation):
     def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         return q * 0.5**0.5, k  # attention divides by sqrt(E), which makes sqrt(2E)
 
-    def bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        scale: float = (2 * q.shape[-1]) ** -0.5
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        scale: float = (2 * self.dim // self.num_heads) ** -0.5
         at_q = self._project(pos_q, self.query) * scale
         at_k = self._project(pos_k, self.key)
-        return (at_q @ at_k.transpose(-1, -2)).to(q.dtype)  # (B|1, H, Q, K)
+        return (at_q @ at_k.transpose(-1, -2)).to(dtype)  # (B|1, H, Q, K)
 
     def _project(self, pos: Tensor, weight: Tensor) -> Tensor:
         projected = self.vectors.encode(pos, weight) @ weight  # (B|1, T, D)

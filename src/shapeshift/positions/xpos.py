@@ -49,7 +49,7 @@ class XPos(Representation):
 
     places = ("self",)
     causal_only = True
-    turns = True
+    shift_invariant = True
 
     def __init__(
         self,

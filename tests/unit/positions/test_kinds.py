@@ -28,7 +28,8 @@ def test_no_position_is_the_identity() -> None:
     x, memory, pos = torch.randn(1, 3, 4), torch.randn(1, 2, 4), torch.arange(3)[None]
     assert none.embed(x, pos) is x
     assert none.inputs(x, memory, memory, pos, pos[:, :2]) == (x, memory, memory)
-    assert none.bias(x[:, None], pos, pos) is None
+    assert none.bias(pos, pos, dtype=x.dtype) is None
+    assert none.query_bias(x[:, None], pos, pos) is None
     assert none.mix(torch.rand(1, 1, 3, 3), pos, pos) is None
 
 
@@ -106,7 +107,7 @@ def test_shaw_memory_does_not_grow_with_queries_times_keys_times_width() -> None
     q, pos = torch.randn(1, 2, 50, 64), torch.arange(50)[None]
     sizes = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()), lambda t: t):
-        shaw.bias(q, pos, pos)
+        shaw.query_bias(q, pos, pos)
         shaw.mix(torch.rand(1, 2, 50, 50), pos, pos)
     assert max(sizes) < 50 * 50 * 64
 
@@ -116,12 +117,12 @@ def test_a_chain_is_the_sum_of_its_parts() -> None:
     shaw, other, sines = Shaw(2, 4), Shaw(2, 4, add_to="keys"), Sinusoidal(8)
     chain = Chain(shaw, sines, other)
     q, probs, pos = torch.randn(1, 2, 5, 4), torch.rand(1, 2, 5, 5), torch.arange(5)[None]
-    expected = shaw.bias(q, pos, pos) + other.bias(q, pos, pos)
-    torch.testing.assert_close(chain.bias(q, pos, pos), expected)
+    expected = shaw.query_bias(q, pos, pos) + other.query_bias(q, pos, pos)
+    torch.testing.assert_close(chain.query_bias(q, pos, pos), expected)
     assert torch.equal(chain.mix(probs, pos, pos), shaw.mix(probs, pos, pos))
-    assert chain.mixes
-    assert not Chain(other, sines).mixes
-    assert Chain(sines).bias(q, pos, pos) is None
+    assert chain.overrides("mix")
+    assert not Chain(other, sines).overrides("mix")
+    assert Chain(sines).query_bias(q, pos, pos) is None
 
 
 def test_a_chain_is_shift_invariant_if_all_its_parts_are() -> None:
@@ -148,9 +149,9 @@ def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message: s
 
 def test_what_does_not_read_queries_stands_beside_rotary() -> None:
     chain = Chain(Rotary(4), Shaw(2, 4, add_to="values"), Graph(2, 4, add_to="values"), TUPE(8, 2))
-    assert (chain.turns, chain.reads) == (True, False)
+    assert (chain.position_free_heads, chain.overrides("query_bias")) == (False, False)
     chain = Chain(TUPE(8, 2), Skew(2, 4), Shaw(2, 4), ALiBi(2))
-    assert (chain.turns, chain.reads) == (False, True)
+    assert (chain.position_free_heads, chain.overrides("query_bias")) == (True, True)
 
 
 def test_options_of_a_kind_leave_out_what_the_model_fixes() -> None:

@@ -65,7 +65,7 @@ def test_layers_share_by_default_and_stacks_do_not(kind: str) -> None:
     encoder, decoder = (place(scheme, stack).self_attention for stack in (ENCODER, DECODER))
     assert encoder[0] is encoder[1] is encoder[2]
     assert encoder[0] is not decoder[0]
-    own = Scheme(parts=(Part(kind, options={"share_layers": False}),))
+    own = Scheme(parts=(Part(kind, share_layers=False),))
     assert len({id(layer) for layer in place(own, ENCODER).self_attention}) == 3
 
 
@@ -157,6 +157,6 @@ def test_settings_that_have_no_meaning(make, message: str) -> None:
 
 
 def test_learned_tupe_names_its_limit() -> None:
-    tupe, q = TUPE(8, 2, num_positions=4), torch.zeros(1, 2, 5, 4)
+    tupe, pos = TUPE(8, 2, num_positions=4), torch.arange(5)[None]
     with pytest.raises(ShapeshiftError, match=r"position 4, but the learned table ends at 3"):
-        tupe.bias(q, torch.arange(5)[None], torch.arange(5)[None])
+        tupe.bias(pos, pos, dtype=torch.float32)

@@ -44,7 +44,7 @@ def test_layers_have_their_own_tables_unless_they_share() -> None:
     own = place(scheme(Part("shaw")), ENCODER).self_attention
     assert len({id(layer.keys) for layer in own}) == 3
     assert not torch.equal(own[0].keys, own[1].keys)
-    shared = place(scheme(Part("shaw", options={"share_layers": True})), ENCODER).self_attention
+    shared = place(scheme(Part("shaw", share_layers=True)), ENCODER).self_attention
     assert shared[0] is shared[1] is shared[2]
 
 
@@ -99,3 +99,22 @@ def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message) as raised:
         check(wrong)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Part("alibi", share_layers=True),
+        Part("rotary", share_layers=False),
+        Part("learned", "embedding", share_layers=True),
+        Part("shaw", layers=1, share_layers=True),
+    ],
+)
+def test_sharing_what_cannot_be_shared_is_refused(part: Part) -> None:
+    with pytest.raises(ShapeshiftError, match=r"share_layers=.* has no meaning .*; leave it out"):
+        place(scheme(part), ENCODER)
+
+
+def test_every_kind_with_weights_can_share_them() -> None:
+    layers = place(scheme(Part("skew", share_layers=True)), ENCODER).self_attention
+    assert layers[0] is layers[1] is layers[2]

@@ -1,0 +1,214 @@
+"""Kinds that override a hook and declare nothing: it acts wherever and however attention runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import MultiheadAttention
+from shapeshift.model.attention import Attention
+from shapeshift.positions import T5, ALiBi, Chain, Representation, Rotary, Shaw, Skew
+
+B, H, E = 2, 2, 4
+D = H * E
+LENGTHS = (63, 64, 600)
+
+
+def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    return (pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).unsqueeze(1)  # (B|1, 1, Q, K)
+
+
+class Trained(Representation):
+    """Has a weight for the hook of a subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(H, 1, 8))
+
+
+class Bias(Trained):
+    def bias(self, pos_q, pos_k, *, dtype):
+        return self.weight[:, 0, distances(pos_q, pos_k)[:, 0] % 8].transpose(0, 1)
+
+
+class BiasByIndex(Trained):
+    """Reads the size of the attention, so that it may not be called for some queries."""
+
+    def bias(self, pos_q, pos_k, *, dtype):
+        i, j = torch.arange(pos_q.shape[1])[:, None], torch.arange(pos_k.shape[1])
+        return self.weight[:, 0, (i * j) % 8]  # (H, Q, K)
+
+
+class QueryBias(Trained):
+    def query_bias(self, q, pos_q, pos_k):
+        table = self.weight[..., :E].transpose(-1, -2).to(q.dtype)
+        return (q @ table) * (distances(pos_q, pos_k) % 3)
+
+
+class Mix(Trained):
+    def mix(self, probs, pos_q, pos_k):
+        far = (probs * (distances(pos_q, pos_k) % 5)).sum(-1, keepdim=True)
+        return far * self.weight[..., :E].to(probs.dtype)
+
+
+class Turn(Trained):
+    def heads(self, q, k, pos_q, pos_k):
+        at_q, at_k = (1 + (pos % 3)[:, None, :, None] for pos in (pos_q, pos_k))
+        return q * at_q, k / at_k * self.weight[..., :1].to(k.dtype)
+
+
+class Inputs(Trained):
+    def inputs(self, q, k, v, pos_q, pos_k):
+        vector = self.weight.flatten()[:D].to(q.dtype)
+        return q + (pos_q % 3)[..., None] * vector, k, v + (pos_k % 4)[..., None] * vector
+
+
+class Embed(Representation):
+    def embed(self, x, pos):
+        return x + pos[..., None]
+
+
+class LouderKeys(Shaw):
+    """Inherits a fast `scores`, which does not compute this."""
+
+    def query_bias(self, q, pos_q, pos_k):
+        return -3 * super().query_bias(q, pos_q, pos_k)
+
+
+class LouderValues(Shaw):
+    def mix(self, probs, pos_q, pos_k):
+        return -3 * super().mix(probs, pos_q, pos_k)
+
+
+class KeysAgain(Shaw):
+    """Overrides what it was built without."""
+
+    def __init__(self) -> None:
+        super().__init__(H, E, add_to="values")
+
+    def query_bias(self, q, pos_q, pos_k):
+        return q.sum(-1, keepdim=True) * (distances(pos_q, pos_k) % 3)
+
+
+class T5ByIndex(T5):
+    def bias(self, pos_q, pos_k, *, dtype):
+        i = torch.arange(pos_q.shape[1])[:, None]
+        return super().bias(pos_q, pos_k, dtype=dtype) * (1 + i % 4).to(dtype)
+
+
+FORGETFUL = {
+    "bias": Bias,
+    "bias by index": BiasByIndex,
+    "query bias": QueryBias,
+    "mix": Mix,
+    "heads": Turn,
+    "inputs": Inputs,
+    "query bias of a subclass": lambda: LouderKeys(H, E, max_distance=2),
+    "mix of a subclass": lambda: LouderValues(H, E, max_distance=2),
+    "query bias without keys": KeysAgain,
+    "bias of a subclass": lambda: T5ByIndex(D, H),
+    "chain": lambda: Chain(Bias(), ALiBi(H)),
+    "chain of chains": lambda: Chain(ALiBi(H), Chain(Inputs(), Chain(Mix()))),
+    "chain that reads": lambda: Chain(T5(D, H), LouderKeys(H, E), Mix()),
+    "chain that turns": lambda: Chain(ALiBi(H), Turn()),
+}
+
+
+def reference(layer: Attention, x: Tensor, pos: Tensor) -> Tensor:
+    """The equations in the docstring of `Representation`, step by step."""
+    position = layer.position
+    inputs = position.inputs(x, x, x, pos, pos)
+    weights, biases = layer.in_weight.chunk(3), layer.in_bias.chunk(3)
+    q, k, v = (
+        nn.functional.linear(*each).unflatten(-1, (H, E)).transpose(1, 2)
+        for each in zip(inputs, weights, biases, strict=True)
+    )
+    q, k = position.heads(q, k, pos, pos)
+    q = q * E**-0.5
+    scores = q @ k.transpose(-1, -2)
+    for bias in (position.bias(pos, pos, dtype=q.dtype), position.query_bias(q, pos, pos)):
+        scores = scores if bias is None else scores + bias
+    probs = scores.softmax(-1).to(v.dtype)
+    out, mixed = probs @ v, position.mix(probs, pos, pos)
+    return layer.out((out if mixed is None else out + mixed).transpose(1, 2).flatten(2))
+
+
+def run(module: nn.Module, x: Tensor, pos: Tensor, *, weights: bool = False) -> Tensor:
+    if isinstance(module, Attention):
+        return module(x, x, pos, pos, None)
+    return module(x, x, x, need_weights=weights, pos_q=pos, pos_k=pos)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", FORGETFUL)
+@pytest.mark.parametrize("backend", ["default", "eager", "blocked", "sdpa"], indirect=True)
+def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
+    torch.manual_seed(0)
+    position = FORGETFUL[kind]().requires_grad_(True)
+    ours = Attention(D, H, 1e-9, position)  # a dropout that drops nothing
+    theirs = MultiheadAttention(D, H, 1e-9, batch_first=True, position=position)
+    theirs.in_proj_weight, theirs.in_proj_bias = ours.in_weight, ours.in_bias
+    theirs.out_proj = ours.out
+    ours.to(dtype)
+    x = torch.randn(B, length, D, dtype=dtype)
+    pos = torch.arange(length) + torch.tensor([[0], [9]])
+    with torch.no_grad():
+        expected = reference(ours, x, pos)
+        mixes = position.mix(torch.rand(B, H, length, length, dtype=dtype), pos, pos) is not None
+        ours.position = Representation()
+        without = reference(ours, x, pos)
+        ours.position = position
+    limit = 1e-4 if dtype == torch.float32 else 0.015
+    assert far(without, expected) > 5 * limit
+    for training in (False, True):
+        with torch.set_grad_enabled(training):
+            for module in (ours.train(training), theirs.train(training)):
+                before = backend.calls
+                assert far(run(module, x, pos), expected) < limit
+                runs = {"eager": True, "blocked": position.splits, "sdpa": not mixes}
+                assert (backend.calls > before) == runs.get(backend.name, False)
+    assert far(run(theirs, x, pos, weights=True), expected) < limit
+
+
+def far(got: Tensor, expected: Tensor) -> float:
+    return float((got - expected).detach().norm() / expected.norm())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Chain(Turn(), Shaw(H, E)),
+        lambda: Chain(Skew(H, E), Turn()),
+        lambda: Chain(Rotary(E), QueryBias()),
+        lambda: Chain(Chain(Turn()), Rotary(E)),
+        lambda: Chain(Rotary(E), KeysAgain()),
+    ],
+)
+def test_a_chain_infers_what_its_parts_do(make) -> None:
+    with pytest.raises(ShapeshiftError, match=r"queries (that|and keys)"):
+        make()
+
+
+def test_a_promise_does_not_outlive_the_hook_that_it_is_about() -> None:
+    assert Shaw(H, E).splits
+    for cls in (Bias, LouderKeys, T5ByIndex, Turn):
+        assert not cls.shift_invariant, cls
+    for position in (KeysAgain(), T5ByIndex(D, H), Chain(ALiBi(H), BiasByIndex())):
+        assert not position.splits, position
+
+
+def test_places_are_those_where_a_hook_is_called() -> None:
+    assert Embed.places == ("embedding",)
+    assert Bias.places == ("self", "cross")
+    with pytest.raises(ShapeshiftError, match=r"places of Lost are embedding.*use self or cross"):
+        type("Lost", (Bias,), {"places": ("embedding",)})
+
+
+@pytest.mark.parametrize("faster", ["scores", "outputs"])
+def test_a_faster_way_to_nothing_is_refused(faster: str) -> None:
+    for base in (Representation, Shaw):
+        with pytest.raises(ShapeshiftError, match=f"Fast overrides {faster}.*as well"):
+            type("Fast", (base,), {faster: lambda *_: None})
