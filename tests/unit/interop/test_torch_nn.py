@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 import torch
@@ -14,7 +16,18 @@ from shapeshift.interop.torch_nn import (
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
-from shapeshift.positions import Absolute, Shaw, Shifted, Sinusoidal, Skew
+from shapeshift.positions import (
+    T5,
+    TUPE,
+    Absolute,
+    ALiBi,
+    Chain,
+    Representation,
+    Shaw,
+    Shifted,
+    Sinusoidal,
+    Skew,
+)
 
 B, Q, K, D, H = 3, 5, 7, 16, 4
 
@@ -146,6 +159,49 @@ def test_layer_without_position_is_torchs(
     padding[0, 4:] = float("-inf")
     for mask in ({}, {"src_mask": causal, "is_causal": True}, {"src_key_padding_mask": padding}):
         assert close(ours(x, **mask), theirs(x, **mask))
+
+
+def stacked(make: Callable[[], Representation], **options: object) -> nn.Module:
+    layer = TransformerEncoderLayer(D, H, 24, position=make(), **options)
+    return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+
+
+def tables_of(stack: nn.Module) -> int:
+    return len([name for name, _ in stack.named_parameters() if ".position." in name])
+
+
+@pytest.mark.parametrize("make", [lambda: T5(D, H), lambda: Chain(Shaw(H, D // H), TUPE(D, H))])
+def test_a_stack_of_what_papers_share_says_whether_its_layers_do(make) -> None:
+    with pytest.raises(
+        ShapeshiftError, match=r"share_layers=True for one .*=False for one in each"
+    ):
+        stacked(make)
+    per_layer = tables_of(nn.ModuleDict({"stack": TransformerEncoderLayer(D, H, position=make())}))
+    shared = stacked(make, share_layers=True)
+    assert tables_of(shared) == per_layer
+    assert tables_of(stacked(make, share_layers=False)) == 3 * per_layer
+    copy = deepcopy(shared)  # shares within itself, and nothing with the original
+    assert tables_of(copy) == per_layer
+    theirs = {id(p) for p in shared.parameters()}
+    assert not any(id(p) in theirs for p in copy.parameters())
+    x = torch.randn(Q, 2, D)
+    assert torch.equal(copy.eval()(x), shared.eval()(x))
+
+
+def test_a_decoder_shares_the_positions_of_both_attentions() -> None:
+    position, cross = (TUPE(D, H) for _ in range(2))
+    layer = TransformerDecoderLayer(
+        D, H, 24, position=position, cross_position=cross, share_layers=True
+    )
+    stack = nn.TransformerDecoder(layer, 3)
+    assert all(each.self_attn.position is position for each in stack.layers)
+    assert all(each.multihead_attn.position is cross for each in stack.layers)
+
+
+@pytest.mark.parametrize("position", [None, ALiBi(H)])
+def test_sharing_nothing_is_refused(position) -> None:
+    with pytest.raises(ShapeshiftError, match=r"share_layers=False has no meaning .*leave it out"):
+        TransformerEncoderLayer(D, H, position=position, share_layers=False)
 
 
 def test_a_stack_of_torchs_takes_the_layer_with_its_positions() -> None:

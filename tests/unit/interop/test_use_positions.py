@@ -25,7 +25,8 @@ POS, SOURCE = (Randomized(60, max_length=9, seed=n)(B, n) for n in (T, S))
 def encoder(position: Representation | None = None, num_layers: int = 2) -> nn.TransformerEncoder:
     torch.manual_seed(0)
     position = Learned(D) if position is None else position
-    layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position)
+    sharing = {"share_layers": True} if position.share_layers else {}
+    layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position, **sharing)
     return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
 
 

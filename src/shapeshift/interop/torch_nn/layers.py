@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +16,12 @@ from shapeshift.positions import Representation, recompute
 from shapeshift.positions.lend import lend
 
 from .attention import MultiheadAttention
-from .checks import check_place
+from .checks import check_place, check_sharing
 
 Function = Callable[[Tensor], Tensor]
 Given = tuple[Tensor | None, Tensor | None]
 """`pos` and `memory_pos`."""
+Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
 
 
 class TransformerEncoderLayer(nn.Module):
@@ -27,8 +30,9 @@ class TransformerEncoderLayer(nn.Module):
         layer = TransformerEncoderLayer(512, 8, batch_first=True, position=Shaw(8, 64))
         encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
 
-    `torch.nn.TransformerEncoder` copies the layer, and the representation with it: each layer has
-    its own. PyTorch's fused fast path for inference knows no positions and is not taken.
+    `torch.nn.TransformerEncoder` copies the layer. Each copy has a representation of its own, or
+    all have one, see `share_layers`. PyTorch's fused fast path for inference knows no positions and
+    is not taken.
 
     Args:
         d_model: D.
@@ -41,10 +45,13 @@ class TransformerEncoderLayer(nn.Module):
         norm_first: whether norms come before sublayers.
         bias: whether projections and norms have one.
         position: acts in the attention; None is none.
+        share_layers: whether copies of this layer have its position itself (one table for all
+            layers: build another layer for another stack) or a copy each. None is false, but
+            refuses to copy a layer with a kind that all layers share in its paper, such as T5.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, the activation is unknown, or a position has
-            no meaning here or was built for another D, H or E.
+        ShapeshiftError: if D is no multiple of H, the activation is unknown, a position has
+            no meaning here or was built for another D, H or E, or there are no weights to share.
     """
 
     def __init__(
@@ -60,9 +67,12 @@ class TransformerEncoderLayer(nn.Module):
         bias: bool = True,
         *,
         position: Representation | None = None,
+        share_layers: bool | None = None,
     ):
         super().__init__()
         check_place("position", position, "self")
+        check_sharing(share_layers, position)
+        self.share_layers = share_layers
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first, position=position
         )
@@ -75,6 +85,9 @@ class TransformerEncoderLayer(nn.Module):
         self.activation = _function(activation)
         self.given: Given | None = None  # set by `use_positions`
         self.was_given = False  # in the last forward pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TransformerEncoderLayer:
+        return _copied(self, memo)
 
     def forward(
         self,
@@ -110,7 +123,7 @@ class TransformerDecoderLayer(nn.Module):
 
     This is the decoder of Miyazaki et al. (2024, section 3): relative positions among the target's
     tokens, absolute ones on queries and keys where they look at the source. As in torch, the causal
-    mask must be given. `torch.nn.TransformerDecoder` copies the layer and its representations.
+    must be given. `torch.nn.TransformerDecoder` copies the layer, see `share_layers`.
 
     Args:
         d_model: D.
@@ -124,10 +137,11 @@ class TransformerDecoderLayer(nn.Module):
         bias: whether projections and norms have one.
         position: acts in the self-attention; None is none.
         cross_position: acts in the attention to `memory`; None is none.
+        share_layers: of both positions, see `TransformerEncoderLayer`.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, the activation is unknown, or a position has
-            no meaning here or was built for another D, H or E.
+        ShapeshiftError: if D is no multiple of H, the activation is unknown, a position has
+            no meaning here or was built for another D, H or E, or there are no weights to share.
     """
 
     def __init__(
@@ -144,10 +158,13 @@ class TransformerDecoderLayer(nn.Module):
         *,
         position: Representation | None = None,
         cross_position: Representation | None = None,
+        share_layers: bool | None = None,
     ):
         super().__init__()
         check_place("position", position, "self")
         check_place("cross_position", cross_position, "cross")
+        check_sharing(share_layers, position, cross_position)
+        self.share_layers = share_layers
         self.self_attn, self.multihead_attn = (
             MultiheadAttention(
                 d_model, nhead, dropout, bias, batch_first=batch_first, position=where
@@ -164,6 +181,9 @@ class TransformerDecoderLayer(nn.Module):
         self.activation = _function(activation)
         self.given: Given | None = None  # set by `use_positions`
         self.was_given = False  # in the last forward pass
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TransformerDecoderLayer:
+        return _copied(self, memo)
 
     def forward(
         self,
@@ -200,6 +220,26 @@ class TransformerDecoderLayer(nn.Module):
         x = _add(tgt, attend, self.norm1, self.dropout, self.norm_first)
         x = _add(x, attend_to_memory, self.norm2, self.dropout, self.norm_first)
         return _add(x, feed_forward, self.norm3, self.dropout, self.norm_first)
+
+
+def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
+    """Return what `copy.deepcopy` makes of a layer: a model is copied with all that its layers
+    share, and a layer by itself, for a stack, as its `share_layers` says."""
+    if not memo:
+        positions = [module for module in layer.modules() if isinstance(module, Representation)]
+        sharing = [type(each).__name__ for each in positions if each.share_layers]
+        if sharing and layer.share_layers is None:
+            raise ShapeshiftError(
+                f"{sharing[0]} has one table for all layers of a stack in its paper, but copies of"
+                " this layer would have one each; build it with share_layers=True for one table in"
+                " all copies, or with share_layers=False for one in each"
+            )
+        if layer.share_layers:
+            memo.update((id(position), position) for position in positions)
+    made = layer.__new__(type(layer))
+    memo[id(layer)] = made
+    made.__dict__.update(deepcopy(layer.__dict__, memo))
+    return made
 
 
 @contextmanager
