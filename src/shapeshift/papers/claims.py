@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
@@ -32,8 +33,16 @@ LEARNED = 2.0
 
 NOT_MEASURED = "not measured"
 
-Tests = Mapping[str, Comparison | None]
-"""What is compared with what, for people, → the test; `None` where it could not be made."""
+
+@dataclass(frozen=True)
+class Untested:
+    """Two systems that could not be compared, and why."""
+
+    reason: str
+
+
+Tests = Mapping[str, Comparison | Untested]
+"""What is compared with what, for people, → the test."""
 
 
 def versus(
@@ -46,8 +55,8 @@ def versus(
     split: Texts = "test",
     lengths: tuple[int, int | None] | None = None,
     minus: str | None = None,
-) -> Comparison | None:
-    """Test one setting of an axis against another; `None` if they have no finished seed in common.
+) -> Comparison | Untested:
+    """Test one setting of an axis against another, on the seeds that both have finished.
 
     Args:
         study: with the cells.
@@ -58,15 +67,24 @@ def versus(
         split, lengths, minus: see `Study.comparisons`.
     """
     system, baseline = pair
-    if not all(study.finished(grid, {**axes, axis: setting}) for setting in pair):
-        return None
+    places: list[Axes] = [{**axes, axis: setting} for setting in pair]
+    finished = [{cell.seed for cell in study.finished(grid, place)} for place in places]
+    missing = [_place(place) for place, seeds in zip(places, finished, strict=True) if not seeds]
+    if missing:
+        return Untested(f"no finished run with {' or with '.join(missing)}")
+    if not set.intersection(*finished):
+        return Untested(f"no finished seed of both {_place(places[0])} and {_place(places[1])}")
     chosen: Axes = {**axes, axis: pair}
     found = study.comparisons(
         grid, axis, baseline, chosen, split=split, lengths=lengths, minus=minus
     )
     tests = [test for group in found.values() for test in group if test.system == system]
     assert len(tests) <= 1, f"{axes} leaves an axis open"
-    return tests[0] if tests else None
+    return tests[0] if tests else Untested("these runs have not kept their translations")
+
+
+def _place(axes: Axes) -> str:
+    return ", ".join(f"{axis} = {setting}" for axis, setting in axes.items())
 
 
 def beside(
@@ -132,16 +150,22 @@ def holm(p_values: Mapping[str, float]) -> set[str]:
 def told(tests: Tests) -> str:
     """Say what was measured: scores, difference, p and seeds of each test, or of the two at the
     ends where they are many; see `table`."""
-    made = {label: test for label, test in tests.items() if test is not None}
-    if len(tests) <= FEW or not made:
+    if len(tests) <= FEW:
         return "; ".join(f"{label}: {_told(test)}" for label, test in tests.items()) or NOT_MEASURED
+    made = {label: test for label, test in tests.items() if isinstance(test, Comparison)}
+    reasons = list(dict.fromkeys(x.reason for x in tests.values() if isinstance(x, Untested)))
+    more = f"; {len(reasons) - FEW} more reasons" if len(reasons) > FEW else ""
+    untested = f"{len(tests) - len(made)} {NOT_MEASURED}"
+    untested += f" ({'; '.join(reasons[:FEW])}{more})" if reasons else ""
+    if not made:
+        return f"of {len(tests)} comparisons {untested}"
     ordered = sorted(made, key=lambda label: made[label].difference)
     better = sum(test.significant and test.difference > 0 for test in made.values())
     worse = sum(test.significant and test.difference < 0 for test in made.values())
     ends = "; ".join(f"{label}: {_told(made[label])}" for label in (ordered[0], ordered[-1]))
     return (
         f"of {len(tests)} comparisons {better} are significantly better and {worse} worse,"
-        f" {len(made) - better - worse} are neither, {len(tests) - len(made)} {NOT_MEASURED};"
+        f" {len(made) - better - worse} are neither, {untested};"
         f" the two at the ends, {ends}"
     )
 
@@ -155,7 +179,7 @@ def table(name: str, title: str, tests: Tests) -> DocumentTable:
     """
     rows = []
     for label, test in tests.items():
-        if test is None:
+        if isinstance(test, Untested):
             rows.append((*words(label), *(missing() for _ in range(5))))
             continue
         mark = MARK if test.significant else ""
@@ -213,7 +237,7 @@ def _judge(
     """Judge by each test's difference; what contradicts has to be significant, in any case."""
     verdicts: list[Verdict] = []
     for test in tests.values():
-        if test is None or not has_learned(test):
+        if isinstance(test, Untested) or not has_learned(test):
             verdicts.append("cannot tell")
             continue
         if agrees(test.difference) and (test.significant or not needs_significance):
@@ -224,7 +248,7 @@ def _judge(
     return all_of(verdicts)
 
 
-def _told(test: Comparison | None) -> str:
-    if test is None:
-        return NOT_MEASURED
+def _told(test: Comparison | Untested) -> str:
+    if isinstance(test, Untested):
+        return f"{NOT_MEASURED} ({test.reason})"
     return f"{test.score:.2f} against {test.baseline_score:.2f} ({difference(test)})"

@@ -199,7 +199,7 @@ def test_learning_draws_what_is_there_and_judges_nothing_that_has_learned_nothin
     assert alike.verdict == "cannot tell"  # of the other K nobody knows
     assert "offsets to 40: shape-40" in alike.measured
     assert swapped.verdict == better.verdict == "cannot tell"
-    assert "not finished: shape-10, shape-100, shape-500" in better.measured
+    assert "their baseline is not: shape-10, shape-100, shape-500" in better.measured
 
 
 def test_the_drop_over_the_course_of_training_is_the_mean_of_its_checkpoints(learning):

@@ -61,7 +61,7 @@ def test_better_cannot_be_told_from_chance_or_without_a_run():
     nothing = judged(expected=["rpe"])
     assert [f.verdict for f in (by_chance, missing, nothing)] == ["cannot tell"] * 3
     assert "no difference shown: rpe" in by_chance.measured
-    assert "not finished: t5" in missing.measured
+    assert "baseline is not: t5" in missing.measured
     assert judged(expected=[]).verdict == "cannot tell"
 
 

@@ -9,6 +9,7 @@ from shapeshift.experiments.significance import Comparison
 from shapeshift.papers import claims
 
 HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"
+UNFINISHED = claims.Untested("no finished run with k = 16")
 
 
 def against(gain, p, *, base=30.0):
@@ -37,8 +38,8 @@ def test_one_comparison(gain, p, better, no_worse, alike):
 @pytest.mark.parametrize("judge", [claims.better, claims.no_worse, claims.alike])
 def test_what_was_not_measured_or_not_learned_cannot_be_told(judge):
     assert judge({}) == UNTOLD
-    assert judge({"a": None}) == UNTOLD
-    assert judge({"a": against(0.4, 0.001), "b": None}) == UNTOLD
+    assert judge({"a": UNFINISHED}) == UNTOLD
+    assert judge({"a": against(0.4, 0.001), "b": UNFINISHED}) == UNTOLD
     assert judge({"a": against(0.4, 0.001, base=0.5)}) == UNTOLD
 
 
@@ -64,8 +65,9 @@ def test_one_claim_that_does_not_hold_outweighs_one_that_cannot_be_told():
 
 def test_numbers_seeds_and_p_are_told():
     three = Comparison("new", "old", "bleu", 31.234, 30.0, {1: 0.01, 2: 0.02, 3: 0.03})
-    assert claims.told({"x": three, "y": None}) == (
-        "x: 31.23 against 30.00 (+1.23, p = 0.040, 3 seeds); y: not measured"
+    assert claims.told({"x": three, "y": UNFINISHED}) == (
+        "x: 31.23 against 30.00 (+1.23, p = 0.040, 3 seeds);"
+        " y: not measured (no finished run with k = 16)"
     )
     assert claims.told({}) == "not measured"
     assert claims.told({"x": against(1.0, 0.0004)}).endswith("(+1.00, p < 0.001, 1 seed)")
@@ -75,22 +77,24 @@ def test_many_are_counted_and_told_by_the_two_at_the_ends():
     tests = {
         "a": against(2.0, 0.01),
         "b": against(-1.0, 0.01),
-        "c": None,
+        "c": UNFINISHED,
         "d": against(0.1, 0.60),
         "e": against(3.0, 0.01),
         "f": against(0.2, 0.90),
     }
     assert claims.told(tests) == (
-        "of 6 comparisons 2 are significantly better and 1 worse, 2 are neither, 1 not measured;"
+        "of 6 comparisons 2 are significantly better and 1 worse, 2 are neither, 1 not measured (no"
+        " finished run with k = 16);"
         " the two at the ends, b: 29.00 against 30.00 (-1.00, p = 0.010, 1 seed); e: 33.00 against"
         " 30.00 (+3.00, p = 0.010, 1 seed)"
     )
-    assert claims.told(dict.fromkeys("abcdef")).count("not measured") == 6
+    none = dict.fromkeys("abcdef", UNFINISHED)
+    assert claims.told(none) == ("of 6 comparisons 6 not measured (no finished run with k = 16)")
 
 
 def test_a_table_has_each_test_with_what_is_missing():
     test = replace(against(2.0, 0.01), cells=("one", "two"))
-    made = claims.table("tests", "All", {"a": test, "b": None})
+    made = claims.table("tests", "All", {"a": test, "b": UNFINISHED})
     assert [[entry.text for entry in row] for row in made.rows] == [
         ["a", "32.00", "30.00", "+2.00*", "0.0100", "1"],
         ["b", *["–"] * 5],

@@ -252,8 +252,8 @@ def test_a_claim_about_all_systems_needs_all_of_a_reading(finished, verdicts, no
         ([against(2.0, 0.03), against(0.1, 0.4)], UNTOLD),  # the best of two has to be clearer
         ([against(-2.0), against(-1.0)], NOT),
         ([against(-2.0), against(1.0, 0.4)], UNTOLD),
-        ([against(-2.0), None], UNTOLD),
-        ([None], UNTOLD),
+        ([against(-2.0), claims.Untested("no run")], UNTOLD),
+        ([claims.Untested("no run")], UNTOLD),
     ],
 )
 def test_the_best_of_several_numbers_of_layers(tests, verdict):

@@ -97,7 +97,7 @@ def test_table2_is_measured_on_validation_and_its_figure_shows_the_table(study):
         (against(31.0, 30.0), NOT),
         (against(15.0, 30.0, p=0.2), UNTOLD),
         (against(0.1, 0.5), UNTOLD),  # nothing was learned
-        (None, UNTOLD),
+        (claims.Untested("no run"), UNTOLD),
     ],
 )
 def test_collapse(test, verdict):
@@ -116,7 +116,7 @@ def test_table3_tells_which_claim_rests_on_which_runs(study, monkeypatch):
 
     def versus(study, grid, axis, pair, axes, *, split):
         if split == "test":  # of which the claims are not
-            return None
+            return claims.Untested("not asked")
         new, old = ({**axes, axis: setting} for setting in pair)
         scores = [bleu[each["values"], each["keys"]] for each in (new, old)]
         return against(*scores)
@@ -151,4 +151,20 @@ def test_one_setting_against_another_over_the_seeds_that_both_have(make_study):
     found = claims.versus(some, "shaw-table2", "k", ("0", "16"))
     assert list(found.p_values) == [1]
     assert (found.system, found.baseline) == ("0", "16")
-    assert claims.versus(some, "shaw-table2", "k", ("0", "16"), {"seed": 7}) is None
+    missing = claims.versus(some, "shaw-table2", "k", ("0", "16"), {"seed": 7})
+    assert missing.reason == "no finished run with seed = 7, k = 0"
+
+
+def test_a_finding_names_the_run_that_is_missing(make_study):
+    """Not the one that the claim is about, which is finished."""
+
+    def done(cell):
+        return (cell.axes["k"], cell.seed) in [("0", 5), ("4", 6)]
+
+    some = make_study("shaw-table2", done=done, seeds=(5, 6))
+    collapse, flat = table2.build(some).findings
+    assert collapse.measured == "k = 0: not measured (no finished run with k = 16)"
+    assert "k = 4: not measured (no finished run with k = 16)" in flat.measured
+    assert "no finished run with k = 2 or with k = 16" in flat.measured
+    apart = claims.versus(some, "shaw-table2", "k", ("0", "4"))
+    assert apart.reason == "no finished seed of both k = 0 and k = 4"

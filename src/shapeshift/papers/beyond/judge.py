@@ -106,7 +106,8 @@ def _compared(
     groups = {"better": better, "worse": worse, "no difference shown": open_}
     parts = [f"{name}: {_differences(group)}" for name, group in groups.items() if group]
     missing = sorted(set(expected) - {each.system for each in tested})
-    parts += [f"not finished: {', '.join(missing)}"] if missing else []
+    if missing:
+        parts.append(f"not finished, or their baseline is not: {', '.join(missing)}")
     if comparisons:
         seeds = ", ".join(map(str, sorted(comparisons[0].p_values)))
         parts.append(f"paired bootstrap, seeds {seeds}, Holm over {len(comparisons)} systems")

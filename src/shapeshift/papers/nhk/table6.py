@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from shapeshift.analysis import by_setting
 from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import LEVEL, summarise
+from shapeshift.experiments.significance import LEVEL, Comparison, summarise
 from shapeshift.papers.claims import (
     Tests,
     all_of,
@@ -181,7 +181,8 @@ def judge_any_better(tests: Tests, num_claims: int = 1) -> Verdict:
         num_claims: of which this is one, and which have to hold together: failing shares the level
             among them.
     """
-    made = [test for test in tests.values() if test is not None and has_learned(test)]
+    tested = [test for test in tests.values() if isinstance(test, Comparison)]
+    made = [test for test in tested if has_learned(test)]
     if any(test.difference > 0 and test.p_value < LEVEL / len(tests) for test in made):
         return "holds"
     worse = [test for test in made if test.difference < 0 and test.p_value < LEVEL / num_claims]

@@ -15,7 +15,15 @@ from shapeshift.analysis.length_bleu import Curve, LengthBleu
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.significance import Comparison
-from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told
+from shapeshift.papers.claims import (
+    LEARNED,
+    NOT_MEASURED,
+    Untested,
+    better,
+    finding,
+    told,
+    versus,
+)
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
@@ -187,17 +195,10 @@ def _beyond(study: Study, data: LengthBleu | None) -> list[Finding]:
         data: BLEU by length, for people.
     """
     longest = longest_trained(study)
-    tests: list[Comparison] = []
-    if longest is not None and _num_longer(study, longest) >= FEW_SEGMENTS:
-        axes = {"dataset": "extrapolate"}
-        lengths = (longest + 1, None)
-        found = study.comparisons(GRID, "position", BASELINE, axes, lengths=lengths)
-        tests = found.get(("extrapolate",), [])
-    unseen = {each.label for each in data.buckets if each.low > longest} if data and longest else ()
+    unseen = {each.label for each in data.buckets if each.low > longest} if data else ()
     findings = []
     for position in ("rpe", "shape"):
-        own = next((test for test in tests if test.system == position), None)
-        judged = {f"{position} and {BASELINE}": own}
+        judged = {f"{position} and {BASELINE}": _test_longer(study, position, longest)}
         gains = _listed((label, gain) for label, gain in _gains(data, position) if label in unseen)
         findings.append(
             finding(
@@ -218,10 +219,14 @@ def _listed(gains: Iterable[tuple[str, float]]) -> str:
     return ", ".join(f"{label}: {gain:+.2f}" for label, gain in gains)
 
 
-def _num_longer(study: Study, longest: int) -> int:
-    """Return how many test sentences are longer; 0 where no run is finished."""
-    cells = study.finished(GRID, {"dataset": "extrapolate"})
-    return int((study.prepared(cells[0]).test.source_lengths > longest).sum()) if cells else 0
+def _test_longer(study: Study, position: str, longest: int) -> Comparison | Untested:
+    """Test a position against APE on the test sentences that are longer than those of training."""
+    axes = {"dataset": "extrapolate"}
+    cells = study.finished(GRID, axes)
+    if cells and (study.prepared(cells[0]).test.source_lengths > longest).sum() < FEW_SEGMENTS:
+        return Untested(f"fewer than {FEW_SEGMENTS} test sentences are longer")
+    pair = (position, BASELINE)
+    return versus(study, GRID, "position", pair, axes, lengths=(longest + 1, None))
 
 
 def _at_every_length(study: Study) -> Finding:

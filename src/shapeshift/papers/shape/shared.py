@@ -87,12 +87,14 @@ def max_offset(study: Study) -> int:
     return offset
 
 
-def longest_trained(study: Study) -> int | None:
+def longest_trained(study: Study) -> int:
     """Return the most subwords of a training sentence in Extrapolate."""
-    for cell in study.cells(GRID, {"dataset": "extrapolate"}):
-        if isinstance(cell.config.data.dataset, Extrapolate):
-            return cell.config.data.dataset.max_length
-    return None
+    [longest] = {
+        cell.config.data.dataset.max_length
+        for cell in study.cells(GRID, {"dataset": "extrapolate"})
+        if isinstance(cell.config.data.dataset, Extrapolate)
+    }
+    return longest
 
 
 def speed(study: Study, axes: Axes) -> Entry:

@@ -116,7 +116,8 @@ def more_lost(study: Study, grid: str, pair: tuple[str, str]) -> Comparison | No
         pair: settings of `position`, the one that is to lose more and the other.
     """
     axes = {"dataset": _DATASET}
-    return versus(study, grid, "position", pair, axes, split=ORIGINAL, minus=SWAPPED)
+    found = versus(study, grid, "position", pair, axes, split=ORIGINAL, minus=SWAPPED)
+    return found if isinstance(found, Comparison) else None
 
 
 def beside(tested: Comparison | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from shapeshift.evaluation.metrics import BY_SENTENCE
 from shapeshift.experiments.measures import mean_of
@@ -78,7 +78,7 @@ def build(study: Study) -> Content:
             *without_rpe(study),
         ),
     )
-    return Content(tables=[ours, published()], findings=_findings(study, tests))
+    return Content(tables=[ours, published()], findings=_findings(study))
 
 
 def published() -> DocumentTable:
@@ -123,17 +123,12 @@ def _row(
     return (*words(dataset + unit, position), *scores, speed(study, axes))
 
 
-def _findings(study: Study, tests: Mapping[str, Sequence[Comparison]]) -> list[Finding]:
-    def test(dataset: str, position: str) -> Tests:
-        found = (each for each in tests[dataset] if each.system == position)
-        return {f"{dataset}, {position} and {BASELINE}": next(found, None)}
+def _findings(study: Study) -> list[Finding]:
+    def test(dataset: str, position: str, baseline: str = BASELINE) -> Tests:
+        pair = (position, baseline)
+        label = f"{dataset}, {position} and {baseline}"
+        return {label: versus(study, GRID, "position", pair, {"dataset": dataset})}
 
-    pair = ("shape", "rpe")
-    with_rpe = {
-        "extrapolate, shape and rpe": versus(
-            study, GRID, "position", pair, {"dataset": "extrapolate"}
-        )
-    }
     return [
         _alike(
             study,
@@ -157,7 +152,7 @@ def _findings(study: Study, tests: Mapping[str, Sequence[Comparison]]) -> list[F
         _alike(
             study,
             "On Extrapolate SHAPE translates as well as RPE.",
-            with_rpe,
+            test("extrapolate", "shape", "rpe"),
             "test BLEU: SHAPE 29.80, RPE 29.86 (no test)",
         ),
         _ahead(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import LEVEL, MARK
+from shapeshift.experiments.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import Tests, better, finding, told, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding
 from shapeshift.papers.entries import missing, number, words
@@ -92,7 +92,7 @@ def _score(study: Study, tests: Tests, model: str, languages: str, position: str
     if languages not in study.settings(GRID, "languages"):
         return missing()
     test = tests[f"{model} {languages}"]
-    marked = position == "relative" and test is not None and test.significant
+    marked = position == "relative" and isinstance(test, Comparison) and test.significant
     axes = {"model": model, "languages": languages, "position": position}
     rows = study.rows(GRID, "BLEU", axes, dataset=mean_of("test"))
     return study.entry(rows, "mean ± stdev", MARK if marked else "")

@@ -8,7 +8,16 @@ from typing import Literal
 from shapeshift.analysis import by_setting
 from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.significance import Comparison, summarise
-from shapeshift.papers.claims import MARGIN, Tests, alike, finding, has_learned, told, versus
+from shapeshift.papers.claims import (
+    MARGIN,
+    Tests,
+    Untested,
+    alike,
+    finding,
+    has_learned,
+    told,
+    versus,
+)
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import missing, number, words
@@ -53,9 +62,9 @@ def published() -> DocumentTable:
     )
 
 
-def judge_collapse(test: Comparison | None) -> Verdict:
+def judge_collapse(test: Comparison | Untested) -> Verdict:
     """Judge that a system collapses beside its baseline: significantly worse, and far."""
-    if test is None or not test.significant or not has_learned(test):
+    if isinstance(test, Untested) or not test.significant or not has_learned(test):
         return "cannot tell"
     return "holds" if test.score <= COLLAPSED * test.baseline_score else "does not hold"
 
@@ -71,7 +80,7 @@ def _tests(study: Study, split: Literal["valid", "test"]) -> Tests:
 def _ours(study: Study, tests: Tests) -> DocumentTable:
     """Make the table; `tests` are those on the validation set, which the paper's is about."""
     columns = {
-        split: Column([test for test in each.values() if test is not None])
+        split: Column([test for test in each.values() if isinstance(test, Comparison)])
         for split, each in (("valid", tests), ("test", _tests(study, "test")))
     }
     rows = []
@@ -94,8 +103,8 @@ def _ours(study: Study, tests: Tests) -> DocumentTable:
     )
 
 
-def _difference(study: Study, k: str, test: Comparison | None) -> Entry:
-    if test is None:
+def _difference(study: Study, k: str, test: Comparison | Untested | None) -> Entry:
+    if not isinstance(test, Comparison):
         return missing()
     return number(test.difference, "+.2f", study.finished(GRID, {"k": (k, REFERENCE)}))
 
@@ -130,7 +139,7 @@ def _figures(study: Study) -> list[Drawn]:
     return [Drawn(about, by_setting.plot(data))]
 
 
-def _collapse(study: Study, test: Comparison | None) -> Finding:
+def _collapse(study: Study, test: Comparison | Untested) -> Finding:
     return finding(
         study,
         "Without distances (k = 0) translation collapses: at most"

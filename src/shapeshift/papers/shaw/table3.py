@@ -8,7 +8,16 @@ from typing import Literal
 
 from shapeshift.experiments.measures import mean_of
 from shapeshift.experiments.significance import Comparison
-from shapeshift.papers.claims import MARGIN, Tests, better, finding, no_worse, told, versus
+from shapeshift.papers.claims import (
+    MARGIN,
+    Tests,
+    Untested,
+    better,
+    finding,
+    no_worse,
+    told,
+    versus,
+)
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Finding
 from shapeshift.papers.entries import number, words
@@ -27,8 +36,8 @@ HEADER = ("values (a^V)", "keys (a^K)")
 KEYS_ALONE, VALUES_ALONE, NEITHER = ("no", "yes"), ("yes", "no"), ("no", "no")
 BOTH = ("yes", "yes")
 
-Alone = Mapping[tuple[str, str], Comparison | None]
-"""Values, keys → the test of what is not both; `None` where it could not be made."""
+Alone = Mapping[tuple[str, str], Comparison | Untested]
+"""Values, keys → the test of what is not both."""
 
 
 def build(study: Study) -> Content:
@@ -100,7 +109,11 @@ def _ours(study: Study, tests: Mapping[str, Alone]) -> DocumentTable:
 def _column(tests: Alone) -> Column:
     """Return the tests of a column, each under the name of its row."""
     return Column(
-        [replace(test, system=" ".join(place)) for place, test in tests.items() if test is not None]
+        [
+            replace(test, system=" ".join(place))
+            for place, test in tests.items()
+            if isinstance(test, Comparison)
+        ]
     )
 
 
@@ -126,7 +139,7 @@ def _values(study: Study, tests: Tests) -> Finding:
     )
 
 
-def _neither(study: Study, test: Comparison | None) -> Finding:
+def _neither(study: Study, test: Comparison | Untested) -> Finding:
     return finding(
         study,
         "Without either translation collapses.",
