@@ -18,14 +18,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapeshift.data import grammar_lexicon as lex
-from shapeshift.data import grammar_tree as tree
 from shapeshift.data.grammar import derive, generate
+from shapeshift.data.grammar import lexicon as lex
 from shapeshift.data.grammar import linearise_english as english
 from shapeshift.data.grammar import linearise_german as german
-from shapeshift.data.grammar_inflection import column, determiner_form
-from shapeshift.data.grammar_nominals import Nominals
-from shapeshift.data.grammar_tree import (
+from shapeshift.data.grammar import tree as tree
+from shapeshift.data.grammar.inflection import column, determiner_form
+from shapeshift.data.grammar.nominals import Nominals
+from shapeshift.data.grammar.tree import (
     Case,
     Clause,
     Coordination,
@@ -40,7 +40,7 @@ from shapeshift.data.grammar_tree import (
     Subordinate,
     Tense,
 )
-from shapeshift.data.grammar_verbs import BE, VERBS
+from shapeshift.data.grammar.verbs import BE, VERBS
 from shapeshift.errors import ShapeshiftError
 
 PRESENT, PAST, PERFECT, FUTURE = Tense.PRESENT, Tense.PAST, Tense.PERFECT, Tense.FUTURE

@@ -1,7 +1,7 @@
 """Words and derivation trees of the built-in grammar: what both languages are read off from.
 
 A tree says what is meant and which features hold (number, tense, definiteness, …). It fixes no
-word order and no inflection: `grammar_english` and `grammar_german` do that, each for its own
+word order and no inflection: `english` and `german` do that, each for its own
 language. Trees are built once and never changed.
 """
 

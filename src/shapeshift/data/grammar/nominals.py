@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
-from shapeshift.data import grammar_lexicon as lexicon
-from shapeshift.data.grammar_tree import (
+from shapeshift.data.grammar import lexicon as lexicon
+from shapeshift.data.grammar.tree import (
     Adjective,
     Coordination,
     Determiner,
@@ -55,23 +55,8 @@ _ATTRIBUTES: dict[Sense, tuple[Noun, ...]] = {
     Sense.PERSON: (*lexicon.CLOTHES, *lexicon.CONTAINERS, *lexicon.TOOLS[:2]),
     Sense.BUILDING: lexicon.PARTS,
 }
-KIN = tuple(
-    noun
-    for noun in lexicon.PERSONS
-    if noun.singular
-    in [
-        "friend",
-        "brother",
-        "father",
-        "son",
-        "uncle",
-        "grandfather",
-        "mother",
-        "sister",
-        "daughter",
-        "aunt",
-        "grandmother",
-    ]
+KIN = lexicon.nouns(
+    "friend brother father son uncle grandfather mother sister daughter aunt grandmother"
 )
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from shapeshift.data.grammar_clauses import Clauses
-from shapeshift.data.grammar_english import linearise_english
-from shapeshift.data.grammar_german import linearise_german
-from shapeshift.data.grammar_tree import Sentence
+from shapeshift.data.grammar.clauses import Clauses
+from shapeshift.data.grammar.english import linearise_english
+from shapeshift.data.grammar.german import linearise_german
+from shapeshift.data.grammar.tree import Sentence
 from shapeshift.errors import ShapeshiftError
 
 __all__ = ["GRAMMAR_VERSION", "derive", "generate", "linearise_english", "linearise_german"]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from shapeshift.data import grammar_lexicon as lexicon
-from shapeshift.data import grammar_nominals as nominals
-from shapeshift.data.grammar_english import verb_group_length
-from shapeshift.data.grammar_nominals import Context, Determiners, Freedom, Nominals
-from shapeshift.data.grammar_tree import (
+from shapeshift.data.grammar import lexicon as lexicon
+from shapeshift.data.grammar import nominals
+from shapeshift.data.grammar.english import verb_group_length
+from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
+from shapeshift.data.grammar.tree import (
     Conjunction,
     Frame,
     Modal,
@@ -26,7 +26,7 @@ from shapeshift.data.grammar_tree import (
     Tense,
     Verb,
 )
-from shapeshift.data.grammar_verbs import BE, BELONG, SEE, verbs_for
+from shapeshift.data.grammar.verbs import BE, BELONG, SEE, verbs_for
 
 
 class Subject(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from shapeshift.data.grammar_tree import (
+from shapeshift.data.grammar.tree import (
     Clause,
     Coordination,
     Frame,

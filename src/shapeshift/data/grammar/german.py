@@ -8,15 +8,15 @@ or one meets the full stop, one of them goes.
 
 from __future__ import annotations
 
-from shapeshift.data import grammar_lexicon as lexicon
-from shapeshift.data.grammar_inflection import (
+from shapeshift.data.grammar import lexicon as lexicon
+from shapeshift.data.grammar.inflection import (
     adjective_ending,
     column,
     determiner_form,
     relative_pronoun,
     verb_parts,
 )
-from shapeshift.data.grammar_tree import (
+from shapeshift.data.grammar.tree import (
     Article,
     Case,
     Clause,

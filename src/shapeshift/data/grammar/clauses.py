@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import random
 
-from shapeshift.data import grammar_lexicon as lexicon
-from shapeshift.data import grammar_nominals as nominals
-from shapeshift.data.grammar_nominals import Context, Freedom, Nominals
-from shapeshift.data.grammar_predicates import Predicates, Subject
-from shapeshift.data.grammar_tree import (
+from shapeshift.data.grammar import lexicon as lexicon
+from shapeshift.data.grammar import nominals
+from shapeshift.data.grammar.nominals import Context, Freedom, Nominals
+from shapeshift.data.grammar.predicates import Predicates, Subject
+from shapeshift.data.grammar.tree import (
     Adjective,
     Clause,
     Conjunction,
@@ -36,7 +36,7 @@ from shapeshift.data.grammar_tree import (
     is_definite,
     person_index,
 )
-from shapeshift.data.grammar_verbs import VERBS
+from shapeshift.data.grammar.verbs import VERBS
 
 _LIVING = (Sense.PERSON, Sense.ANIMAL)
 _SUBJECTS = {

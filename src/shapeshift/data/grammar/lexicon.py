@@ -1,0 +1,274 @@
+"""The words of the built-in grammar.
+
+Written for this project. Each English word has one German rendering in its context, so that the
+German sentence is a function of the English one. Tables next to this file, one word a line:
+
+- `nouns.tsv`: semantic class; English singular, plural where it is irregular; German article,
+  nominative, genitive (masculine and neuter only), plural.
+- `adjectives.tsv`: rank (opinion, size, age, state, colour), classes of nouns, English, German, and
+  the German stem where endings change it (hoch, hoh-).
+- `verbs.tsv`: see `verbs`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+from shapeshift.data.grammar.tree import (
+    Adjective,
+    Adverb,
+    Article,
+    Case,
+    Conjunction,
+    Declension,
+    Determiner,
+    Gender,
+    Modal,
+    Noun,
+    Preposition,
+    Pronoun,
+    ProperName,
+    Sense,
+    Tense,
+)
+
+_GENDERS = {"der": Gender.MASCULINE, "die": Gender.FEMININE, "das": Gender.NEUTER}
+_THING = ("food", "text", "clothing", "tool", "device", "container", "vehicle")
+_PLACE = ("building", "room", "area")
+_GROUPS = {
+    "living": ("person", "animal"),
+    "thing": _THING,
+    "place": _PLACE,
+    "lifeless": (*_THING, *_PLACE, "part"),
+}
+"""Names that stand for several semantic classes in the tables."""
+
+
+def read_table(name: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table, column → text."""
+    with Path(__file__).with_name(name).open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file, delimiter="\t", strict=True)
+
+
+def expand(names: str) -> list[str]:
+    """Return the words of a field, each group by the classes that it stands for."""
+    return [each for name in names.split() for each in _GROUPS.get(name, (name,))]
+
+
+def senses(names: str) -> frozenset[Sense]:
+    """Return the semantic classes that a field names."""
+    return frozenset(Sense[name.upper()] for name in expand(names))
+
+
+def add_s(word: str) -> str:
+    """Return the regular English plural of a noun or third person of a verb."""
+    if word.endswith(("s", "sh", "ch", "x", "z")):
+        return word + "es"
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + "s"
+
+
+def _noun(row: dict[str, str]) -> Noun:
+    nominative, plural = row["nominative"], row["german_plural"]
+    genitive = row["genitive"] or nominative
+    gender = _GENDERS[row["article"]]
+    # A masculine noun whose genitive ends in -n is weak: den Jungen, dem Jungen, des Jungen.
+    weak = gender is Gender.MASCULINE and genitive.endswith("n")
+    oblique = genitive if weak else nominative
+    dative_plural = plural if plural.endswith(("n", "s")) else plural + "n"
+    return Noun(
+        singular=row["english"],
+        plural=row["plural"] or add_s(row["english"]),
+        gender=gender,
+        forms=((nominative, oblique, oblique, genitive), (plural, plural, dative_plural, plural)),
+        sense=Sense[row["sense"].upper()],
+    )
+
+
+def nouns(names: str) -> tuple[Noun, ...]:
+    """Return all nouns of the classes that a field names, or single nouns by their English."""
+    return tuple(
+        noun
+        for name in expand(names)
+        for noun in NOUNS
+        if name in (noun.sense.name.lower(), noun.singular)
+    )
+
+
+NOUNS = tuple(map(_noun, read_table("nouns.tsv")))
+PERSONS, ANIMALS, CLOTHES, TOOLS = map(nouns, ("person", "animal", "clothing", "tool"))
+CONTAINERS, BUILDINGS, PARTS = map(nouns, ("container", "building", "part"))
+THINGS, PLACES = nouns("thing"), nouns("place")
+
+
+def _adjectives() -> dict[Sense, tuple[Adjective, ...]]:
+    by_sense: dict[Sense, list[Adjective]] = {sense: [] for sense in Sense}
+    for row in read_table("adjectives.tsv"):
+        stem = row["stem"] or row["german"]
+        adjective = Adjective(row["english"], row["german"], stem, int(row["rank"]))
+        for sense in senses(row["senses"]):
+            by_sense[sense].append(adjective)
+    return {sense: tuple(adjectives) for sense, adjectives in by_sense.items()}
+
+
+ADJECTIVES = _adjectives()
+
+_FIRST_NAMES = "Anna Maria Julia Eva Clara Laura Peter Paul Martin Jan Tim David Simon Robert"
+PERSON_NAMES = tuple(ProperName(name, name) for name in _FIRST_NAMES.split())
+_CITY_NAMES = (
+    ("Berlin", "Berlin"), ("Hamburg", "Hamburg"), ("Munich", "München"), ("Vienna", "Wien"),
+    ("Cologne", "Köln"), ("Leipzig", "Leipzig"), ("Bremen", "Bremen"), ("Zurich", "Zürich"),
+)  # fmt: skip
+CITIES = tuple(ProperName(english, german) for english, german in _CITY_NAMES)
+
+I = Pronoun(("I", "me"), ("ich", "mich", "mir"), True, False)  # noqa: E741
+HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), False, False)
+SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), False, False)
+WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), True, True)
+THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), False, True)
+
+
+def _possessive(english: str, stem: str) -> Determiner:
+    return Determiner((english, english), Article.EIN, stem, Declension.MIXED, True)
+
+
+def _plural_only(english: str, stem: str, article: Article, declension: Declension) -> Determiner:
+    return Determiner((english, english), article, stem, declension, False)
+
+
+BARE = Determiner(("", ""), Article.NONE, "", Declension.STRONG, False)
+THE = Determiner(("the", "the"), Article.DER, "", Declension.WEAK, True)
+THIS = Determiner(("this", "these"), Article.DIESER, "dies", Declension.WEAK, True)
+A = Determiner(("a", ""), Article.EIN, "ein", Declension.MIXED, False)
+NO = Determiner(("no", "no"), Article.EIN, "kein", Declension.MIXED, False)
+EVERY = Determiner(("every", ""), Article.DIESER, "jed", Declension.WEAK, False)
+ALL = _plural_only("all", "all", Article.DIESER, Declension.WEAK)
+MANY = _plural_only("many", "viel", Article.DIESER, Declension.STRONG)
+SOME = _plural_only("some", "einig", Article.DIESER, Declension.STRONG)
+NUMERALS = tuple(
+    _plural_only(english, german, Article.FIXED, Declension.STRONG)
+    for english, german in (
+        ("two", "zwei"), ("three", "drei"), ("four", "vier"), ("five", "fünf"), ("six", "sechs"),
+        ("seven", "sieben"), ("eight", "acht"), ("nine", "neun"), ("ten", "zehn"),
+    )
+)  # fmt: skip
+POSSESSIVES = tuple(
+    _possessive(english, stem)
+    for english, stem in (
+        ("my", "mein"), ("his", "sein"), ("her", "ihr"), ("our", "unser"), ("their", "ihr"),
+    )
+)  # fmt: skip
+
+
+def _adverb(english: str, german: str, *tenses: Tense) -> Adverb:
+    return Adverb(english, german, frozenset(tenses), len(english.split()))
+
+
+TIMES = (
+    _adverb("today", "heute", Tense.PRESENT, Tense.PERFECT, Tense.FUTURE),
+    _adverb("now", "jetzt", Tense.PRESENT),
+    _adverb("every day", "jeden Tag", Tense.PRESENT, Tense.PAST),
+    _adverb("every week", "jede Woche", Tense.PRESENT, Tense.PAST),
+    _adverb("this week", "diese Woche", Tense.PERFECT, Tense.FUTURE),
+    _adverb("this year", "dieses Jahr", Tense.PERFECT, Tense.FUTURE),
+    _adverb("yesterday", "gestern", Tense.PAST),
+    _adverb("last week", "letzte Woche", Tense.PAST),
+    _adverb("last year", "letztes Jahr", Tense.PAST),
+    _adverb("a year ago", "vor einem Jahr", Tense.PAST),
+    _adverb("tomorrow", "morgen", Tense.FUTURE),
+    _adverb("soon", "bald", Tense.FUTURE),
+    _adverb("next week", "nächste Woche", Tense.FUTURE),
+    _adverb("next year", "nächstes Jahr", Tense.FUTURE),
+    _adverb("in the morning", "am Morgen", Tense.PRESENT, Tense.PAST, Tense.FUTURE),
+    _adverb("in the evening", "am Abend", Tense.PRESENT, Tense.PAST, Tense.FUTURE),
+    _adverb("on Monday", "am Montag", Tense.PAST, Tense.FUTURE),
+    _adverb("on Friday", "am Freitag", Tense.PAST, Tense.FUTURE),
+    _adverb("on Sunday", "am Sonntag", Tense.PAST, Tense.FUTURE),
+)
+NEVER = _adverb("never", "nie", Tense.PRESENT, Tense.PAST, Tense.PERFECT)
+FREQUENCIES = (
+    _adverb("often", "oft", Tense.PRESENT, Tense.PAST, Tense.PERFECT),
+    _adverb("always", "immer", Tense.PRESENT, Tense.PAST, Tense.PERFECT),
+    _adverb("sometimes", "manchmal", Tense.PRESENT, Tense.PAST),
+    _adverb("rarely", "selten", Tense.PRESENT, Tense.PAST, Tense.PERFECT),
+    NEVER,
+)
+
+
+def preposition(english: str, german: str, case: Case) -> Preposition:
+    """Return a preposition entry."""
+    return Preposition(english, german, case, len(english.split()))
+
+
+IN = preposition("in", "in", Case.DATIVE)
+AT_BUILDING = (
+    preposition("in front of", "vor", Case.DATIVE),
+    preposition("behind", "hinter", Case.DATIVE),
+    preposition("next to", "neben", Case.DATIVE),
+)
+TO = preposition("to", "zu", Case.DATIVE)
+TO_CITY = preposition("to", "nach", Case.DATIVE)
+WITH = preposition("with", "mit", Case.DATIVE)
+FROM = preposition("from", "aus", Case.DATIVE)
+FOR = preposition("for", "für", Case.ACCUSATIVE)
+
+AND = Conjunction("and", "und", "und")
+BUT = Conjunction("but", "aber", "aber")
+THAT = Conjunction("that", "dass", "dass")
+ADVERBIALS = (
+    Conjunction("because", "weil", "weil"),
+    Conjunction("although", "obwohl", "obwohl"),
+    Conjunction("while", "während", "während", simple=True),
+    Conjunction("when", "wenn", "als", simple=True),
+    Conjunction("if", "wenn", "wenn", simple=True, only_present=True),
+    Conjunction("before", "bevor", "bevor", simple=True),
+    Conjunction("until", "bis", "bis", simple=True),
+)
+
+
+def _modal(
+    present: tuple[str, str], past: tuple[str, str], german: str, german_past: str = ""
+) -> Modal:
+    """Build a modal from English (affirmative, negated) and German forms. `|` parts the forms for
+    I, he and they; one form stands for all three."""
+
+    def forms(text: str) -> tuple[str, str, str]:
+        first, *rest = text.split("|")
+        return (first, rest[0], rest[1]) if rest else (first, first, first)
+
+    english = {(Tense.PRESENT, negated): forms(present[negated]) for negated in (False, True)}
+    german_forms = {Tense.PRESENT: forms(german)}
+    if german_past:
+        english |= {(Tense.PAST, negated): forms(past[negated]) for negated in (False, True)}
+        german_forms[Tense.PAST] = forms(german_past)
+    return Modal(english, german_forms)
+
+
+MODALS = (
+    _modal(("can", "cannot"), ("could", "could not"), "kann|kann|können", "konnte|konnte|konnten"),
+    _modal(
+        ("must", "do not have to|does not have to|do not have to"),
+        ("had to", "did not have to"),
+        "muss|muss|müssen",
+        "musste|musste|mussten",
+    ),
+    _modal(
+        ("want to|wants to|want to", "do not want to|does not want to|do not want to"),
+        ("wanted to", "did not want to"),
+        "will|will|wollen",
+        "wollte|wollte|wollten",
+    ),
+    _modal(("should", "should not"), ("", ""), "sollte|sollte|sollten"),
+    _modal(
+        ("may", "may not"),
+        (
+            "was allowed to|was allowed to|were allowed to",
+            "was not allowed to|was not allowed to|were not allowed to",
+        ),
+        "darf|darf|dürfen",
+        "durfte|durfte|durften",
+    ),
+)
