@@ -28,7 +28,7 @@ INTRODUCTION = """\
 
 What `shapeshift reproduce` made, beside the papers' figures; this page is written by
 `python docs/generate_results.py`. How verdicts are reached, and what a `*` means, is in
-[reproducing.md](reproducing.md); experiments on the way are in [log.md](log.md). `shapeshift
+[reproducing.md](reproducing.md); experiments on the way are in [log.md](../dev/log.md). `shapeshift
 report` makes a page of the same items on which each number shows where it is from.
 """
 

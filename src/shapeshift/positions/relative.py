@@ -185,7 +185,7 @@ def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
 
 _EXACT_BELOW = 48
 """The number of keys below which a row for each distance costs less than finding the clipped ones,
-in bf16 on a CPU (docs/log.md). In float32 it never does."""
+in bf16 on a CPU (dev/log.md). In float32 it never does."""
 
 _ALIGNED = 32
 """Rows of a band come in multiples of so many numbers, which one instruction adds in bf16."""

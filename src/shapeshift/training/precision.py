@@ -124,7 +124,7 @@ def tune_cpu() -> None:
 
     Denormal numbers, which Adam's moments reach, cost 100 times as much as others: they become
     zero. oneDNN keeps the compiled product of each of the last 1,024 shapes, with its memory: a run
-    whose batches have many shapes grew by gigabytes. 32 are as fast (docs/log.md). And glibc gives
+    whose batches have many shapes grew by gigabytes. 32 are as fast (dev/log.md). And glibc gives
     the memory of each large tensor back to the system, which has to clear it anew for the next one:
     what a step has freed, the next step gets. Settings in the environment go first.
     """
