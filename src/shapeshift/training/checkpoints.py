@@ -18,6 +18,7 @@ from shapeshift.disk import (
     free_bytes,
     make_directory,
     remove_directory,
+    replace_file,
     write_file,
 )
 from shapeshift.errors import ShapeshiftError
@@ -89,9 +90,9 @@ class Checkpoints:
         directory: the folder that holds them; made with the first one.
         keep: how many newest ones stay. The best one always stays.
         disk: what files are changed through.
-        every: updates between the checkpoints of a run that is left alone. Others, which a stop has
-            made, go when the next one is there: they are not to take the place of one that the
-            average is made of.
+        every: updates between regular checkpoints. Others, saved at a stop or before a validation,
+            are deleted when the next one is saved, unless they are the best: they must not take
+            the place of one that is averaged.
     """
 
     def __init__(
@@ -146,6 +147,25 @@ class Checkpoints:
             ) from error
         self._prune(progress.best_update)
         return final
+
+    def record(self, progress: Progress) -> None:
+        """Replace the progress of the checkpoint at `progress.update`, which validation has changed
+        since it was saved: all of the file, or nothing.
+
+        Raises:
+            ShapeshiftError: if the disk is full or fails; the checkpoint is then as it was.
+        """
+        path = self.path(progress.update) / STATE
+        manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
+        try:
+            replace_file(self._disk, path, [manifest.encode()])
+        except OSError as error:
+            raise ShapeshiftError(
+                f"cannot be written ({error.strerror}); the checkpoint is complete: make room and"
+                " run the same command again, which repeats the validation",
+                path=path,
+            ) from error
+        self._prune(progress.best_update)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> Resumed | None:
         """Load the newest checkpoint that is intact; return None if there is no checkpoint at all.
@@ -210,8 +230,8 @@ class Checkpoints:
     def require_space(self, model: nn.Module, num_saves: int) -> None:
         """Raise `ShapeshiftError` if what is to be saved will not fit on the disk.
 
-        At most there are `keep` newest checkpoints, the best one and the one being written; beside
-        them comes the average.
+        At most there are `keep` newest checkpoints, the best one, one that is not regular (see
+        `every`) and the one being written, and the average.
 
         Args:
             model: what is to be saved, with an optimiser that keeps two moments.
@@ -220,7 +240,7 @@ class Checkpoints:
         num_bytes = encode(weights(model)).num_bytes
         each = (1 + MOMENTS) * num_bytes
         there = len(self.updates())
-        more = max(0, min(there + num_saves, self.keep + 2) - there)
+        more = max(0, min(there + num_saves, self.keep + 3) - there)
         needed, free = more * each + num_bytes, free_bytes(self.directory)
         if needed > free:
             raise ShapeshiftError(
@@ -235,7 +255,7 @@ class Checkpoints:
             if not tensor.isfinite().all():
                 raise ShapeshiftError(
                     f"{name} is not finite after update {update}, so no checkpoint was written;"
-                    " train with a lower learning rate or with training.clip_norm",
+                    " train in a new folder with a lower learning rate or with training.clip_norm",
                     path=self.directory,
                 )
 
@@ -295,8 +315,9 @@ class Checkpoints:
         by its successor."""
         if not self.directory.is_dir():
             return
-        for path in list(self.directory.glob(PARTIAL + "*")):
-            remove_directory(self._disk, path)
+        for pattern in (PARTIAL + "*", f"update-*/{PARTIAL}*"):
+            for path in list(self.directory.glob(pattern)):
+                remove_directory(self._disk, path)
         for path in list(self.directory.glob(_REPLACED + "*")):
             final = path.with_name(path.name.removeprefix(_REPLACED))
             if final.exists():

@@ -27,7 +27,8 @@ MOST_SKIPPED = 20
 """How many updates may be left out in a row."""
 
 _REMEDY = (
-    "train with a lower learning rate, with training.clip_norm or with training.precision=fp32"
+    "train in a new folder with a lower learning rate, training.clip_norm or"
+    " training.precision=fp32"
 )
 
 

@@ -22,11 +22,16 @@ class Log:
     Args:
         directory: the run's folder.
         update: updates that are already done; later lines are dropped.
+        validated: whether the validation of the last one is done; else its line is dropped, too.
     """
 
-    def __init__(self, directory: Path, update: int):
+    def __init__(self, directory: Path, update: int, validated: bool = True):
         path = directory / "log.jsonl"
-        kept = [line for line in read_log(path) if line["update"] <= update]
+        kept = [
+            line
+            for line in read_log(path)
+            if line["update"] < update + ("valid_loss" not in line or validated)
+        ]
         replace_file(Disk(), path, [json.dumps(line).encode() + b"\n" for line in kept])
         self._file = path.open("a", encoding="utf-8")
         self._curves = SummaryWriter(str(directory / "tensorboard"), purge_step=update + 1)

@@ -38,7 +38,8 @@ class DamagedError(ShapeshiftError):
     def __init__(self, reason: str, path: Path):
         self.reason = f"{path.name}: {reason}"
         super().__init__(
-            f"{reason}; this checkpoint is damaged: move its folder away to go on without it",
+            f"{reason}; this checkpoint is damaged: use another one, or run the training command"
+            " again, which continues from the newest one that is intact",
             path=path,
         )
 
@@ -51,9 +52,10 @@ class Progress:
         update: updates done.
         epoch: the epoch that the next batch is from, counted from 0.
         batch: batches of that epoch already used.
-        best_update, best_loss: the best checkpoint so far, and its validation loss.
+        best_update, best_loss: the best of all validations so far, and its loss.
         best_score: its score, where it is the best by a metric; see `training.best_by`.
         elapsed_s: time spent training, over all restarts.
+        validated_update: the last one after which validation was completed.
     """
 
     update: Count = 0
@@ -63,6 +65,7 @@ class Progress:
     best_loss: float | None = None
     best_score: float | None = None
     elapsed_s: float = 0.0
+    validated_update: Count | None = None
 
 
 class File(Strict):
@@ -92,8 +95,9 @@ class Manifest(Strict):
     def encode(self) -> bytes:
         """Return the only bytes that stand for this manifest."""
         document: dict[str, Any] = self.model_dump(exclude={"sha256"})
-        if self.progress.best_score is None:  # as before there was one
-            del document["progress"]["best_score"]
+        for name in ("best_score", "validated_update"):  # which older checkpoints lack
+            if document["progress"][name] is None:
+                del document["progress"][name]
         content = json.dumps(document, sort_keys=True).encode()
         document["sha256"] = hashlib.sha256(content).hexdigest()
         return json.dumps(document, indent=2).encode() + b"\n"

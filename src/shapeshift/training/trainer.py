@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from shapeshift.data.batching import collate, plan_epoch, plan_in_order
+from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer
@@ -79,8 +81,8 @@ class Trainer:
         parallel: this process and the others.
 
     Raises:
-        ShapeshiftError: if a store is empty, a validation pair is longer than a batch may be, or
-            the device or precision is not there.
+        ShapeshiftError: if a store is empty, a pair is longer than a batch may be, or the device
+            or precision is not there.
     """
 
     def __init__(
@@ -110,7 +112,8 @@ class Trainer:
         self.optimizer = self.spread.optimizer
         self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
         self.progress = Progress()
-        self._valid_plan = _plan_validation(valid, config)
+        _check_batches(train, valid, config.batch)
+        self._valid_plan = plan_in_order(valid.source_lengths, valid.target_lengths, config.batch)
 
     def resume(self) -> Resumed | None:
         """Continue from the newest checkpoint that is intact; return None if there is none, or if
@@ -132,7 +135,11 @@ class Trainer:
         stop: StopSignals | None = None,
         on_skip: Callable[[NonFinite], None] | None = None,
     ) -> None:
-        """Train until `max_updates`, validating and saving on the way.
+        """Train until `max_updates`, saving and validating on the way.
+
+        A checkpoint is saved before each validation and receives its result after it. So an error
+        in a validation loses no update, the best of all validations has its checkpoint, and a
+        validation that was not completed is repeated when training resumes.
 
         Args:
             log: None in all processes but the main one.
@@ -141,8 +148,8 @@ class Trainer:
             on_skip: told of each update that was skipped, when the next line is logged.
 
         Raises:
-            ShapeshiftError: if a loss, gradient or weight is not finite; a training pair is longer
-                than a batch may be; the memory does not suffice.
+            ShapeshiftError: if a loss, gradient or weight is not finite; the memory does not
+                suffice.
             StoppedError: after a signal, when a checkpoint is saved.
         """
         with tuned(self.device):
@@ -156,37 +163,46 @@ class Trainer:
         on_skip: Callable[[NonFinite], None] | None,
     ) -> None:
         config = self.config
-        validate_every = config.validate_every or config.checkpoint_every
+        began = time.perf_counter() - self.progress.elapsed_s
+        if self.validation_is_due:
+            self._validate(log, observer, began)
         window = Window(self.device)
         batches = self._batches()
-        began = time.perf_counter() - self.progress.elapsed_s
         while self.progress.update < config.max_updates:
             self._update([next(batches) for _ in range(config.accumulation)], window)
             done = self.progress.update
-            last = done == config.max_updates
             stopping = self._agree_on(stop)
-            regular = done % config.checkpoint_every == 0 or last
-            saving = regular or bool(stopping)
+            regular = done % config.checkpoint_every == 0 or done == config.max_updates
+            saving = regular or self.validation_is_due or bool(stopping)
             if done % config.log_every == 0 or saving:
                 self._report(window, log, observer, on_skip)
                 window = Window(self.device)
-            validating = done % validate_every == 0 or last
-            if not saving and not validating:
+            if not saving:
                 continue
             window.pause()
-            if validating:
-                values = self._validate(log, observer)
-                if regular:
-                    self._compare_with_best(values)
-            if saving:
-                self.progress.elapsed_s = time.perf_counter() - began
-                self._save(log)
+            self.progress.elapsed_s = time.perf_counter() - began
+            self._save(log)
             if stopping:
                 raise StoppedError(stopping, done, self.checkpoints.path(done))
+            if self.validation_is_due:
+                self._validate(log, observer, began)
             window.go_on()
         if stopping := self._agree_on(stop):  # it came after the last update
             done = self.progress.update
             raise StoppedError(stopping, done, self.checkpoints.path(done))
+
+    @property
+    def validation_is_due(self) -> bool:
+        """Whether validation belongs to the last update and has not been completed."""
+        done, every = self.progress.update, self.config.validate_every
+        return (
+            done > 0
+            and done != self.progress.validated_update
+            and (
+                done % (every or self.config.checkpoint_every) == 0
+                or done == self.config.max_updates
+            )
+        )
 
     def _agree_on(self, stop: StopSignals | None) -> int:
         """Return the signal that has reached any of the processes, or 0."""
@@ -327,28 +343,30 @@ class Trainer:
         observer.updated(update, values["loss"], values["tokens_per_s"])
 
     @torch.no_grad()
-    def _validate(self, log: Log | None, observer: Observer) -> dict[str, float]:
+    def _validate(self, log: Log | None, observer: Observer, began: float) -> None:
+        """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()
         self.model.seed(0)  # as in a model that was loaded
-        update, loss = self.progress.update, self._valid_loss()
+        progress, loss = self.progress, self._valid_loss()
         if not math.isfinite(loss):
             raise ShapeshiftError(
-                f"the validation loss is {loss} after update {update}; train with a lower learning"
-                " rate or with training.clip_norm"
+                f"the validation loss is {loss} after update {progress.update}; train in a new"
+                " folder with a lower learning rate or with training.clip_norm"
             )
-        values = {"valid_loss": loss}
+        progress.validated_update = progress.update
         with self.parallel.main_first():
             if log is not None:
+                values = {"valid_loss": loss}
                 values.update(self.validate() if self.validate is not None else {})
-                log.write(update, **values)
-                observer.validated(update, values)
-        return values
+                log.write(progress.update, **values)
+                log.sync()
+                self._compare_with_best(values)
+                progress.elapsed_s = time.perf_counter() - began
+                self.checkpoints.record(progress)
+                observer.validated(progress.update, values)
 
     def _compare_with_best(self, values: Mapping[str, float]) -> None:
-        """Note the checkpoint that is about to be saved if it is the best one so far. Processes
-        other than the main one, which alone knows all values and saves, do not compare."""
-        if not self.parallel.is_main:
-            return
+        """Note the last update if it is the best so far."""
         progress, by = self.progress, self.config.best_by
         score = None if by == "loss" else values[f"valid_{by}"]
         if score is None:
@@ -389,9 +407,21 @@ def _spread(
     return Whole(model, device, parallel, build, overlap=not config.split_on_oom)
 
 
-def _plan_validation(store: TokenStore, config: TrainingConfig) -> list[Pairs]:
-    # Made before training begins: a pair that fits into no batch should not end a run hours later.
-    try:
-        return plan_in_order(store.source_lengths, store.target_lengths, config.batch)
-    except ShapeshiftError as error:
-        raise ShapeshiftError(f"in the validation data, {error}", path=store.directory) from error
+def _check_batches(train: TokenStore, valid: TokenStore, config: BatchConfig) -> None:
+    """Raise `ShapeshiftError` if a pair fits into no batch: before training, not hours later."""
+    faults = []
+    for name, store in (("training", train), ("validation", valid)):
+        lengths = np.maximum(store.source_lengths, store.target_lengths) + 1
+        if lengths.max() > config.max_tokens:
+            faults.append((name, store, int(lengths.argmax()), int(lengths.max())))
+    if faults:
+        name, store, pair, num_tokens = faults[-1]
+        ways = f"set training.batch.max_tokens={max(longest for *_, longest in faults)}"
+        if name == "training":  # no dataset leaves out validation pairs
+            limit = config.max_tokens - 1
+            ways += f", or data.dataset.name=extrapolate data.dataset.max_length={limit}"
+        raise ShapeshiftError(
+            f"{name} pair {pair} (counted from 0) has {num_tokens} tokens with </s>, and a batch"
+            f" has at most {config.max_tokens}; {ways}",
+            path=store.directory,
+        )

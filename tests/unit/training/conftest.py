@@ -102,7 +102,8 @@ def lab(stores, tmp_path):
 
     def fit(trainer, stop_at=None, *, observer=None, **options):
         recorder = observer or Recorder(stop_at)
-        log = Log(trainer.checkpoints.directory.parent, trainer.progress.update)
+        progress, folder = trainer.progress, trainer.checkpoints.directory.parent
+        log = Log(folder, progress.update, not trainer.validation_is_due)
         try:
             trainer.fit(log, recorder, **options)
         except KeyboardInterrupt:

@@ -92,11 +92,15 @@ class Simulated(Disk):
     def rename(self, source, target):
         self._count("rename", target)
         assert source.parent == target.parent
-        assert not target.exists()
+        buried = self._bury() if target.exists() else None
+        if buried:
+            target.rename(buried)
         super().rename(source, target)
 
         def undo(handle):
             os.rename(target.name, source.name, src_dir_fd=handle, dst_dir_fd=handle)
+            if buried:
+                os.rename(buried, target.name, dst_dir_fd=handle)
 
         self._remember(source.parent, undo)
 
@@ -148,8 +152,9 @@ def state(model, optimizer):
 EXPECTED = [state(*make(number)) for number in range(len(SAVES))]
 
 
-def progress(update):
-    return Progress(update, best_update=BEST if update >= BEST else None)
+def progress(update, validated=False):
+    best = BEST if update >= BEST + (not validated) else None
+    return Progress(update, best_update=best, validated_update=update if validated else None)
 
 
 class Quick(Disk):
@@ -163,11 +168,12 @@ class Quick(Disk):
 
 
 def save(folder, numbers, disk=None):
-    """Save in order; return False if the disk stopped."""
+    """Save in order and record a validation after each; return False if the disk stopped."""
     checkpoints = Checkpoints(folder, KEEP, disk or Quick())
     for number in numbers:
         try:
             checkpoints.save(*make(number), progress(SAVES[number]))
+            checkpoints.record(progress(SAVES[number], validated=True))
         except Crash:
             return False
     return True
@@ -217,7 +223,7 @@ def test_after_a_stop_anywhere_the_newest_complete_checkpoint_is_found(interrupt
     operations = operations_of(number, make_folder())
     points = [(at, False) for at in range(len(operations) + 1)]
     points += [(at, True) for at, (name, _) in enumerate(operations) if name in ("write", "rmtree")]
-    assert len(points) >= 28
+    assert len(points) >= 35
     rng = random.Random(1)
     outcomes = set()
     for at, half in points:
@@ -236,17 +242,19 @@ def test_after_a_stop_anywhere_the_newest_complete_checkpoint_is_found(interrupt
         # A save that had not returned may have come far enough.
         possible = {number} if returned else {number, number - 1 if number else None}
         assert found in possible, (at, half)
-        outcomes.add(found)
         if resumed is not None:
             update = SAVES[found]
-            assert resumed.progress == progress(update)
+            assert resumed.progress == progress(update, resumed.progress.validated_update)
+            assert resumed.progress.validated_update or not returned
+            outcomes.add((found, resumed.progress.validated_update))
             assert resumed.skipped == ()
             assert str(resumed) == f"going on after update {update}, from {again.path(update)}"
             assert update < BEST or BEST in again.updates()
-        assert not list((folder / "c").glob(".*"))
+        assert not list((folder / "c").rglob(".*"))
         save(folder / "c", [number])
         assert again.updates() == {0: [1], 1: [1, 2], 4: [2, 4, 5], 5: [2, 4, 5]}[number]
-    assert len(outcomes) == 2
+    assert {(number, None), (number, SAVES[number])} <= outcomes
+    assert len(outcomes) == (3 if number else 2)
 
 
 def test_everything_is_flushed_before_it_counts(tmp_path):
@@ -276,6 +284,7 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
     one = Checkpoints(whole / "c", KEEP).path(update)
     num_bytes = sum(x.stat().st_size for x in one.glob("*.safetensors"))
     commit = operations.index(("sync_directory", whole / "c"))
+    recording = operations.index(("create", one / ".partial-state.json"))
     for at in range(len(operations)):
         folder = make_folder()
         root = folder / "c"
@@ -289,18 +298,18 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
         assert os.strerror(error) in message
 
         again = Checkpoints(root, KEEP, Quick())
-        committed = "the new one is complete" in message
-        assert committed == (number == 4 and at > commit)
+        committed = "is complete" in message
+        assert committed == (at >= recording or (number == 4 and at > commit))
         if not committed:
             assert message.startswith(f"{again.path(update)}: ")
             assert f"needs {num_bytes} bytes and" in message
             for path, content in before.items():
                 assert path.parent == again.path(update) or path.read_bytes() == content
             if not lasting:
-                assert not list(root.glob(".*"))
+                assert not list(root.rglob(".*"))
         model, optimizer = make(99)
         resumed = again.resume(model, optimizer)
-        assert not list(root.glob(".*"))
+        assert not list(root.rglob(".*"))
         found = None if resumed is None else EXPECTED.index(state(model, optimizer))
         assert found in ({number} if committed else {number, number - 1 if number else None})
         assert resumed is None or resumed.skipped == ()

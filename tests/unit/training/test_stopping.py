@@ -116,6 +116,20 @@ def test_a_stop_changes_neither_weights_nor_which_checkpoints_are_averaged(lab):
             assert one.read_bytes() == other.read_bytes()
 
 
+def test_a_stop_does_not_wait_for_a_validation_which_is_made_on_resuming(lab):
+    whole = lab.make("whole", max_updates=8, log_every=1)
+    lab.fit(whole)
+    stopped, _ = stop_after(lab, 7)  # within update 8, which ends in a validation
+    assert stopped.progress.validated_update == 4
+    again = lab.make(max_updates=8, log_every=1)
+    again.resume()
+    recorder = lab.fit(again)
+    assert [update for update, _ in recorder.validations] == [8]
+    assert recorder.updates == []
+    progress = again.checkpoints.progress(8)
+    assert (progress.validated_update, progress.best_update) == (8, whole.progress.best_update)
+
+
 @pytest.mark.parametrize("update", [5, 6])
 def test_a_stop_at_the_end_is_a_stop(lab, update):
     trainer, stopped = stop_after(lab, update, max_updates=6)

@@ -275,8 +275,52 @@ def test_validation_has_an_interval_of_its_own(lab):
     losses = {update: values["valid_loss"] for update, values in recorder.validations}
     assert list(losses) == [3, 6, 9, 10]
     assert min(losses, key=losses.get) == 3
-    best = min((6, 10), key=losses.get)  # where there is a checkpoint
-    assert trainer.progress.best_update == best
+    assert trainer.progress.best_update == 3
+    assert trainer.checkpoints.updates() == [3, 6, 10]
+
+
+@pytest.mark.parametrize("best", range(1, 8))
+def test_the_best_of_all_validations_has_a_checkpoint(lab, best):
+    """Also where validations and checkpoints have intervals that do not fit."""
+    scores = {update: float(update == best) for update in range(1, 8)}
+    intervals = {"validate_every": 3, "checkpoint_every": 2, "max_updates": 7}
+    trainer = make_with_scores(lab, scores, **intervals)
+    lab.fit(trainer)
+    assert trainer.progress.best_update == (best if best in (3, 6, 7) else 3)
+    assert trainer.checkpoints.updates() == sorted({4, 6, 7, trainer.progress.best_update})
+
+
+@pytest.mark.parametrize("validate_every", [None, 3])
+def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab, validate_every):
+    settings = {"validate_every": validate_every, "max_updates": 14, "best_by": "comet"}
+
+    def whole_validate():
+        return {"valid_comet": 1.0}
+
+    def broken_validate():
+        raise RuntimeError("the device is gone")
+
+    whole = lab.make("whole", validate=whole_validate, **settings)
+    lab.fit(whole)
+    first = validate_every or 4
+    for _ in range(2):
+        broken = lab.make("broken", validate=broken_validate, **settings)
+        broken.resume()
+        with pytest.raises(RuntimeError, match="the device is gone"):
+            lab.fit(broken)
+        assert broken.progress.update == first
+        assert broken.checkpoints.updates() == [first]
+        assert [line for line in lines(broken) if "valid_loss" in line] == []
+    again = lab.make("broken", validate=whole_validate, **settings)
+    assert again.resume().progress.update == first
+    lab.fit(again)
+    assert lines(again) == lines(whole)
+    assert again.checkpoints.updates() == whole.checkpoints.updates()
+    for update in whole.checkpoints.updates():
+        assert files(again, update) == files(whole, update)
+        progress = [trainer.checkpoints.progress(update) for trainer in (again, whole)]
+        assert progress[0].best_update == progress[1].best_update == first
+        assert progress[0].validated_update == progress[1].validated_update
 
 
 def test_validators_measure_the_model_in_evaluation_mode(lab):
@@ -401,7 +445,7 @@ def test_a_validation_loss_that_is_not_finite_ends_training(lab):
     )
     with pytest.raises(ShapeshiftError, match="validation loss is nan after update 4"):
         lab.fit(trainer)
-    assert trainer.checkpoints.updates() == []
+    assert trainer.checkpoints.updates() == [4]
     assert trainer.progress.best_loss is None
     assert [line for line in lines(trainer) if "valid_loss" in line] == []
 
