@@ -36,7 +36,7 @@ from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest
 
 CHECKPOINT_EVERY = 3
-OPERATIONS_OF_A_SAVE = 25
+OPERATIONS_OF_A_SAVE = 30
 """More or less: the place of a kill is drawn from as many as two saves have."""
 KINDS = ("save", "update", "save", "start", "update")
 
@@ -79,16 +79,19 @@ def write_project(folder: Path, max_updates: int) -> None:
 
 
 def arm(place: int, when: str) -> None:
-    """Kill this process at an operation of its saves, the one numbered `place` counting from 0."""
+    """Kill this process at an operation of its saves, which record a validation as well; the one
+    numbered `place` counting from 0."""
     count, saving = 0, False
-    save = Checkpoints.save
 
-    def counted_save(*arguments, **named):
-        nonlocal saving
-        saving = True
-        path = save(*arguments, **named)
-        saving = False
-        return path
+    def while_saving(method):
+        def call(*arguments, **named):
+            nonlocal saving
+            saving = True
+            result = method(*arguments, **named)
+            saving = False
+            return result
+
+        return call
 
     def counted(operation):
         def call(self, *arguments):
@@ -108,7 +111,8 @@ def arm(place: int, when: str) -> None:
 
         return call
 
-    Checkpoints.save = counted_save
+    Checkpoints.save = while_saving(Checkpoints.save)
+    Checkpoints.record = while_saving(Checkpoints.record)
     wrap_operations(counted)
 
 

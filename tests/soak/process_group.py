@@ -17,7 +17,7 @@ from shapeshift.cli import main as shapeshift_main
 from shapeshift.disk import Disk
 
 OPERATIONS = (
-    "create", "write", "sync_file", "sync_directory", "mkdir", "rename", "unlink", "rmdir"
+    "create", "write", "sync_file", "sync_directory", "mkdir", "rename", "unlink", "rmtree"
 )  # fmt: skip
 """Methods of `Disk`: all that is done to files."""
 

@@ -59,12 +59,12 @@ def train(
         show_estimate(settings, gpu, num_gpus)
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
-    done = _train(settings, directory, prepared)
+    done = _train(settings, directory, prepared, test)
     if test and done is not None:
         _test(done, prepared)
 
 
-def _train(settings: Config, directory: Path, prepared: Path) -> Run | None:
+def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:
     """Return the run, but for the processes that have only helped."""
     from shapeshift.cli.progress import (
         Steps,
@@ -90,6 +90,7 @@ def _train(settings: Config, directory: Path, prepared: Path) -> Run | None:
                     directory,
                     TrainingDisplay(progress, directory.name, settings.training.max_updates),
                     prepared_root=prepared,
+                    tested=tested,
                     on_prepare=Steps(progress),
                     on_resume=show_resumed,
                     on_skip=show_skipped,

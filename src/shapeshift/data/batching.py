@@ -154,9 +154,8 @@ def _measure(
     if len(longest) and longest.max() > config.max_tokens:
         worst = int(longest.argmax())
         raise ShapeshiftError(
-            f"pair {worst} (counted from 0) has {longest[worst]:,} tokens with </s>, over "
-            f"max_tokens={config.max_tokens:,}; raise max_tokens, or leave long pairs out "
-            "with data.dataset.name=extrapolate"
+            f"pair {worst} (counted from 0) has {longest[worst]:,} tokens with </s>, over"
+            f" max_tokens={config.max_tokens}; raise it to {longest[worst]} or more"
         )
     return longest, (longest << 32) | (source + target)
 

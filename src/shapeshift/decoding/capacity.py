@@ -9,12 +9,12 @@ from torch import nn
 
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.model import Transformer
-from shapeshift.positions import Absolute, Learned, Randomized
+from shapeshift.positions import Absolute, Learned, Randomized, Shifted
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The most tokens that a model has positions for at inference; None is no limit.
+    """The most tokens that a model has positions for; None is no limit.
 
     Attributes:
         source: subwords and `</s>`.
@@ -30,8 +30,9 @@ class Capacity:
         return None if self.source is None else self.source - 1
 
 
-def capacity(model: object) -> Capacity:
-    """Return what a model's learned tables and randomized indices leave room for.
+def capacity(model: object, *, training: bool = False) -> Capacity:
+    """Return what a model's learned tables and randomized indices leave room for, at inference or
+    while training, where the largest offset that may be drawn counts.
 
     Every other kind goes on for ever, but for xPos, which has an error of its own some 14,000
     positions away. Anything but a `Transformer` counts as unlimited.
@@ -42,17 +43,22 @@ def capacity(model: object) -> Capacity:
     cross = [part for name, part in layers if name.endswith(".cross_attention")]
     with evaluating(model):
         return Capacity(
-            _most_tokens(model.source.indices, [model.source, model.encoder, *cross]),
-            _most_tokens(model.target.indices, [model.target, model.decoder]),
+            _most_tokens(model.source.indices, [model.source, model.encoder, *cross], training),
+            _most_tokens(model.target.indices, [model.target, model.decoder], training),
         )
 
 
-def _most_tokens(indices: Absolute, parts: Iterable[nn.Module]) -> int | None:
+def _most_tokens(indices: Absolute, parts: Iterable[nn.Module], training: bool) -> int | None:
+    if training and isinstance(indices, Randomized):
+        return indices.max_position  # no table is smaller, see `positions.limits`
     learned = [table for part in parts for table in part.modules() if isinstance(table, Learned)]
     rows = [table.weight.shape[0] for table in learned]
     longest = indices.max_length if isinstance(indices, Randomized) else None
     if not rows:
         return longest
     # Positions only grow, so that no more of them than the table has rows lie inside it.
-    positions = indices(1, min(rows) if longest is None else longest)
+    offset = None
+    if training and isinstance(indices, Shifted):
+        offset = indices.max_offset - indices.authors
+    positions = indices(1, min(rows) if longest is None else longest, offset=offset)
     return int((positions < min(rows)).sum())

@@ -29,7 +29,7 @@ from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.identity import NEUTRAL, digest, essence, how_to_score
 from shapeshift.experiments.measures import TRAIN, Measurement
-from shapeshift.experiments.run import Run
+from shapeshift.experiments.run import Run, has_begun
 from shapeshift.integrity import store, verify
 from shapeshift.schema import Strict
 
@@ -96,7 +96,7 @@ class CellFolder:
     def check_settings(self, config: Config) -> None:
         """Raise `ShapeshiftError` if the folder's run has other settings, although the key is the
         same: a default has changed since."""
-        if (self.run / "config.yaml").exists() and essence(Run(self.run).config) != essence(config):
+        if has_begun(self.run) and essence(Run(self.run).config) != essence(config):
             raise ShapeshiftError(
                 "was made when other settings were default; move the folder away to train anew",
                 path=self.path,
@@ -124,7 +124,7 @@ class CellFolder:
             ShapeshiftError: see `check_settings`.
         """
         self.check_settings(config)
-        if not (self.run / "config.yaml").exists():
+        if not has_begun(self.run):
             return config
         old = Run(self.run).config
         free = {name: getattr(config.training, name) for name in _neutral("training")}

@@ -19,8 +19,9 @@ from pathlib import Path
 from shapeshift.config import Config, load_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, tail
+from shapeshift.experiments.final import AVERAGE
 from shapeshift.experiments.locks import locked
-from shapeshift.experiments.run import AVERAGE, Run, train
+from shapeshift.experiments.run import Run, train
 from shapeshift.training.parallel import LOST, join
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 from shapeshift.training.trainer import Silent

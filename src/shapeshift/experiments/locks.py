@@ -37,13 +37,16 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[None]:
+def locked(
+    path: Path, *, wait: bool = False, shared: bool = False, optional: bool = False
+) -> Iterator[None]:
     """Hold the lock at `path`; its folder exists.
 
     Args:
         path: the lock file.
         wait: until it is free, instead of raising an error.
         shared: other processes may hold it, too, which say so as well.
+        optional: go on without a lock where the file system has none.
 
     Raises:
         LockedError: another process holds it.
@@ -62,6 +65,9 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
             holder = file.read().strip() or "another process"
             raise LockedError(f"{holder} is at work here; wait for it", path=path.parent) from error
         except OSError as error:
+            if optional:
+                yield
+                return
             raise ShapeshiftError(
                 f"cannot be locked ({error.strerror}); name a folder on a file system with locks",
                 path=path,

@@ -1,17 +1,21 @@
-"""The optional packages that a run will need, looked for before it begins."""
+"""What a run will need, looked for before it begins: packages, positions for all of its text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shapeshift.config import Config
 from shapeshift.data.config import GrammarCorpus, HubCorpus
 from shapeshift.data.hub import is_exported, require_datasets
+from shapeshift.data.prepare import Prepared
+from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import require_comet
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.model import Transformer
+from shapeshift.positions import Randomized
 
 
 def missing_requirements(config: Config, prepared: Path) -> list[str]:
@@ -37,6 +41,75 @@ def check_requirements(config: Config, prepared: Path) -> None:
     lines = missing_requirements(config, prepared)
     if lines:
         raise ShapeshiftError("; ".join(lines))
+
+
+def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested: bool) -> None:
+    """Check that the model has positions for every token that it will read in the text.
+
+    Args:
+        config: of the run.
+        model: as it is built.
+        data: its text.
+        tested: whether the test text will be translated, too.
+
+    Raises:
+        ShapeshiftError: a sentence is too long.
+    """
+    training, inference = capacity(model, training=True), capacity(model)
+    read = [
+        ("training", data.train.source_lengths, training.source),
+        ("training", data.train.target_lengths, training.target),
+        ("validation", data.valid.source_lengths, inference.source),
+        ("validation", data.valid.target_lengths, inference.target),
+    ]
+    if config.decoding.on_long == "error":
+        translated = [("test", data.test.source_lengths)] if tested else []
+        if config.training.validated_metrics:
+            translated.append(("validation", data.valid.source_lengths))
+        read += [(split, lengths, inference.source) for split, lengths in translated]
+        limit = config.decoding.max_source_length
+        for split, lengths in translated:
+            if limit is not None and lengths.max() > limit:
+                raise ShapeshiftError(
+                    f"{split} pair {lengths.argmax()} (counted from 0) has {lengths.max():,} source"
+                    f" subwords, over decoding.max_source_length={limit}; raise that to"
+                    f" {lengths.max()}, or cut such lines with decoding.on_long=split",
+                    path=data.directory,
+                )
+    faults = [
+        (split, int(lengths.argmax()), int(lengths.max()) + 1, most)
+        for split, lengths, most in read
+        if most is not None and lengths.max() >= most
+    ]
+    if faults:
+        split, pair, num_tokens, most = faults[0]
+        ways = [_more_positions(model, faults)]
+        splits = {split for split, *_ in faults}
+        if splits == {"test"}:
+            ways.append("cut such lines with decoding.on_long=split")
+        elif splits == {"training"}:
+            least = min(most for *_, most in faults)
+            ways.append(f"use data.dataset.name=extrapolate data.dataset.max_length={least - 1}")
+        else:
+            ways.append("use a kind without a limit, such as position=ape")
+        raise ShapeshiftError(
+            f"{split} pair {pair} (counted from 0) has {num_tokens:,} tokens, and the model has"
+            f" positions for {most:,}; {', or '.join(ways)}",
+            path=data.directory,
+        )
+
+
+def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:
+    """Return how to raise the limit so far that all texts fit."""
+    indices = model.source.indices
+    if not isinstance(indices, Randomized):
+        return f"add {max(tokens - most for *_, tokens, most in faults)} to num_positions"
+    at_inference = [tokens for split, _, tokens, _ in faults if split != "training"]
+    longest = max(tokens for *_, tokens, _ in faults)
+    options = [f"position.indices.max_length={max(at_inference)}"] if at_inference else []
+    if longest > indices.max_position:
+        options.append(f"position.indices.max_position={longest}")
+    return f"set {' '.join(options)}"
 
 
 def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:

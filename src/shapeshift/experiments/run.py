@@ -8,18 +8,20 @@
                                  best one; see `training.final`
     log.jsonl, tensorboard/      loss, learning rate, speed, validation
     results/                     translations and scores
+    lock                         held by the process that trains here
     SHA256SUMS                   hashes of the settings, of data.json and of the subword models, see
                                  `integrity`
 
 The folder is all that translating needs. What it holds is compared with its hash before it is used;
-settings are changed by overrides, not by editing `config.yaml`.
+settings are changed by overrides, not by editing `config.yaml`. A folder without a checkpoint is
+not a run yet: everything in it may be replaced.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,14 +33,16 @@ from shapeshift.data.prepare import REPORT, Prepared, Report, prepare
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.planning import Encoder
 from shapeshift.decoding.translator import Translator
-from shapeshift.disk import PARTIAL
+from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import Detokenizing, moses
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import check_usable
+from shapeshift.experiments.final import AVERAGE, check_final, make_final
 from shapeshift.experiments.identity import how_to_validate
-from shapeshift.experiments.requirements import check_requirements
+from shapeshift.experiments.locks import locked
+from shapeshift.experiments.requirements import check_lengths, check_requirements
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
@@ -51,29 +55,39 @@ from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import check_hardware, choose_device, choose_precision
 from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Observer, Trainer
-from shapeshift.training.weights import average, load_weights
+from shapeshift.training.weights import load_weights
 
-FREE_TO_CHANGE = {
-    "training.max_updates",
+RESUMABLE = {
     "training.log_every",
     "training.keep_checkpoints",
-    "training.average_checkpoints",
-    "training.final",
     "training.device",
     "training.parallel",
     "training.rank_timeout_s",
     "training.on_nonfinite",
     "training.split_on_oom",
-    "decoding",
+    "decoding.max_tokens",
+    "decoding.max_sentences",
+    "decoding.window",
     "evaluation",
     "data.corpus.root",
 }
 """Settings that a run may be continued with although they differ. Those of `evaluation` by which
 its checkpoints are judged may not: such scores do not compare."""
 
+CHANGES_RESULTS = {
+    "training.max_updates",
+    "training.average_checkpoints",
+    "training.final",
+    "decoding",
+}
+"""Settings that may differ as well; `results/`, which belongs to the older ones, is then deleted.
+`decoding` may not differ where validation translates."""
+
 CONFIG = "config.yaml"
 DATA = "data.json"
-AVERAGE = "average.safetensors"
+SUBWORDS = "subwords"
+LOCK = "lock"
+RESULTS = "results"
 _AS_IT_IS = f"remove {SUMS} to use it as it is"
 _REMEDY = f"run the same training command again, which restores it, or {_AS_IT_IS}"
 DataProgress = Callable[[str, int, int | None], None]
@@ -108,24 +122,41 @@ class Run:
 
     @classmethod
     def create(cls, directory: str | Path, config: Config) -> Run:
-        """Make the folder, or open it again to continue with the same settings.
+        """Make the folder, or open it again to continue, and write the settings.
 
         Raises:
-            ShapeshiftError: if the folder holds a run with other settings, or something else.
+            ShapeshiftError: see `check`, or it cannot be written.
         """
         directory = Path(directory)
-        text = config.to_yaml().encode()
-        restore(directory, {CONFIG: text})
-        if (directory / CONFIG).is_file():
-            _check_same(cls(directory).config, config, directory)
-        elif directory.is_dir() and any(
-            not path.name.startswith(PARTIAL) for path in directory.iterdir()
-        ):
+        changed = cls.check(directory, config)
+        if any(not _is_in(name, RESUMABLE) for name in changed):
+            _delete(directory / RESULTS)
+        if not has_begun(directory):
+            for name in (SUMS, DATA, SUBWORDS):
+                _delete(directory / name)
+        store(directory, {CONFIG: config.to_yaml().encode()})
+        return cls(directory)
+
+    @classmethod
+    def check(cls, directory: str | Path, config: Config) -> list[str]:
+        """Return the names of the settings in which a run that is continued differs from `config`.
+        Nothing is written, except a `config.yaml` of these settings that was damaged.
+
+        Raises:
+            ShapeshiftError: if the folder holds a run that cannot be continued with these
+                settings, or something else.
+        """
+        directory = Path(directory)
+        if has_begun(directory):
+            restore(directory, {CONFIG: config.to_yaml().encode()})
+            return _check_same(cls(directory), config)
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
+        if not ours:
             raise ShapeshiftError(
                 "holds something that is not a run; name a new folder", path=directory
             )
-        store(directory, {CONFIG: text})
-        return cls(directory)
+        return []
 
     def subwords(self) -> Subwords:
         """Return the subword models."""
@@ -151,7 +182,13 @@ class Run:
                 path=self.directory,
             )
         if which == "best":
-            which = str(self.checkpoints.progress(updates[-1]).best_update)
+            best = self.checkpoints.progress(updates[-1]).best_update
+            if best is None:
+                raise ShapeshiftError(
+                    "was not validated yet, so there is no best checkpoint; use --checkpoint last",
+                    path=self.directory,
+                )
+            which = str(best)
         elif which == "last":
             which = str(updates[-1])
         if which not in map(str, updates):
@@ -182,17 +219,30 @@ class Run:
         subwords: Subwords | None = None,
     ) -> Translator:
         """Return what translates text with this run's model, or with a `model` in hand."""
-        training = self.config.training
-        device = choose_device(training.device)
-        dtype = choose_precision(training.precision, device)
-        return Translator(
-            model or self.model(which, device),
-            scored_form(subwords or self.subwords(), self.config),
-            self.config.decoding,
-            device,
-            joined=isinstance(self.config.data.dataset, Interpolate),
-            autocast=None if dtype == torch.float32 else dtype,
-        )
+        device = choose_device(self.config.training.device)
+        model = model or self.model(which, device)
+        return _translator(self.config, model, subwords or self.subwords())
+
+
+def _translator(config: Config, model: Transformer, subwords: Subwords) -> Translator:
+    device = choose_device(config.training.device)
+    dtype = choose_precision(config.training.precision, device)
+    return Translator(
+        model,
+        scored_form(subwords, config),
+        config.decoding,
+        device,
+        joined=isinstance(config.data.dataset, Interpolate),
+        autocast=None if dtype == torch.float32 else dtype,
+    )
+
+
+def has_begun(directory: Path) -> bool:
+    """Return whether a folder holds what can be continued or translate: a checkpoint or the final
+    model."""
+    return (
+        bool(Checkpoints(directory / "checkpoints", 1).updates()) or (directory / AVERAGE).exists()
+    )
 
 
 def scored_form(subwords: Subwords, config: Config) -> Encoder:
@@ -215,6 +265,7 @@ def train(
     observer: Observer,
     *,
     prepared_root: str | Path = "prepared",
+    tested: bool = True,
     on_prepare: DataProgress | None = None,
     on_resume: Callable[[Resumed], None] | None = None,
     on_skip: Callable[[NonFinite], None] | None = None,
@@ -228,6 +279,7 @@ def train(
         directory: the run's folder; if training was stopped there, it goes on.
         observer: told of losses and validations.
         prepared_root: folder under which prepared data are kept and found again.
+        tested: whether the test text will be translated, and so may not be too long.
         on_prepare: told of the preparation's progress.
         on_resume: told from which checkpoint training goes on, and which were damaged.
         on_skip: told of each update that was left out, see `training.on_nonfinite`.
@@ -241,63 +293,92 @@ def train(
         StoppedError: after a signal; a checkpoint is saved.
     """
     parallel = parallel or Parallel()
+    directory = Path(directory)
     with parallel.main_first():
         folder = prepared_directory(config.data, prepared_root)
         check_requirements(config, folder)
         check_hardware(config.training, parallel.local_rank)
-        run = Run.create(directory, config)
-        progress = on_prepare if parallel.is_main else None
-        data = prepare(config.data, folder, progress)
-        _keep_data_of(data, run.directory)
+        if parallel.is_main and (directory / LOCK).exists():
+            with _alone(directory):
+                pass  # no other process trains there; it would be refused later anyway
+        Run.check(directory, config)
+        data = prepare(config.data, folder, on_prepare if parallel.is_main else None)
     torch.manual_seed(derive(config.training.seed, "weights"))
-    subwords = data.subwords
+    subwords, training = data.subwords, config.training
     model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
-    metrics = config.training.validated_metrics
+    check_lengths(config, model, data, tested=tested)
+    metrics = training.validated_metrics
     trainer = Trainer(
         model,
-        config.training,
+        training,
         data.train,
         data.valid,
-        run.checkpoints,
-        (lambda: _measure_validation(run, model, data, metrics)) if metrics else None,
+        Checkpoints(
+            directory / "checkpoints", training.keep_checkpoints, every=training.checkpoint_every
+        ),
+        (lambda: _measure_validation(config, model, data, metrics)) if metrics else None,
         parallel,
     )
-    resumed = trainer.resume()
-    left = config.training.max_updates - trainer.progress.update
-    if resumed and on_resume and (left > 0 or resumed.skipped):
-        on_resume(resumed)
-    if left > 0:
+    # All that can be refused without the folder has been; it is made now.
+    with _alone(directory) if parallel.is_main else nullcontext():
         with parallel.main_first():
-            log = _begin(run, trainer, left) if parallel.is_main else None
-        try:
-            with stop or nullcontext():
-                trainer.fit(log, observer, stop, on_skip)
-        finally:
-            if log is not None:
-                log.close()
-    if parallel.is_main:
-        average(_parts_of_final(run), run.directory / AVERAGE)
+            if parallel.is_main:
+                Run.check(directory, config)  # again: now no other process changes it
+                if (directory / AVERAGE).exists() and not trainer.checkpoints.updates():
+                    raise ShapeshiftError(
+                        "holds a finished model without the checkpoints that it was made of; name"
+                        " a new folder",
+                        path=directory,
+                    )
+                contents = _contents(data, directory)
+        resumed = trainer.resume()
+        unfinished = trainer.progress.update < training.max_updates or trainer.validation_is_due
+        with parallel.main_first():
+            if parallel.is_main:
+                check_final(directory, trainer.checkpoints, training, trainer.progress)
+                Run.create(directory, config)
+                store(directory, contents)
+            run = Run(directory)
+        if resumed and on_resume and (unfinished or resumed.skipped):
+            on_resume(resumed)
+        if unfinished:
+            with parallel.main_first():
+                log = _begin(run, trainer) if parallel.is_main else None
+            try:
+                with stop or nullcontext():
+                    trainer.fit(log, observer, stop, on_skip)
+            finally:
+                if log is not None:
+                    log.close()
+        if parallel.is_main:
+            make_final(directory, trainer.checkpoints, training, trainer.progress)
     return run
 
 
-def _parts_of_final(run: Run) -> list[Path]:
-    """Return the weights whose mean is the final model."""
-    training = run.config.training
-    if training.final == "best":
-        return [run.weights("best")]
-    last = run.checkpoints.updates()[-training.average_checkpoints :]
-    return [run.checkpoints.path(update) / MODEL for update in last]
+def _alone(directory: Path) -> AbstractContextManager[None]:
+    """Return the lock of a run's folder, which is made if need be."""
+    with writing(directory):
+        make_directory(Disk(), directory)
+    return locked(directory / LOCK, optional=True)
 
 
-def _begin(run: Run, trainer: Trainer, left: int) -> Log:
+def _begin(run: Run, trainer: Trainer) -> Log:
     """Return the log, once it is certain that the updates which are left have room on the disk, and
     that what is to measure the model is there."""
-    if "comet" in (*run.config.training.validated_metrics, *run.config.evaluation.metrics):
+    config, progress = run.config.training, trainer.progress
+    if "comet" in (*config.validated_metrics, *run.config.evaluation.metrics):
         run.config.evaluation.comet.prepare()
-    saves = -(-left // run.config.training.checkpoint_every)
+    left = config.max_updates - progress.update
+    saves = -(-left // config.checkpoint_every) + left // (config.validate_every or left + 1)
     run.checkpoints.require_space(trainer.spread.empty()[0], num_saves=saves)
-    (run.directory / AVERAGE).unlink(missing_ok=True)  # of a shorter run that is now continued
-    return Log(run.directory, trainer.progress.update)
+    for name in (RESULTS, AVERAGE):  # of a shorter run that is now continued
+        _delete(run.directory / name)
+    return Log(run.directory, progress.update, not trainer.validation_is_due)
+
+
+def _delete(path: Path) -> None:
+    with writing(path), suppress(FileNotFoundError):
+        remove_directory(Disk(), path)
 
 
 def translate_and_score(
@@ -347,28 +428,33 @@ def translate_and_score(
 
 
 def _measure_validation(
-    run: Run, model: Transformer, data: Prepared, metrics: Sequence[str]
+    config: Config, model: Transformer, data: Prepared, metrics: Sequence[str]
 ) -> dict[str, float]:
     """Translate the validation set and score it: `valid_bleu` and so on."""
     sources, references = data.text("valid")
-    translator = run.translator(model=model, subwords=data.subwords)
-    hypotheses = list(translator.translate(sources))
     scores = score_corpus(
-        hypotheses,
+        list(_translator(config, model, data.subwords).translate(sources)),
         references,
         metrics,
-        tokenizer=run.config.bleu_tokenizer,
+        tokenizer=config.bleu_tokenizer,
         sources=sources,
-        comet=run.config.evaluation.comet,
+        comet=config.evaluation.comet,
     )
     return {f"valid_{name}": score.value for name, score in zip(metrics, scores, strict=True)}
 
 
-def _keep_data_of(data: Prepared, directory: Path) -> None:
-    """Copy what translating needs, and the account of the data; refuse other data than before."""
-    models = sorted((data.directory / "subwords").iterdir())
-    contents = {f"subwords/{path.name}": path.read_bytes() for path in models}
+def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
+    """Return the files that translating needs, and the account of the data, by their names in the
+    run's folder.
+
+    Raises:
+        ShapeshiftError: a run that has begun there was trained on other data.
+    """
+    models = sorted((data.directory / SUBWORDS).iterdir())
+    contents = {f"{SUBWORDS}/{path.name}": path.read_bytes() for path in models}
     contents[DATA] = (data.directory / REPORT).read_bytes()
+    if not has_begun(directory):
+        return contents
     restore(directory, {DATA: contents[DATA]})
     account = directory / DATA
     verify(directory, DATA, remedy=f"name a new folder, or {_AS_IT_IS}")
@@ -387,26 +473,41 @@ def _keep_data_of(data: Prepared, directory: Path) -> None:
                 path=directory,
             )
         contents[DATA] = account.read_bytes()
-    store(directory, contents)
+    return contents
 
 
-def _check_same(old: Config, new: Config, directory: Path) -> None:
-    free = FREE_TO_CHANGE
+def _check_same(run: Run, new: Config) -> list[str]:
+    """Return the names of the settings that differ, which may differ in a run that has begun."""
+    old, directory = run.config, run.directory
+    free = RESUMABLE | CHANGES_RESULTS
     if isinstance(old.training.schedule, Cosine):  # which ends at max_updates
         free = free - {"training.max_updates"}
-    changed = [
-        name
-        for name in _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
-        if not any(name == key or name.startswith(key + ".") for key in free)
-    ]
+    if old.training.validated_metrics:  # scores of another search do not compare
+        free = free - {"decoding"}
+    changed = _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
+    refused = [name for name in changed if not _is_in(name, free)]
     judged = _differences(how_to_validate(old), how_to_validate(new), "evaluation")
-    changed += [name for name in judged if name not in changed]
-    if changed:
+    refused += [name for name in judged if name not in refused]
+    if refused:
         raise ShapeshiftError(
-            f"holds a run with another {', '.join(changed)}; name a new folder, or continue with"
+            f"holds a run with another {', '.join(refused)}; name a new folder, or continue with"
             " the settings in its config.yaml",
             path=directory,
         )
+    done = max(run.checkpoints.updates(), default=0)
+    if new.training.max_updates < done:
+        raise ShapeshiftError(
+            f"holds a run of {done:,} updates, more than training.max_updates="
+            f"{new.training.max_updates}; name a new folder, or continue with"
+            f" training.max_updates={max(done, old.training.max_updates)}",
+            path=directory,
+        )
+    return changed
+
+
+def _is_in(name: str, settings: Set[str]) -> bool:
+    """Return whether a setting is one of `settings`, or in a section that is."""
+    return any(name == key or name.startswith(key + ".") for key in settings)
 
 
 def _differences(old: Any, new: Any, name: str = "") -> list[str]:

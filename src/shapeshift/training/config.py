@@ -86,19 +86,21 @@ class TrainingConfig(Grown):
         False, description="do a batch that is too large for the memory in halves"
     )
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
-    validate_every: int | None = Field(None, ge=1, description="None: at each checkpoint")
+    validate_every: int | None = Field(
+        None, ge=1, description="a checkpoint is saved before each validation; None: at each one"
+    )
     validate_bleu: bool = Field(False, description="the same as `bleu` in `validate_metrics`")
     validate_metrics: tuple[MetricName, ...] = Field(
         (), description="metrics of the translated validation set, at each validation"
     )
-    checkpoint_every: int = Field(5000, ge=1, description="updates between checkpoints")
-    keep_checkpoints: int = Field(10, ge=1, description="the newest n")
-    average_checkpoints: int = Field(10, ge=1, description="the n that `final` averages")
+    checkpoint_every: int = Field(5000, ge=1, description="updates between regular checkpoints")
+    keep_checkpoints: int = Field(10, ge=1, description="the newest n, and the best one")
+    average_checkpoints: int = Field(10, ge=1, description="the last n that `final` averages")
     final: Literal["average", "best"] = Field(
         "average", description="the final model: the mean of the last checkpoints, or the best one"
     )
     best_by: Literal["loss"] | MetricName = Field(
-        "loss", description="what the best checkpoint is best by, on the validation set"
+        "loss", description="what selects the best of all validations, whose checkpoint stays"
     )
 
     @model_validator(mode="after")

@@ -109,6 +109,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """
     if path.name == MODEL and (path.parent / STATE).exists():
         return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the weights and the metadata of a file, compared with its own hash if it has one."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -120,10 +125,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     expected = metadata.pop(_DIGEST, None)
     if expected is not None and expected != _digest(tensors, metadata):
         raise ShapeshiftError(
-            "differs from what was saved (SHA-256); remove it and run the training command again",
+            "differs from what was saved (SHA-256); run the training command again",
             path=path,
         )
-    return tensors
+    return tensors, metadata
+
+
+def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
+    """Return whether a file is there, intact, and what `average` wrote of exactly these `paths`."""
+    try:
+        _, metadata = _read(path)
+    except ShapeshiftError:
+        return False
+    return metadata == _average_metadata(paths)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -182,7 +196,7 @@ def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> No
         for name, tensor in tensors.items():
             total[name] += tensor
     mean = {name: (tensor / len(paths)).float() for name, tensor in total.items()}
-    metadata = {"average_of": ", ".join(path.parent.name for path in paths)}
+    metadata = _average_metadata(paths)
     encoded = encode(mean, metadata | {_DIGEST: _digest(mean, metadata)})
     try:
         replace_file(disk or Disk(), target, encoded.chunks())
@@ -192,6 +206,10 @@ def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> No
             f" {free_bytes(target.parent):,} are free; mend that and run the same command again",
             path=target,
         ) from error
+
+
+def _average_metadata(paths: Sequence[Path]) -> dict[str, str]:
+    return {"average_of": ", ".join(path.parent.name for path in paths)}
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:

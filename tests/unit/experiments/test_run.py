@@ -59,6 +59,13 @@ def copied(trained, tmp_path):
     return Run(tmp_path / "copied")
 
 
+def begun(directory, config):
+    """A run that has begun: it has a checkpoint."""
+    run = Run.create(directory, config)
+    run.checkpoints.path(15).mkdir(parents=True)
+    return run
+
+
 def snapshot(folder):
     return {x: x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
 
@@ -67,7 +74,7 @@ def test_the_folder_has_everything(trained):
     names = {path.name for path in trained.run.directory.iterdir()}
     assert names == {
         "config.yaml", "data.json", "subwords", "checkpoints", "average.safetensors",
-        "log.jsonl", "tensorboard", "SHA256SUMS",
+        "log.jsonl", "tensorboard", "SHA256SUMS", "lock",
     }  # fmt: skip
     assert {"train subwords", "encode train", "encode valid", "encode test"} <= trained.stages
     report = json.loads((trained.run.directory / "data.json").read_text(encoding="utf-8"))
@@ -235,7 +242,7 @@ def test_creating_a_run_again_with_the_same_settings_opens_it(make_config, tmp_p
     ],
 )
 def test_other_settings_are_refused_and_named(make_config, tmp_path, overrides, named):
-    Run.create(tmp_path / "run", make_config())
+    begun(tmp_path / "run", make_config())
     before = snapshot(tmp_path / "run")
     with pytest.raises(ShapeshiftError, match=f"run: holds a run with another {named}"):
         Run.create(tmp_path / "run", make_config(*overrides))
@@ -255,7 +262,7 @@ def test_other_settings_are_refused_and_named(make_config, tmp_path, overrides, 
     ],
 )
 def test_settings_that_do_not_change_training_may_change(make_config, tmp_path, override):
-    Run.create(tmp_path / "run", make_config())
+    begun(tmp_path / "run", make_config())
     run = Run.create(tmp_path / "run", make_config(override))
     assert run.config == make_config(override) != make_config()
     assert Run(tmp_path / "run").config == run.config
@@ -315,10 +322,10 @@ def test_hardware_that_is_not_there_is_refused_before_anything_is_made(
 
 def test_the_end_of_a_cosine_is_part_of_the_schedule(make_config, tmp_path):
     cosine = ("training.schedule.name=cosine", "training.schedule.warmup_updates=5")
-    Run.create(tmp_path / "run", make_config(*cosine))
+    begun(tmp_path / "run", make_config(*cosine))
     with pytest.raises(ShapeshiftError, match=r"training\.max_updates"):
         Run.create(tmp_path / "run", make_config(*cosine, "training.max_updates=50"))
-    Run.create(tmp_path / "other", make_config())
+    begun(tmp_path / "other", make_config())
     Run.create(tmp_path / "other", make_config("training.max_updates=50"))
 
 
@@ -389,19 +396,19 @@ def test_what_detokenizes_is_looked_for_before_training(tmp_path, make_config, s
 
 def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config):
     judged = ["training.best_by=comet", "evaluation.comet_model=one"]
-    Run.create(tmp_path / "run", make_config(*judged))
+    begun(tmp_path / "run", make_config(*judged))
     with pytest.raises(ShapeshiftError, match=r"another evaluation\.comet_model"):
         Run.create(tmp_path / "run", make_config(judged[0], "evaluation.comet_model=two"))
-    Run.create(tmp_path / "free", make_config(judged[1]))
+    begun(tmp_path / "free", make_config(judged[1]))
     Run.create(tmp_path / "free", make_config("evaluation.comet_model=two"))
 
 
 def test_how_validation_detokenizes_is_fixed_where_it_scores(tmp_path, make_config):
     validates = "training.validate_bleu=true"
-    Run.create(tmp_path / "run", make_config(validates))
+    begun(tmp_path / "run", make_config(validates))
     with pytest.raises(ShapeshiftError, match=r"another evaluation\.detokenize;"):
         Run.create(tmp_path / "run", make_config(validates, "evaluation.detokenize=moses"))
-    Run.create(tmp_path / "free", make_config())
+    begun(tmp_path / "free", make_config())
     Run.create(tmp_path / "free", make_config("evaluation.detokenize=moses"))
 
 
@@ -439,9 +446,9 @@ def test_bleu_s_tokenizer_is_looked_for_before_training(
 
 def test_a_run_that_validates_bleu_keeps_its_tokenizer(tmp_path, make_config):
     validated = "training.validate_bleu=true"
-    Run.create(tmp_path / "run", make_config(validated))
+    begun(tmp_path / "run", make_config(validated))
     Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=13a"))  # it is auto's
     with pytest.raises(ShapeshiftError, match=r"another evaluation\.tokenize"):
         Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=char"))
-    Run.create(tmp_path / "free", make_config())
+    begun(tmp_path / "free", make_config())
     Run.create(tmp_path / "free", make_config("evaluation.tokenize=char"))
