@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import process_group
 from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
 
-from shapeshift.experiments import run as runs
+from shapeshift.experiments.final import AVERAGE
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest
@@ -175,7 +175,7 @@ def fingerprint(run: Path) -> dict[str, object]:
     return {
         "weights": sha256(last / MODEL),
         "optimizer": sha256(last / OPTIMIZER),
-        "average": sha256(run / runs.AVERAGE),
+        "average": sha256(run / AVERAGE),
         "cursor": [progress.update, progress.epoch, progress.batch, progress.best_update],
         "log": hashlib.sha256(json.dumps(log, sort_keys=True).encode()).hexdigest(),
         "log_lines": len(log),

@@ -113,7 +113,7 @@ def test_results_of_older_settings_are_deleted(lab, copied, override):
     translate_and_score(Run(copied), prepared_root=lab.prepared)
     for overrides in ((), ("decoding.window=10", "training.log_every=5")):
         lab.go_on(copied, *overrides)
-        assert len(list((copied / "results").iterdir())) == 2
+        assert (copied / "results" / "test.average.json").exists()
     lab.go_on(copied, override)
     assert not (copied / "results").exists()
 
