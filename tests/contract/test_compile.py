@@ -78,7 +78,7 @@ def test_training_is_one_graph_and_equals_eager(
     run = compiled(model, graphs_with_backward)
     outcomes = []
     for function in (model, run):
-        model.seed(5)
+        torch.manual_seed(5)
         for batch in batches:
             model.zero_grad()
             hidden = function(*batch)
@@ -98,39 +98,25 @@ def test_a_compiled_model_draws_in_every_call_and_follows_the_seed(
 ) -> None:
     model = make_model(PRESETS[preset], dropout=0.0, **ONE_LAYER).train()
     run = compiled(model, graphs)
-    model.seed(1)
+    torch.manual_seed(1)
     first, second, third = (run(*sentences).detach() for _ in range(3))
     for one, other in ((first, second), (second, third), (first, third)):
         assert (one - other).abs().amax(dim=(1, 2)).min() > 1e-3  # every sequence
-    model.seed(1)
+    torch.manual_seed(1)
     close(run(*sentences).detach(), first)
-    model.seed(2)
+    torch.manual_seed(2)
     assert (run(*sentences) - first).abs().max() > 1e-3
     assert graphs.frame_count == 1
 
 
-def test_drawing_and_dropout_stay_apart_when_compiled(make_model, sentences, graphs) -> None:
-    model = make_model(PRESETS["shape"], dropout=0.25, **ONE_LAYER).train()
-    embed = torch.compile(model.source, fullgraph=True, dynamic=True, backend=graphs)
-    ids = sentences[1]
-    torch.manual_seed(0)
-    (x, pos), (y, other) = embed(ids), embed(ids)
-    assert not torch.equal(x == 0, y == 0)
-    assert 0.15 < (x == 0).double().mean() < 0.35
-    assert not torch.equal(pos, other)
-    torch.manual_seed(0)
-    again, third = embed(ids)
-    assert torch.equal(again == 0, x == 0)
-    assert not torch.equal(third, pos)
-
-
 def test_the_drop_in_module_compiles_and_draws(graphs) -> None:
-    module = SHAPE(8, seed=4)
+    module = SHAPE(8)
     run = compiled(module, graphs)
     x = torch.zeros(4, 5, 8)
     short = torch.zeros(4, 3, 8)
+    torch.manual_seed(4)
     made = [run(x), run(x), run(short)]
-    module.indices.seed(4)
+    torch.manual_seed(4)
     for got, like in zip(made, (x, x, short), strict=True):
         torch.testing.assert_close(got, module(like))
     assert not torch.equal(made[0], made[1])
@@ -167,14 +153,17 @@ def test_inductor_draws_anew_and_equals_eager(make_model, sentences) -> None:
     run = torch.compile(model, fullgraph=True, dynamic=True)
     outcomes = []
     for function in (model, run):
-        model.seed(5)
+        torch.manual_seed(5)
         for _ in range(2):
             model.zero_grad()
-            hidden = function(*sentences)
+            with torch._inductor.config.patch(fallback_random=True):  # eager's numbers
+                hidden = function(*sentences)
             hidden.square().mean().backward()
             grad = model.target.tokens.weight.grad
             assert grad is not None
             outcomes.append((hidden.detach(), grad.clone()))
     for expected, got in zip(outcomes[:2], outcomes[2:], strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-8)
-    assert (outcomes[2][0] - outcomes[3][0]).abs().max() > 1e-3
+    torch._dynamo.reset()
+    own = torch.compile(model, fullgraph=True, dynamic=True)
+    assert (own(*sentences) - own(*sentences)).abs().max() > 1e-3

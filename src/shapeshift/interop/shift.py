@@ -14,10 +14,9 @@ from torch.utils.hooks import RemovableHandle
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
-from shapeshift.seeds import derive
+from shapeshift.positions.indices import draw_offsets
 
-from .choose import chosen, owners
-from .draw import draw_offsets, new_stream
+from .choose import chosen, is_tokens, owners, tokens_of
 from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
 
 _HANDLES = "_shapeshift_handles"
@@ -29,20 +28,17 @@ def shift_positions(
     *,
     modules: str | Iterable[str] | None = None,
     max_length: int | None = None,
-    seed: int = 0,
 ) -> list[str]:
     """Give a model shifted absolute positions, SHAPE (Kiyono et al. 2021, section 2.3).
 
         shift_positions(model, max_offset=100)
 
-    While training, every sequence of every forward pass gets its own offset k ~ U{0, …, K}, and the
-    encoder's and the decoder's are drawn apart. The offsets are draws of their own (for each
-    position embedding and process) and do not depend on dropout. Gradient checkpointing recomputes
-    a pass with the offsets that it had; a draw that it may repeat, or under `torch.no_grad` or
-    hooks of saved tensors, takes one number of torch's CPU generator, and no other does. In
-    evaluation the model computes what it did. Nothing of the model changes but hooks: `unshift`
-    removes them. A compiled model (`torch.compile`, `fullgraph=True` too) draws in each call, and
-    the same as uncompiled; what is compiled already, in the whole process, is compiled anew.
+    While training, every look-up of positions draws an offset k ~ U{0, …, K} for each sequence, by
+    torch's generator: encoder and decoder, and the processes of torch.distributed, get different
+    ones; `torch.manual_seed` makes them reproducible, gradient checkpointing repeats them, and
+    compiled code draws in each call. In evaluation the model computes what it did. Nothing of the
+    model changes but hooks: `unshift` removes them. What is compiled already, in the whole process,
+    is compiled anew.
 
     A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
     one is continued by its formula, outside the model: what is saved stays what it was. One that
@@ -60,18 +56,16 @@ def shift_positions(
             such as an `nn.Embedding`, in a model whose inputs are batch-first.
         max_length: T, for which a learned table is checked now. Without it, sequences may have as
             many tokens as K leaves, and longer ones are refused when they come.
-        seed: of the offsets.
 
     Returns:
         The names of the modules whose positions are shifted.
 
     Raises:
         ShapeshiftError: if K is negative or no whole number, or T smaller than 1; nothing is found,
-            or a name of `modules` is wrong, or names what is not called with position numbers
-            (here, or in a forward pass that is not compiled); the model, or something that holds it
-            or that it holds, is shifted already; a learned table is too short (here, or in a
-            forward pass); in a backward pass, if gradient checkpointing does not restore torch's
-            generator.
+            or a name of `modules` is wrong, or names what is not called with position numbers, such
+            as a table of tokens (here, or in a forward pass that is not compiled), or does not run
+            in such a pass; the model, or something that holds it or that it holds, is shifted
+            already; a learned table is too short (here, or in a forward pass).
     """
     if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
         raise ShapeshiftError(
@@ -83,13 +77,15 @@ def shift_positions(
         max_length = whole_number("max_length", max_length, 1)
     every = dict(model.named_modules(remove_duplicate=False))
     names = chosen(model, every, modules)
-    shifts = [_Shift(name, every[name], max_offset, derive(seed, name)) for name in names]
+    shifts = [_Shift(name, every[name], max_offset) for name in names]
     for shift, name in zip(shifts, names, strict=True):
         shift.check_room(every[name], max_length)
     handles: list[RemovableHandle] = []
     for shift, name in zip(shifts, names, strict=True):
         target = every[name]
+        handles.append(target.register_forward_pre_hook(shift.see, with_kwargs=True))
         handles.append(target.register_forward_hook(shift.shift, with_kwargs=True))
+        handles.append(model.register_forward_hook(shift.end))
         for owner in owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
     setattr(model, _HANDLES, handles)
@@ -121,22 +117,25 @@ def _forget_compiled() -> None:
 
 
 class _Shift:
-    """The offsets of one position embedding, and the two hooks that use them.
+    """The offsets of one position embedding, and the hooks that use them.
 
-    `begin` runs before each module around the embedding and tells that new sequences come and how
-    many; `shift` runs after the embedding and replaces what it returned.
+    `begin` runs before each module around the embedding and notes how many sequences come; `see`
+    and `shift` run before and after the embedding and replace what it returned; `end` runs after
+    the model.
     """
 
-    def __init__(self, name: str, module: nn.Module, max_offset: int, seed: int):
+    def __init__(self, name: str, module: nn.Module, max_offset: int):
         self._name = name
         self._family: Family = family_of(module)
         self._max_offset = max_offset
-        self._stream = new_stream(seed)
         self._num_sequences: int | None = None
-        self._fresh = True  # these sequences have no offsets yet
+        self._rows: Tensor | None = None  # that the embedding was called with
+        self._has_run = False
+        self._tokens: list[Tensor] = []  # that the modules around it were called with
+        self._may_get_tokens = self._family is CALLED_WITH_ROWS
         self._in_doubt = (  # whether the module looks up the numbers that it is called with
             max_offset > 0
-            and self._family is CALLED_WITH_ROWS
+            and self._may_get_tokens
             and type(module).forward is not nn.Embedding.forward
         )
         self._is_sinusoidal = False
@@ -145,11 +144,25 @@ class _Shift:
         self._examine(module)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A forward pre-hook: new sequences, new offsets."""
-        self._fresh = True
-        found = _num_sequences(args, kwargs)
-        if found is not None:
-            self._num_sequences = found
+        """A forward pre-hook: note how many sequences there are, and their tokens."""
+        num_sequences = _num_sequences(args, kwargs)
+        if num_sequences is not None:
+            self._num_sequences = num_sequences
+        if self._may_get_tokens and module.training and not torch.compiler.is_compiling():
+            self._tokens += tokens_of(module, args, kwargs, is_root=hasattr(module, _HANDLES))
+
+    def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A forward pre-hook: note the rows, before a module may write to its arguments."""
+        self._has_run = True
+        if not module.training:
+            return
+        rows = self._family.rows(module, *args, **kwargs)
+        self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
+        if self._may_get_tokens and not torch.compiler.is_compiling():
+            tokens, self._tokens = self._tokens, []
+            if any(ids.shape == rows.shape and torch.equal(ids, rows) for ids in tokens):
+                raise is_tokens(self._name, "it is called with the model's token ids")
+            self._may_get_tokens = rows.shape[-1] < 2  # one token may be id 0
 
     def shift(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor
@@ -157,23 +170,32 @@ class _Shift:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
-        if not torch.compiler.is_compiling():
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
             self._examine(module)
-        rows = self._family.rows(module, *args, **kwargs)
-        rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
+        rows, self._rows = self._rows, None
+        assert rows is not None, "`see` ran before"
         self._check(module, rows)
-        shifted = rows + self._offsets_for(rows).to(rows.device).unsqueeze(1)  # (B, T)
+        shifted = rows + self._draw(rows).unsqueeze(1)  # (B, T)
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
         embedded = self._look_up(module, shifted, args, kwargs)
-        compiling = torch.compiler.is_compiling()
         if not compiling and self._in_doubt and isinstance(output, Tensor) and not output.is_meta:
             moved = not torch.equal(shifted, rows.expand_as(shifted))
             self._in_doubt = not moved or torch.equal(embedded, output)
             if moved and self._in_doubt and _by_rows_alone(output, args, kwargs):
                 raise not_positions(module, " (shifted ones give the same embeddings)")
         return embedded
+
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """A forward hook of the model: what is shifted must have run."""
+        if module.training and not self._has_run and not torch.compiler.is_compiling():
+            raise ShapeshiftError(
+                f"{self._name} has not run in a forward pass of {type(module).__name__}, so a shift"
+                " has no effect; name the modules that run as modules=[…], or call shift_positions"
+                " with the part of the model that is trained"
+            )
 
     def check_room(self, module: nn.Module, max_length: int | None) -> None:
         """Raise an error if a learned table has no row for a sequence of `max_length` tokens, or,
@@ -226,18 +248,14 @@ class _Shift:
             f" use {' or '.join(remedies) or 'shorter sequences and a smaller max_offset'}"
         )
 
-    def _offsets_for(self, rows: Tensor) -> Tensor:
+    def _draw(self, rows: Tensor) -> Tensor:
         count = rows.shape[0] if rows.shape[0] > 1 else self._num_sequences
         if count is None:
             raise ShapeshiftError(
                 f"{self._name}: cannot tell how many sequences there are; call the model that was"
                 " given to shift_positions, not its forward method, with batch-first tensors"
             )
-        offsets: Tensor = draw_offsets(
-            self._stream, count, self._max_offset, self._fresh, torch.is_grad_enabled()
-        )
-        self._fresh = False
-        return offsets
+        return draw_offsets(count, self._max_offset + 1, rows.device)
 
     def _look_up(
         self,

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.seeds import derive
 
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
 
@@ -49,12 +48,6 @@ class Transformer(nn.Module):
         self.output = output
         self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
-        self.seed(0)  # fresh indices would draw the same offsets for source and target
-
-    def seed(self, seed: int) -> None:
-        """Make the offsets that are drawn next depend on `seed` alone, source and target apart."""
-        self.source.indices.seed(derive(seed, "source"))
-        self.target.indices.seed(derive(seed, "target"))
 
     def encode(self, source: Tensor, *, offset: int | Tensor | None = None) -> Memory:
         """Encode `source (B, S)`, ids with `</s>` and padding on the right.
@@ -137,7 +130,9 @@ class DecoderState:
         self._model = model
         self._memory = memory
         self._beam = beam
-        self._offset = offset.repeat_interleave(beam) if isinstance(offset, Tensor) else offset
+        if isinstance(offset, Tensor):  # (), (1,) or (B,) -> (N,)
+            offset = offset.expand(memory.hidden.shape[0]).repeat_interleave(beam)
+        self._offset = offset
         self._caches = [LayerCache() for _ in model.decoder]
         self._pos: Tensor | None = None  # (N|1, tokens so far)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ def can_read(pos: Tensor) -> bool:
     On a GPU the host would wait for the device, in every call; in a graph that `torch.compile` or
     `torch.export` captures, and on the meta device, there are no numbers yet.
     """
-    return pos.device.type not in ("cuda", "meta") and not torch.compiler.is_compiling()
+    return pos.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def check_positive(**numbers: float) -> None:
@@ -28,16 +29,45 @@ def check_positive(**numbers: float) -> None:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
 
 
-def whole_number(name: str, value: int, smallest: int) -> int:
+def whole_number(name: str, value: Any, smallest: int) -> int:
     """Return `value`, which the user gave as `name`, as an int.
 
     Raises:
-        ShapeshiftError: if it is no whole number, or below `smallest`.
+        ShapeshiftError: if it is no whole number (True and False are none), or below `smallest`.
     """
     try:
-        number = operator.index(value)
+        if isinstance(value, bool):
+            raise TypeError
+        # The index of a symbolic int would be a constant of the graph that is captured.
+        is_int = isinstance(value, int | torch.SymInt)
+        number: int = value if is_int else operator.index(value)
     except TypeError:
         raise ShapeshiftError(f"{name} must be a whole number, got {value!r}") from None
     if number < smallest:
         raise ShapeshiftError(f"{name} must be at least {smallest}, got {number}")
     return number
+
+
+def check_offset(offset: int | Tensor, num_sequences: int) -> None:
+    """Raise a `ShapeshiftError` if `offset` is neither a whole number from 0 nor an integer tensor
+    `()`, `(1,)` or `(B,)` of such numbers, which are read on the CPU alone."""
+    if not isinstance(offset, Tensor):
+        whole_number("offset", offset, 0)
+        return
+    if not is_integer(offset) or offset.shape not in ((), (1,), (num_sequences,)):
+        raise ShapeshiftError(
+            f"offset must be an integer, or an integer tensor of shape (), (1,) or"
+            f" ({num_sequences},), one for each sequence, got {describe(offset)}"
+        )
+    if can_read(offset) and offset.numel() and offset.min() < 0:
+        raise ShapeshiftError(f"offset must be at least 0, got {int(offset.min())}")
+
+
+def is_integer(x: Tensor) -> bool:
+    """Return whether `x` holds integers; boolean is not integer."""
+    return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
+
+
+def describe(x: Tensor) -> str:
+    """Return the dtype and the shape, such as `float32 (2, 3)`."""
+    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from . import draws, recompute
-from .checks import whole_number
+from .checks import check_offset, whole_number
 
 
 class Absolute(nn.Module):
-    """Positions 0, 1, 2, …: the same for every sequence."""
+    """Positions 0, 1, 2, …: the same for every sequence.
 
-    def seed(self, seed: int) -> None:
-        """Make the draws that follow depend on `seed` alone. Nothing is drawn here."""
+    Attributes:
+        per_rank: what a subclass draws differs between the processes of torch.distributed, also
+            where all of them call `torch.manual_seed` with the same number. Set it to False where
+            processes hold parts of one batch (tensor parallelism) and are seeded alike.
+    """
+
+    per_rank = True
 
     def forward(
         self,
@@ -32,17 +36,26 @@ class Absolute(nn.Module):
             num_sequences: B.
             length: T, the number of tokens.
             start: number of tokens before these (incremental decoding).
-            offset: added to all positions: one number, or one for each sequence `(B,)`. None lets
-                the module choose: a draw while training, what the paper uses at inference.
+            offset: added to all positions, from 0: a number, or an integer tensor `()`, `(1,)` or
+                `(B,)`. None draws it while training, and is what the paper uses at inference.
             device: where the result lives.
 
         Returns:
             `(1, T)` if all sequences share their positions, else `(B, T)`; int64.
-        """
-        pos = torch.arange(start, start + length, device=device).unsqueeze(0)  # (1, T)
-        return _shift(pos, self.choose_offset(num_sequences) if offset is None else offset)
 
-    def choose_offset(self, num_sequences: int) -> int | Tensor:
+        Raises:
+            ShapeshiftError: for an argument of another type, shape or sign. The values of a tensor
+                that is not on the CPU are not read.
+        """
+        _check_sizes(num_sequences, length, start)
+        if offset is None:
+            offset = self.choose_offset(num_sequences, device)
+        else:
+            check_offset(offset, num_sequences)
+        pos = torch.arange(start, start + length, device=device).unsqueeze(0)  # (1, T)
+        return _shift(pos, offset)
+
+    def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         """Return the offset used where the caller gives none."""
         return 0
 
@@ -50,50 +63,30 @@ class Absolute(nn.Module):
 class Shifted(Absolute):
     """SHAPE: PE(i) becomes PE(i + k) with k ~ U{0, …, K} (Kiyono et al. 2021, section 2.3).
 
-    One k for each sequence and each call while training, compiled or not; k = 0 otherwise. The
-    draws come from a generator of the module's own, so they do not depend on dropout. Nor do they
-    disturb it, but for one case: a call that gradient checkpointing may repeat, or under
-    `torch.no_grad` or hooks of saved tensors, takes one number of torch's CPU generator, and the
-    repetition finds the same offsets by it (see `recompute`).
+    One k for each sequence and each call while training, drawn by torch's generator on the device
+    of the result; k = 0 otherwise.
 
     Args:
         max_offset: K, included.
         authors: draw and decode as the released code does, which differs from the paper: U{0, …,
             K − 1} while training and k = K at inference.
-        seed: of the generator.
-        by_rank: each process of torch.distributed draws its own; else all draw alike.
 
     Raises:
         ShapeshiftError: if K is not a whole number, or negative (or zero in `authors` mode, which
-            leaves nothing to draw); in training, if gradient checkpointing repeats a call and does
-            not restore torch's generator.
+            leaves nothing to draw).
     """
 
-    def __init__(
-        self,
-        max_offset: int = 500,
-        *,
-        authors: bool = False,
-        seed: int = 0,
-        by_rank: bool = False,
-    ):
+    def __init__(self, max_offset: int = 500, *, authors: bool = False):
         super().__init__()
         what = "max_offset with authors=True" if authors else "max_offset"
         self.max_offset = whole_number(what, max_offset, 1 if authors else 0)
         self.authors = authors
-        self.by_rank = by_rank
-        self._generator = draws.seeded(seed)
 
-    def seed(self, seed: int) -> None:
-        self._generator.copy_(draws.seeded(seed))
-
-    def choose_offset(self, num_sequences: int) -> int | Tensor:
+    def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         if not self.training:
             return self.max_offset if self.authors else 0
         upper = self.max_offset if self.authors else self.max_offset + 1
-        return recompute.integers(
-            self._generator, upper, num_sequences, by_rank=self.by_rank
-        )  # (B,)
+        return draw_offsets(num_sequences, upper, device, per_rank=self.per_rank)
 
     def extra_repr(self) -> str:
         return f"max_offset={self.max_offset}" + (", authors=True" if self.authors else "")
@@ -104,9 +97,9 @@ class Randomized(Absolute):
     al. 2023, section 3). A model that is trained so has met all numbers and many distances of
     sequences of up to L tokens, however short its own were.
 
-    While training, each sequence of each call draws its own, from a generator of the module's own,
-    as `Shifted` does (gradient checkpointing included). T is the length of the padded batch: where
-    lengths differ, sentences shorter than the longest have the lower ones of its T numbers.
+    While training, each sequence of each call draws its own, by torch's generator on the device of
+    the result. T is the length of the padded batch: where lengths differ, sentences shorter than
+    the longest have the lower ones of its T numbers.
 
     Differs from the paper at inference, where it draws again for the whole sequence. That needs T
     beforehand, which a decoder that writes token by token has not, and neighbours in a batch
@@ -117,9 +110,8 @@ class Randomized(Absolute):
         max_position: L; 2048 in the paper.
         max_length: of sequences at inference, from 1 to L (500 in the paper). The fewer, the
             nearer the gaps are to those of short sentences in training.
-        sample_at_inference: the numbers at inference are drawn, depending on `seed` alone; else
-            they are spread evenly, floor(t · L / max_length).
-        seed: of the generator.
+        sample_at_inference: the numbers at inference are random, though always the same for one L
+            and `max_length`; else they are spread evenly, floor(t · L / max_length).
 
     Raises:
         ShapeshiftError: if L is no whole number, or `max_length` none from 1 to L; in `forward`, if
@@ -132,7 +124,6 @@ class Randomized(Absolute):
         *,
         max_length: int = 500,
         sample_at_inference: bool = False,
-        seed: int = 0,
     ):
         super().__init__()
         self.max_position = whole_number("max_position", max_position, 1)
@@ -142,18 +133,13 @@ class Randomized(Absolute):
                 f"max_length must lie between 1 and max_position={max_position}, got {max_length}"
             )
         self.sample_at_inference = sample_at_inference
-        self._generator = draws.seeded(seed)
         self._fixed: Tensor  # (1, max_length), of inference
-        self.register_buffer("_fixed", self._choose_fixed(seed), persistent=False)
+        self.register_buffer("_fixed", self._choose_fixed(), persistent=False)
 
-    def seed(self, seed: int) -> None:
-        self._generator.copy_(draws.seeded(seed))
+    def _choose_fixed(self) -> Tensor:
         if self.sample_at_inference:
-            self._fixed.copy_(self._choose_fixed(seed))
-
-    def _choose_fixed(self, seed: int) -> Tensor:
-        if self.sample_at_inference:
-            keys: Tensor = draws.uniform(draws.seeded(seed), 1, self.max_position)
+            generator = torch.Generator().manual_seed(0)
+            keys = torch.rand(1, self.max_position, generator=generator, device="cpu")
             return _subsets(keys, self.max_length)
         evenly = torch.arange(self.max_length, device="cpu").unsqueeze(0)
         return evenly * self.max_position // self.max_length
@@ -169,15 +155,22 @@ class Randomized(Absolute):
     ) -> Tensor:
         """As `Absolute.forward`. With an offset given, or in evaluation, nothing is drawn and it
         shifts the numbers of inference."""
+        _check_sizes(num_sequences, length, start)
         end = start + length
         drawn = self.training and offset is None
         self._check(end, "max_position" if drawn else "max_length")
         if drawn:
-            keys = recompute.uniform(self._generator, num_sequences, self.max_position)
+            rank, world_size = _ranks(self.per_rank)
+            size = (num_sequences, world_size, self.max_position)
+            keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)
             pos = _subsets(keys, end)  # (B, T)
         else:
             pos = self._fixed
-        return _shift(pos[:, start:end].to(device=device), 0 if offset is None else offset)
+        pos = pos[:, start:end].to(device=device)
+        if offset is None:
+            return pos
+        check_offset(offset, num_sequences)
+        return _shift(pos, offset)
 
     def _check(self, length: int, name: str) -> None:
         limit = getattr(self, name)
@@ -192,9 +185,35 @@ class Randomized(Absolute):
         return f"max_position={self.max_position}, max_length={self.max_length}{sampled}"
 
 
+def draw_offsets(
+    num_sequences: int, upper: int, device: torch.device | None, *, per_rank: bool = True
+) -> Tensor:
+    """Return `(B,)` numbers from U{0, …, upper − 1}, int64, drawn by torch's generator on `device`.
+
+    So gradient checkpointing repeats them, `torch.compile` draws in every call, and
+    `torch.manual_seed` makes them reproducible. With `per_rank`, all processes of torch.distributed
+    draw for all, and each takes its own: they differ also where the processes are seeded alike.
+    """
+    rank, world_size = _ranks(per_rank)
+    return torch.randint(upper, (num_sequences, world_size), device=device)[:, rank]
+
+
+def _ranks(per_rank: bool) -> tuple[int, int]:
+    """Return this process's number and how many there are."""
+    if per_rank and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+def _check_sizes(num_sequences: int, length: int, start: int) -> None:
+    whole_number("num_sequences", num_sequences, 0)
+    whole_number("length", length, 0)
+    whole_number("start", start, 0)
+
+
 def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:
     if isinstance(offset, Tensor):
-        return pos + offset.to(pos.device).unsqueeze(1)  # (B, T)
+        return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
     return pos + offset if offset else pos
 
 

@@ -38,7 +38,7 @@ class Entry(Generic[M]):
     def options(self) -> Mapping[str, inspect.Parameter]:
         """Return the constructor's parameters that a user chooses.
 
-        Those that the model or its training fixes (widths, heads, causality, seed) are left out.
+        Those that the model fixes (widths, heads, causality) are left out.
         """
         parameters = inspect.signature(self.build).parameters
         return {
@@ -50,7 +50,7 @@ class Entry(Generic[M]):
         }
 
 
-FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal", "seed", "by_rank")
+FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal")
 
 KINDS: dict[str, Entry[Representation]] = {
     "none": Entry(Representation, "no position", "base class"),

@@ -104,6 +104,8 @@ class Trainer:
         self.device = choose_device(config.device, self.parallel.local_rank)
         self.dtype = choose_precision(config.precision, self.device)
         self.model = model
+        for side in (model.source, model.target):
+            side.indices.per_rank = False  # a micro-batch has a seed, whichever process trains it
         self.config = config
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
@@ -284,7 +286,6 @@ class Trainer:
 
     def _add_gradient(self, update: int, piece: Piece, num_tokens: int, last: bool) -> Loss:
         torch.manual_seed(piece.seed(self.config.seed, "dropout", update))
-        self.model.seed(piece.seed(self.config.seed, "offsets", update))
         # The processes' gradients are averaged: with each a multiple, that gives the sum.
         divisor = num_tokens / self.parallel.world_size
         with (
@@ -346,7 +347,6 @@ class Trainer:
     def _validate(self, log: Log | None, observer: Observer, began: float) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()
-        self.model.seed(0)  # as in a model that was loaded
         progress, loss = self.progress, self._valid_loss()
         if not math.isfinite(loss):
             raise ShapeshiftError(

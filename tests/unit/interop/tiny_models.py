@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,18 +41,20 @@ SEQ2SEQ = {
     "pad_token_id": 1,
     "decoder_start_token_id": 2,
 }
+GPT: dict[str, Any] = {
+    "vocab_size": 50,
+    "n_embd": 16,
+    "n_layer": 2,
+    "n_head": 2,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+}
 MORE: dict[str, dict[str, Any]] = {
-    "GPT2": {
-        "vocab_size": 50,
-        "n_embd": 16,
-        "n_layer": 2,
-        "n_head": 2,
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-        "bos_token_id": 2,
-        "eos_token_id": 2,
-    },
+    "GPT2": GPT,
+    "GPTBigCode": GPT,
     "OPT": {
         "vocab_size": 50,
         "hidden_size": 16,
@@ -61,9 +64,50 @@ MORE: dict[str, dict[str, Any]] = {
         "num_attention_heads": 2,
         "dropout": 0.0,
     },
+    "DistilBert": {
+        "vocab_size": 50,
+        "dim": 16,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 16,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+    "GPTNeo": {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "num_layers": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "num_heads": 2,
+        "embed_dropout": 0.0,
+        "bos_token_id": 2,
+        "eos_token_id": 2,
+    },
+    "XGLM": {
+        "vocab_size": 50,
+        "d_model": 16,
+        "ffn_dim": 16,
+        "num_layers": 2,
+        "attention_heads": 2,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "pad_token_id": 1,
+    },
+    "CLIPText": {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "eos_token_id": 49,
+        "bos_token_id": 48,
+        "projection_dim": 16,
+    },
     "FSMT": {**SEQ2SEQ, "langs": ["de", "en"], "src_vocab_size": 50, "tgt_vocab_size": 50},
     "Speech2Text": {**SEQ2SEQ, "input_feat_per_channel": 4, "conv_channels": 8},
     "TrOCR": {**SEQ2SEQ, "is_decoder": True},
+    "LED": {**SEQ2SEQ, "attention_window": 6},
     "NllbMoe": {**SEQ2SEQ, "num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0},
     "Whisper": {
         **SEQ2SEQ,
@@ -93,7 +137,7 @@ class Example:
 
     @property
     def family(self) -> str:
-        return self.head.partition("For")[0].removesuffix("LMHeadModel").removesuffix("MTModel")
+        return re.sub("(LMHead|MT)?Model$|For.*", "", self.head)
 
     def build(self, positions: int = ROWS) -> nn.Module:
         """Return a model with fresh weights, in training mode, and without dropout."""
@@ -102,11 +146,13 @@ class Example:
         settings = dict(MORE.get(self.family, SEQ2SEQ if len(self.modules) > 1 else ENCODER))
         sizes = {
             "GPT2": ["n_positions"],
+            "GPTBigCode": ["n_positions"],
+            "LED": ["max_encoder_position_embeddings", "max_decoder_position_embeddings"],
             "Speech2Text": ["max_source_positions", "max_target_positions"],
             "Whisper": ["max_target_positions"],
         }.get(self.family, ["max_position_embeddings"])
         settings |= dict.fromkeys(sizes, positions)
-        if self.family in ("Roberta", "XLMRoberta"):
+        if self.family in ("Roberta", "XLMRoberta", "Camembert", "MPNet", "BigBird"):
             settings["pad_token_id"] = 1
         config = getattr(transformers, f"{self.family}Config")(**settings, **self.settings)
         model = getattr(transformers, self.head)(config).train()
@@ -126,6 +172,11 @@ class Example:
             return {**both, "decoder_input_ids": ids}
         both = {"input_ids": ids, "attention_mask": (ids != 1).long()}
         return {**both, "decoder_input_ids": ids} if len(self.modules) > 1 else both
+
+    def outputs(self, model: nn.Module, ids: Tensor) -> Tensor:
+        """Return the logits of a call, or hidden states where there is no head."""
+        out = model(**self.inputs(ids))
+        return out.logits if "logits" in out else out.last_hidden_state
 
     def rows(self, model: nn.Module, name: str) -> Tensor:
         """Return the table of the position embedding `name`."""

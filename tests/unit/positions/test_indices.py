@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.positions import PRESETS, Absolute, Shifted
+from shapeshift.positions import Absolute, Randomized, Shifted
 
 
 def drawn(indices: Absolute, count: int) -> list[int]:
@@ -32,35 +29,22 @@ def test_an_explicit_offset_shifts_all_or_each() -> None:
 
 @pytest.mark.parametrize("max_offset", [0, 1, 7])
 def test_draws_reach_both_ends_and_nothing_else(max_offset: int) -> None:
-    assert set(drawn(Shifted(max_offset, seed=3), 500)) == set(range(max_offset + 1))
+    torch.manual_seed(3)
+    assert set(drawn(Shifted(max_offset), 500)) == set(range(max_offset + 1))
 
 
 def test_draws_are_uniform() -> None:
-    counts = torch.bincount(torch.tensor(drawn(Shifted(9, seed=1), 10_000)), minlength=10)
+    torch.manual_seed(1)
+    counts = torch.bincount(torch.tensor(drawn(Shifted(9), 10_000)), minlength=10)
     chi_square = ((counts - 1000.0).square() / 1000).sum()
     assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
 
 
 def test_tokens_of_a_sequence_keep_their_distance() -> None:
-    pos = Shifted(500, seed=0)(64, 20)
+    pos = Shifted(500)(64, 20)
     assert pos.shape == (64, 20)
     assert (pos.diff(dim=1) == 1).all()
     assert len(set(pos[:, 0].tolist())) > 40  # sequences draw apart
-
-
-def test_every_call_draws_anew() -> None:
-    indices = Shifted(10_000)
-    assert drawn(indices, 8) != drawn(indices, 8)
-
-
-def test_seed_makes_the_next_draws_reproducible() -> None:
-    indices, other = Shifted(500), Shifted(500, seed=99)
-    indices.seed(4)
-    first = drawn(indices, 20)
-    other.seed(4)
-    assert drawn(other, 20) == first
-    indices.seed(5)
-    assert drawn(indices, 20) != first
 
 
 def test_evaluation_does_not_shift() -> None:
@@ -69,30 +53,9 @@ def test_evaluation_does_not_shift() -> None:
 
 
 def test_as_the_authors_released_it() -> None:
-    indices = Shifted(3, authors=True, seed=0)
+    indices = Shifted(3, authors=True)
     assert set(drawn(indices, 500)) == {0, 1, 2}
     assert indices.eval()(4, 2).tolist() == [[3, 4]]
-
-
-def test_drawing_leaves_the_global_generator_alone() -> None:
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    drawn(Shifted(500, seed=8), 100)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_global_seed_does_not_reach_the_draws() -> None:
-    torch.manual_seed(1)
-    first = drawn(Shifted(500, seed=8), 20)
-    torch.manual_seed(2)
-    assert drawn(Shifted(500, seed=8), 20) == first
-
-
-def test_a_copy_continues_the_same_draws() -> None:
-    indices = Shifted(500)
-    drawn(indices, 3)
-    twin = copy.deepcopy(indices)
-    assert drawn(twin, 20) == drawn(indices, 20)
 
 
 @pytest.mark.parametrize(
@@ -107,34 +70,62 @@ def test_nothing_to_draw_from_is_refused(max_offset: int, authors: bool, message
         Shifted(max_offset, authors=authors)
 
 
-@pytest.fixture
-def model() -> Transformer:
-    torch.manual_seed(0)
-    config = ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=8, dropout=0.3)
-    return build(config, PRESETS["shape"], 9, 9)
+MODULES = [Absolute(), Shifted(9), Shifted(9).eval(), Randomized(9, max_length=9)]
 
 
-def both_sides(model: Transformer) -> tuple[list[int], list[int]]:
-    return drawn(model.source.indices, 20), drawn(model.target.indices, 20)
+@pytest.mark.parametrize("indices", MODULES, ids=repr)
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [
+        (-3, "offset must be at least 0, got -3"),
+        (2.5, "offset must be a whole number, got 2.5"),
+        (True, "offset must be a whole number, got True"),
+        ([1, 2], "offset must be a whole number"),
+        (torch.tensor([0, -1]), "offset must be at least 0, got -1"),
+        (torch.tensor([0.0, 1.0]), r"offset must be an integer.* \(2,\).* got float32 \(2,\)"),
+        (torch.tensor([True, False]), r"got bool \(2,\)"),
+        (torch.tensor([1, 2, 3]), r"got int64 \(3,\)"),
+        (torch.tensor([[1], [2]]), r"got int64 \(2, 1\)"),
+    ],
+)
+def test_an_offset_that_fits_no_batch_is_refused(
+    indices: Absolute, offset: object, message: str
+) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        indices(2, 3, offset=offset)
 
 
-def test_source_and_target_of_a_model_draw_apart(model: Transformer) -> None:
-    source, target = both_sides(model)  # fresh, without a call of seed
-    assert source != target
-    model.seed(3)
-    source, target = both_sides(model)
-    assert source != target
-    model.seed(3)
-    assert both_sides(model) == (source, target)
+@pytest.mark.parametrize("indices", MODULES, ids=repr)
+def test_an_offset_may_be_one_number_of_any_integer_kind(indices: Absolute) -> None:
+    expected = indices(2, 3, offset=4)
+    for offset in (torch.tensor(4), torch.tensor([4]), torch.tensor([4, 4], dtype=torch.int32)):
+        assert torch.equal(*torch.broadcast_tensors(indices(2, 3, offset=offset), expected))
+    # A batch of 1 stays one.
+    assert indices(1, 3, offset=torch.tensor([4])).shape == (1, 3)
 
 
-def test_the_seed_of_offsets_does_not_move_dropout(model: Transformer) -> None:
-    ids = torch.randint(4, 9, (6, 12))
-    dropped = []
-    for seed in (1, 2):
-        model.seed(seed)
-        torch.manual_seed(0)
-        x, pos = model.source(ids)
-        dropped.append((x == 0, pos))
-    assert torch.equal(dropped[0][0], dropped[1][0])
-    assert not torch.equal(dropped[0][1], dropped[1][1])
+def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> None:
+    elsewhere = torch.device("meta")
+    offset = torch.zeros(2, dtype=torch.int64, device=elsewhere)
+    assert Shifted(9)(2, 3, offset=offset, device=elsewhere).shape == (2, 3)
+    with pytest.raises(ShapeshiftError, match=r"got int64 \(2,\)"):
+        Shifted(9)(5, 3, offset=offset, device=elsewhere)
+
+
+@pytest.mark.parametrize("indices", MODULES, ids=repr)
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((2, 3, -1), "start must be at least 0, got -1"),
+        ((2, 3, 1.0), "start must be a whole number, got 1.0"),
+        ((2, 3.0, 0), "length must be a whole number, got 3.0"),
+        ((2, -3, 0), "length must be at least 0, got -3"),
+        ((-2, 3, 0), "num_sequences must be at least 0, got -2"),
+    ],
+)
+def test_sizes_that_no_batch_has_are_refused(
+    indices: Absolute, sizes: tuple[int, int, int], message: str
+) -> None:
+    num_sequences, length, start = sizes
+    with pytest.raises(ShapeshiftError, match=message):
+        indices(num_sequences, length, start=start)

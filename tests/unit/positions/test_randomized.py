@@ -23,7 +23,8 @@ def test_training_draws_distinct_numbers_in_order_for_each_sequence() -> None:
 
 
 def test_every_subset_is_as_likely() -> None:
-    counts = Counter(tuple(row) for row in Randomized(5, max_length=5, seed=1)(10_000, 2).tolist())
+    torch.manual_seed(1)
+    counts = Counter(tuple(row) for row in Randomized(5, max_length=5)(10_000, 2).tolist())
     assert len(counts) == 10
     chi_square = sum((count - 1000) ** 2 / 1000 for count in counts.values())
     assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
@@ -42,7 +43,7 @@ def test_inference_spreads_the_longest_sequence_evenly() -> None:
 
 @pytest.mark.parametrize("sample", [False, True])
 def test_inference_does_not_depend_on_length_start_or_calls(sample: bool) -> None:
-    indices = Randomized(2048, max_length=64, sample_at_inference=sample, seed=4).eval()
+    indices = Randomized(2048, max_length=64, sample_at_inference=sample).eval()
     whole = indices(5, 64)
     assert whole.shape == (1, 64)
     assert whole.max() < 2048
@@ -51,28 +52,13 @@ def test_inference_does_not_depend_on_length_start_or_calls(sample: bool) -> Non
     assert torch.equal(torch.cat([indices(2, 1, start=t) for t in range(64)], dim=1), whole)
 
 
-def test_sampling_at_inference_follows_the_seed_and_disturbs_no_draw() -> None:
-    indices = Randomized(2048, max_length=64, sample_at_inference=True, seed=4)
-    first = indices.eval()(1, 64)
+def test_sampling_at_inference_is_uneven_and_always_the_same() -> None:
+    first = Randomized(2048, max_length=64, sample_at_inference=True).eval()(1, 64)
     assert not torch.equal(first.diff(dim=1), first.diff(dim=1)[:, :1].expand(1, 63))
-    twin = copy.deepcopy(indices)
-    indices.eval()(3, 30)
-    assert torch.equal(indices.train()(3, 30), twin.train()(3, 30))
-    twin.seed(5)
-    assert not torch.equal(twin.eval()(1, 64), first)
-    twin.seed(4)
-    assert torch.equal(twin(1, 64), first)
-
-
-def test_draws_are_the_modules_own() -> None:
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    indices, other = Randomized(seed=3), Randomized(seed=99)
-    first, second = indices(2, 9), indices(2, 9)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(first, second)
-    other.seed(3)
-    assert torch.equal(other(2, 9), first)
+    torch.manual_seed(3)
+    assert torch.equal(
+        Randomized(2048, max_length=64, sample_at_inference=True).eval()(3, 64), first
+    )
 
 
 def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:

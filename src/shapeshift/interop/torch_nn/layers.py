@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation, recompute
+from shapeshift.positions import Representation
 from shapeshift.positions.lend import lend
 
 from .attention import MultiheadAttention
@@ -294,7 +294,7 @@ def _positions(
     """Return what a layer is called with, or else given by `use_positions`."""
     given_pos, given_memory_pos = layer.given or (None, None)
     if not torch.compiler.is_compiling():
-        if not recompute.is_running():
+        if torch._C._current_graph_task_id() == -1:  # no backward pass, and so no recomputation
             layer.was_given = layer.given is not None
         elif layer.was_given and layer.given is None:
             raise ShapeshiftError(

@@ -1,0 +1,173 @@
+"""Random positions come from torch's generator: what follows for copies, processes, recomputing."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from shapeshift.model import ModelConfig, Transformer, build
+from shapeshift.positions import PRESETS, Absolute, Randomized, Shifted, Sinusoidal
+
+DIM = 8
+KINDS: dict[str, Callable[[], Absolute]] = {
+    "shifted": lambda: Shifted(60),
+    "randomized": lambda: Randomized(60, max_length=9),
+}
+kinds = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+
+
+@kinds
+def test_modules_and_copies_draw_apart(make: Callable[[], Absolute]) -> None:
+    torch.manual_seed(0)
+    first, second = make(), make()
+    one, other, copied = (module(8, 5) for module in (first, second, copy.deepcopy(first)))
+    assert not torch.equal(one, other)
+    assert not torch.equal(one, copied)
+    assert not torch.equal(other, copied)
+
+
+@kinds
+def test_every_call_draws_anew_and_the_global_seed_decides(make: Callable[[], Absolute]) -> None:
+    module = make()
+    torch.manual_seed(1)
+    first, second = module(8, 5), module(8, 5)
+    torch.manual_seed(1)
+    again = make()(8, 5)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, again)
+
+
+def test_source_and_target_of_a_model_draw_apart() -> None:
+    config = ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=8)
+    model: Transformer = build(config, PRESETS["shape"], 9, 9)
+    ids = torch.full((20, 3), 5)
+    torch.manual_seed(0)
+    (_, source), (_, target) = model.source(ids), model.target(ids)
+    assert not torch.equal(source, target)
+
+
+class Model(nn.Module):
+    """With dropout before and after the positions: they have one generator in common."""
+
+    def __init__(self, indices: Absolute) -> None:
+        super().__init__()
+        self.tokens, self.indices, self.sines = nn.Embedding(20, DIM), indices, Sinusoidal(DIM)
+        self.inner, self.out = nn.Linear(DIM, DIM), nn.Linear(DIM, 1)
+        self.dropout = nn.Dropout(0.2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.sines.embed(self.dropout(self.tokens(ids)), self.indices(*ids.shape))
+        return self.out(self.dropout(torch.tanh(self.inner(x))))
+
+
+Run = Callable[[nn.Module, Tensor], Tensor]
+
+
+def recomputed_by_reentry(model: nn.Module, ids: Tensor) -> Tensor:
+    start = torch.zeros(1, requires_grad=True)  # or there would be no backward pass
+    return checkpoint(lambda start: model(ids) + 0 * start, start, use_reentrant=True)
+
+
+def compiled(model: nn.Module, ids: Tensor) -> Tensor:
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def run(ids: Tensor) -> Tensor:
+        return checkpoint(model, ids, use_reentrant=False)
+
+    return run(ids)
+
+
+RUNS: dict[str, Run] = {
+    "non-reentrant": lambda model, ids: checkpoint(model, ids, use_reentrant=False),
+    "reentrant": recomputed_by_reentry,
+    "compiled": compiled,
+}
+
+
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+@kinds
+def test_gradient_checkpointing_gives_the_same_gradient(
+    make: Callable[[], Absolute], run: Run
+) -> None:
+    def gradients(run: Run) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = Model(make())
+        batches = [torch.randint(20, (count, 6)) for count in (16, 16, 3)]
+        passes = [run(model, ids) for ids in batches]  # all before the first backward pass
+        (passes[0] * passes[1]).sum().backward()
+        passes[2].square().sum().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    plain = gradients(lambda model, ids: model(ids))
+    assert len(plain) == 5
+    for got, expected in zip(gradients(run), plain, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+PROCESS = """
+import json, sys
+import torch
+from torch import nn
+from shapeshift import SHAPE, shift_positions
+from shapeshift.positions import Randomized, Shifted
+
+rank, file, size = int(sys.argv[1]), sys.argv[2], (20, 5)
+torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Embedding.from_pretrained(torch.arange(600.0)[:, None])
+    def forward(self, ids):
+        return self.places(torch.arange(ids.shape[1]))
+
+hooked = Model()
+shift_positions(hooked, 500, modules="places")
+alike = Shifted(500)
+alike.per_rank = False
+modules = {
+    "shifted": lambda: Shifted(500)(*size)[:, 0],
+    "randomized": lambda: Randomized(500)(*size).sum(1),
+    "SHAPE": lambda: SHAPE(8)(torch.zeros(*size, 8)).abs().sum((1, 2)),
+    "shift_positions": lambda: hooked(torch.zeros(size).long())[:, 0, 0],
+    "alike": lambda: alike(*size)[:, 0],
+}
+drawn = {}
+for name, draw in modules.items():
+    torch.manual_seed(7)
+    drawn[name] = [draw().tolist(), draw().tolist()]
+print(json.dumps(drawn))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_processes_with_the_same_seed_draw_apart(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROCESS]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    first, second = (json.loads(process.communicate(timeout=120)[0]) for process in started)
+    assert first.pop("alike") == second.pop("alike")
+    for name in ("shifted", "randomized", "SHAPE", "shift_positions"):
+        calls = [tuple(numbers) for process in (first, second) for numbers in process[name]]
+        assert len(set(calls)) == 4, name
+        together = [*zip(first[name][0], second[name][0], strict=True)]
+        assert sum(one == other for one, other in together) < 5, name
+        if name in ("shifted", "shift_positions"):
+            assert 0 <= min(map(min, calls)) < 50 < 450 < max(map(max, calls)) <= 500
