@@ -146,6 +146,7 @@ for name, draw in modules.items():
     torch.manual_seed(7)
     drawn[name] = [draw().tolist(), draw().tolist()]
 print(json.dumps(drawn))
+torch.distributed.barrier()  # or one may leave while the other still connects
 torch.distributed.destroy_process_group()
 """
 
