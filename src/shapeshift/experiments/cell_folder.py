@@ -113,7 +113,7 @@ class CellFolder:
         """
         path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
         text = config.to_yaml().encode()
-        if not path.exists() or path.read_bytes() != text:
+        if not path.is_file() or path.read_bytes() != text:
             save(path, text)
         return path
 

@@ -178,7 +178,8 @@ class Run:
             raise ShapeshiftError("has no checkpoint yet", path=self.directory)
         if which == "average":
             raise ShapeshiftError(
-                "training is not finished, so there is no average yet; use --checkpoint last",
+                f"training is not finished, so there is no {AVERAGE} yet, or it was removed; run"
+                " the training command again, or use --checkpoint last",
                 path=self.directory,
             )
         if which == "best":

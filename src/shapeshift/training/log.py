@@ -57,11 +57,14 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a log; none if there is no file, and without a torn last line.
 
     Raises:
-        ShapeshiftError: if a line is not a JSON object with `update`.
+        ShapeshiftError: if a line is not a JSON object with `update`, or it cannot be read.
     """
-    if not path.exists():
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
         return []
-    lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
     return [_parse(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
 
 
