@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from shapeshift.errors import ShapeshiftError
+import base64
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
 from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Finding
 from shapeshift.report.collect import ReportItem, ReportPaper
 from shapeshift.report.markup import Html, element, joined
 from shapeshift.report.sources import Context, definitions
-from shapeshift.report.svg import inline_svg
 from shapeshift.report.tables import document_table, files, title
 
 _MARKS = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}
@@ -116,12 +119,7 @@ class ItemView:
 
     def _drawing(self, figure: DocumentFigure) -> Html | None:
         """Return what a figure shows, or `None` if its file is missing or damaged."""
-        path = self._item.directory / f"{figure.name}.svg"
-        prefix = self._anchor("drawing", figure.name)
-        try:
-            return inline_svg(path, prefix, figure.title, figure.alt)
-        except ShapeshiftError:
-            return None
+        return _image(self._item.directory / f"{figure.name}.svg", figure.alt)
 
     def _figure(self, figure: DocumentFigure, drawing: Html | None, numbers: Html) -> Html:
         """Return a figure, and below it the way to its numbers."""
@@ -184,3 +182,23 @@ class ItemView:
         }
         own = files(document.title, [self._item.directory / FILE], self._context.root)
         return element("footer", definitions(made), own)
+
+
+def _image(path: Path, alt: str) -> Html | None:
+    """Return an SVG file as an image, in which nothing can run or reach the network; `None` if it
+    is missing or damaged."""
+    try:
+        content = path.read_bytes()
+        root = ElementTree.fromstring(content)
+    except (OSError, ElementTree.ParseError):
+        return None
+    if root.tag != "{http://www.w3.org/2000/svg}svg":
+        return None
+    # The page scales the figure from its own width, so that text has one size in all of them.
+    width = re.fullmatch(r"[\d.]+(pt|px|in|mm|cm)", root.get("width", ""))
+    return element(
+        "img",
+        src=f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}",
+        alt=alt,
+        style=f"--width: {width[0]}" if width else None,
+    )

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable
 
-_VOID = frozenset({"br", "link", "meta"})
+_VOID = frozenset({"br", "img", "link", "meta"})
 
 
 class Html(str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-VOID = {"meta", "br", "link"}
+VOID = {"meta", "br", "img", "link"}
 
 
 @dataclass(repr=False)
