@@ -126,7 +126,7 @@ def show_plan(
     header = ("runs", "number", "parameters", "updates", "FLOP of one", *title)
     _print_table(Table(header, rows, notes))
     _print_table(Table(("text", ""), [(one.what, one.state) for one in made.origins]))
-    for line in plan.missing(prepared_root):
+    for line in plan.missing(prepared_root, packages_only=True):
         console.print(f"missing here: {line}", style="yellow", soft_wrap=True)
 
 

@@ -248,13 +248,18 @@ def _run(
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import console
     from shapeshift.errors import ShapeshiftError
+    from shapeshift.experiments.launchers import Slurm
     from shapeshift.papers import reproduce as papers
+    from shapeshift.papers.dry_run import check_space
 
     finished = plan.finished(directory)
     plan.check_shared(gpus_per_run, finished)
     missing = plan.missing(prepared, finished)
+    if not isinstance(launcher, Slurm):  # whose jobs run on other machines
+        missing += plan.missing_hardware(finished)
     if missing:
         raise ShapeshiftError("; ".join(missing))
+    check_space(plan, directory, finished)
     for grid, cells in plan.trained.items():
         done = sum((grid, cell.key) in finished for cell in cells)
         title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"

@@ -135,6 +135,16 @@ def missing_files(corpus: FilesCorpus) -> list[Path]:
     return [path for path, found in zip(needed, there, strict=True) if not found]
 
 
+def require_files(corpus: FilesCorpus) -> None:
+    """Raise a `ShapeshiftError` if one of the `missing_files` is missing."""
+    missing = missing_files(corpus)
+    if missing:
+        raise ShapeshiftError(
+            "no such file, plain or gzipped; set data.corpus.root to the folder that holds it",
+            path=missing[0],
+        )
+
+
 def write_grammar(
     config: GrammarCorpus, directory: Path, on_progress: Progress | None = None
 ) -> FilesCorpus:
@@ -218,12 +228,7 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
         return digest.hexdigest()
     known = hub.sha256s(corpus) if isinstance(corpus, HubCorpus) else {}
     corpus = at_hand(corpus)
-    lost = missing_files(corpus)
-    if lost and corpus.root == Path("."):
-        raise ShapeshiftError(
-            "no such file here, plain or gzipped; set data.corpus.root to the folder that holds it",
-            path=lost[0],
-        )
+    require_files(corpus)
     for split in SPLITS:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):

@@ -63,6 +63,14 @@ class Comet:
         )
         return SCALE * float(found.system_score), signature
 
+    def fetch(self) -> None:
+        """Download the model, unless it is here.
+
+        Raises:
+            ShapeshiftError: the package or the model cannot be had.
+        """
+        _find(require_comet(), self.model)
+
     def prepare(self) -> None:
         """Load the model, downloading it if need be, so that a run that will want it later does
         not fail then.

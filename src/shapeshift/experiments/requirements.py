@@ -1,4 +1,4 @@
-"""What a run will need, looked for before it begins: packages, positions for all of its text."""
+"""What a run will need, looked for before it begins: packages, text, models, positions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from shapeshift.config import Config
-from shapeshift.data.config import GrammarCorpus, HubCorpus
+from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
+from shapeshift.data.corpora import require_files
 from shapeshift.data.hub import is_exported, require_datasets
 from shapeshift.data.prepare import Prepared
 from shapeshift.decoding.capacity import capacity
@@ -18,16 +19,19 @@ from shapeshift.model import Transformer
 from shapeshift.positions import Randomized
 
 
-def missing_requirements(config: Config, prepared: Path) -> list[str]:
-    """Return a line for each package that a run lacks: what it is for and how to get it. Nothing is
-    fetched, but for the tokenizers that `make_bleu` names.
+def missing_requirements(
+    config: Config, prepared: Path, *, packages_only: bool = False
+) -> list[str]:
+    """Return a line for each thing that a run lacks: what it is for and how to get it.
 
     Args:
         config: of the run.
         prepared: the folder of its prepared data, which need not be there.
+        packages_only: look for packages and for the tokenizers that `make_bleu` names, not for
+            files of text and COMET's model, which is downloaded otherwise.
     """
     lines = []
-    for check in _checks(config, prepared):
+    for check in _checks(config, prepared, packages_only):
         try:
             check()
         except ShapeshiftError as error:
@@ -112,12 +116,14 @@ def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, in
     return f"set {' '.join(options)}"
 
 
-def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
+def _checks(config: Config, prepared: Path, packages_only: bool) -> Iterator[Callable[[], object]]:
     corpus = config.data.corpus
+    if isinstance(corpus, FilesCorpus) and not (corpus.archives or packages_only):
+        yield lambda: require_files(corpus)
     if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or is_exported(corpus)):
         yield require_datasets
     yield lambda: make_bleu(config.bleu_tokenizer)
     if config.evaluation.detokenize == "moses" and not isinstance(corpus, GrammarCorpus):
         yield lambda: moses(corpus.target)
     if "comet" in (*config.training.validated_metrics, *config.evaluation.metrics):
-        yield require_comet
+        yield require_comet if packages_only else config.evaluation.comet.fetch

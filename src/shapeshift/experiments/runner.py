@@ -20,7 +20,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.locks import is_locked
-from shapeshift.experiments.measures import check_measures
+from shapeshift.experiments.measures import TRAIN, check_measures
 from shapeshift.experiments.status import CellStatus, GridObserver, State, Watch
 from shapeshift.experiments.work import BUSY
 
@@ -190,13 +190,14 @@ class _Runner:
     def enlist(self, cell: Cell, folder: CellFolder, steps: Sequence[str]) -> None:
         """Put a cell into the queue, or count it as finished."""
         folder.check_settings(cell.config)
+        if folder.record(TRAIN, cell.config) is not None:
+            _check_text(folder, cell.config)
         watch = Watch(cell, folder, steps)
         self._folders[cell.key] = folder
         if watch.missing():
             self._queue.append((cell, watch))
             self._tell(cell, watch.read(State.WAITING))
         else:
-            _check_text(folder, cell.config)
             self._tell(cell, watch.read(State.FINISHED))
 
     def advance(self) -> bool:
@@ -305,7 +306,7 @@ def _unique(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _check_text(folder: CellFolder, config: Config) -> None:
-    """Refuse a finished cell whose text is not the one at hand; without text, trust it."""
+    """Refuse a trained cell whose text is not the present one; without text, trust it."""
     corpus = config.data.corpus
     try:
         text = _fingerprint(corpus.model_dump_json()) if isinstance(corpus, FilesCorpus) else None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapreplace
 from itertools import chain
+from pathlib import Path
 
 from shapeshift.config import Config
 from shapeshift.data.origins import Origin, origins
+from shapeshift.disk import free_bytes
+from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.grid import Cell
-from shapeshift.papers.planning import Plan
+from shapeshift.papers.planning import CELLS, Plan
 from shapeshift.training.estimate import Estimate, assumed_length, estimate, measure_speed
-from shapeshift.training.gpus import Gpu
+from shapeshift.training.gpus import GPUS, Gpu
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,35 @@ def dry_run(
         groups.setdefault(_without_seed(cell.config), []).append(cell)
     made: dict[str, tuple[Estimate, float]] = {}  # many runs differ in what costs nothing
     return DryRun(tuple(_runs(tuple(group), gpu, made, on_measure) for group in groups.values()))
+
+
+def check_space(plan: Plan, directory: Path, finished: Collection[tuple[str, str]] = ()) -> None:
+    """Raise a `ShapeshiftError` if what the runs of a plan leave on the disk will not fit.
+
+    Args:
+        plan: what is to be run.
+        directory: of all results, which exists.
+        finished: runs that are not asked about; see `Plan.finished`.
+    """
+    keys = {cell.key for cell in plan.unfinished(finished)}
+    try:
+        groups = dry_run(plan, GPUS["a100"]).runs
+    except ShapeshiftError:  # a run that cannot be estimated looks for room when it begins
+        return
+    needed = 0
+    for runs in groups:
+        for cell in (cell for cell in runs.cells if cell.key in keys):
+            files = (directory / CELLS / cell.key / "run").rglob("*")
+            there = sum(file.stat().st_size for file in files if file.is_file())
+            needed += max(0, runs.estimate.disk_bytes - there)
+    free = free_bytes(directory)
+    if needed > free:
+        raise ShapeshiftError(
+            f"the {len(keys)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
+            " are free; make room, choose fewer runs with --seed or --only, or keep fewer"
+            " checkpoints with training.keep_checkpoints=1",
+            path=directory,
+        )
 
 
 def _without_seed(config: Config) -> str:

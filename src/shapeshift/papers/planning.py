@@ -18,6 +18,7 @@ from shapeshift.experiments.requirements import missing_requirements
 from shapeshift.experiments.run import prepared_directory
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
+from shapeshift.training.precision import check_hardware
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
@@ -131,6 +132,20 @@ class Plan:
             )
         }
 
+    def missing_hardware(self, finished: Collection[tuple[str, str]] = ()) -> list[str]:
+        """Return a line for each device or precision that the runs need and that is not here.
+
+        Args:
+            finished: runs that are not asked about; see `finished`.
+        """
+        lines = []
+        for cell in self.unfinished(finished):
+            try:
+                check_hardware(cell.config.training)
+            except ShapeshiftError as error:
+                lines.append(str(error))
+        return list(dict.fromkeys(lines))
+
     def check_shared(self, gpus_per_run: int, finished: Collection[tuple[str, str]] = ()) -> None:
         """Raise a `ShapeshiftError` if so many GPUs cannot share an update of each run evenly.
 
@@ -138,28 +153,40 @@ class Plan:
             gpus_per_run: how many.
             finished: runs that are not asked about; see `finished`.
         """
-        for cell in self._unfinished(finished):
+        for cell in self.unfinished(finished):
             try:
                 cell.config.training.check_shared(gpus_per_run)
             except ShapeshiftError as error:
                 raise ShapeshiftError(f"{cell.name}: {error}; or change --gpus-per-run") from error
 
-    def missing(self, prepared_root: Path, finished: Collection[tuple[str, str]] = ()) -> list[str]:
-        """Return a line for each package that the runs need and that is not here; see
+    def missing(
+        self,
+        prepared_root: Path,
+        finished: Collection[tuple[str, str]] = (),
+        *,
+        packages_only: bool = False,
+    ) -> list[str]:
+        """Return a line for each thing that the runs need and that is not here, each once; see
         `experiments.requirements`.
 
         Args:
             prepared_root: see `experiments.run.train`.
             finished: runs that are not asked about; see `finished`.
+            packages_only: see `experiments.requirements.missing_requirements`.
         """
-        configs = {cell.key: cell.config for cell in self._unfinished(finished)}
+        configs = {cell.key: cell.config for cell in self.unfinished(finished)}
         lines = (
-            missing_requirements(config, prepared_directory(config.data, prepared_root))
+            missing_requirements(
+                config,
+                prepared_directory(config.data, prepared_root),
+                packages_only=packages_only,
+            )
             for config in configs.values()
         )
         return list(dict.fromkeys(chain.from_iterable(lines)))
 
-    def _unfinished(self, finished: Collection[tuple[str, str]]) -> Iterator[Cell]:
+    def unfinished(self, finished: Collection[tuple[str, str]]) -> Iterator[Cell]:
+        """Yield the cells of `trained` that are not in `finished`."""
         for name, cells in self.trained.items():
             yield from (cell for cell in cells if (name, cell.key) not in finished)
 

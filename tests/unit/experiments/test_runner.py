@@ -280,8 +280,11 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
     cell = Cell("mine", "tiny", {"position": "ape"}, 1, config)
     folder = CellFolder(tmp_path / "cells" / cell.key)
     finish(folder, ())
-    with pytest.raises(ShapeshiftError, match="trained on other text"):
-        run([cell], tmp_path / "cells", Stub())
+    for steps in ((), ["score-test"]):  # all is done, or it is trained and not yet measured
+        launcher = Stub()
+        with pytest.raises(ShapeshiftError, match="trained on other text"):
+            run([cell], tmp_path / "cells", launcher, steps=steps)
+        assert launcher.started == []
     moved = parse_config({"model": {"size": "tiny"}, "data": {"corpus": {**corpus, "root": "no"}}})
     assert run([Cell("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "cells", Stub()).ok
 

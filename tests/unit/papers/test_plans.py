@@ -1,6 +1,7 @@
 """Plans, how far they are, and what is written of them; the runs are records made by hand."""
 
 import csv
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.experiments.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
-from shapeshift.papers.dry_run import dry_run
+from shapeshift.papers.dry_run import check_space, dry_run
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item, Paper
 from shapeshift.training.gpus import find_gpu
@@ -268,6 +269,56 @@ def test_packages_that_are_missing_are_named_before_the_first_run(tmp_path, monk
     everything = {(name, cell.key) for name, cells in made.cells.items() for cell in cells}
     assert made.missing(tmp_path, everything) == []
     assert plan("table1").missing(tmp_path) == []
+
+
+def test_text_and_hardware_that_are_missing_are_named_once_for_all_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(planning, "find_grid", find_real_grid)
+    item = catalogue.find_items("shape:table2")
+    made = planning.plan_items(*item, "small", ["training.device=cuda"])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert len(made.trained["shape-table2"]) == 27
+    [text], [device] = made.missing(tmp_path), made.missing_hardware()
+    assert text.startswith("train.en: no such file")
+    assert "training.device=cuda" in device
+    assert made.missing(tmp_path, packages_only=True) == []
+    for name in ("train", "valid", "test"):
+        for language in ("en", "de"):
+            (tmp_path / f"{name}.{language}").write_text("x\n")
+    assert made.missing(tmp_path) == []
+    elsewhere = planning.plan_items(*item, "small", ["data.corpus.root=nowhere"])
+    [text] = elsewhere.missing(tmp_path)
+    assert text.startswith("nowhere/train.en: no such file")
+
+
+def test_without_text_one_line_says_so_and_nothing_is_made(tmp_path):
+    command = ["reproduce", "shape:table2", "--scale", "small"]
+    done = subprocess.run(
+        [sys.executable, "-m", "shapeshift.cli", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert "train.en: no such file" in line
+    assert "data.corpus.root" in line
+    assert not (tmp_path / "reproduced" / planning.CELLS).exists()
+
+
+def test_runs_that_will_not_fit_on_the_disk_are_not_begun(tmp_path, monkeypatch):
+    made = plan("table1")
+    monkeypatch.setattr(sys.modules[check_space.__module__], "free_bytes", lambda path: 0)
+    with pytest.raises(ShapeshiftError, match=r"the 4 runs that are left need .* 0 are free"):
+        check_space(made, tmp_path)
+    cells = made.trained["one"]
+    check_space(made, tmp_path, {("one", cell.key) for cell in cells})
+    for cell in cells:  # what is there already needs no more room
+        folder = tmp_path / planning.CELLS / cell.key / "run"
+        folder.mkdir(parents=True)
+        with (folder / "weights").open("wb") as file:
+            file.truncate(10**9)
+    check_space(made, tmp_path)
 
 
 def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
