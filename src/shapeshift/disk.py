@@ -8,13 +8,17 @@ Three ways to write:
   replaced, never followed.
 - `replacing`: a file that the user named. A link stays a link, and its target is replaced; a pipe
   or a device is written into.
-- `write_file`, `replace_file`: as `save`, through a `Disk` that a test can make fail.
+- `open_in_place`: a log or a lock in a folder of ours.
+
+`write_file` and `replace_file` are what `save` is made of, through a `Disk` that a test can make
+fail.
 
 Deleting never follows a link either.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -46,7 +50,7 @@ class Disk:
         """Open a new file for writing, in place of a file or a link of that name."""
         with suppress(FileNotFoundError):
             path.unlink()
-        return io.FileIO(path, "x", opener=_open_new)
+        return io.FileIO(path, "x", opener=_open_own)
 
     def write(self, file: io.FileIO, data: memoryview) -> int:
         """Append bytes; return how many were taken, which may be fewer."""
@@ -140,7 +144,7 @@ def make_directory(disk: Disk, path: Path) -> None:
         disk.mkdir(path)
     except FileExistsError:
         if not path.is_dir():  # else another process was faster
-            raise
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from None
     disk.sync_directory(path.parent)
 
 
@@ -177,6 +181,20 @@ def save(path: Path, data: str | bytes | memoryview) -> None:
     with writing(path):
         make_directory(Disk(), path.parent)
         replace_file(Disk(), path, [content], f"{os.getpid()}-")
+
+
+def open_in_place(path: Path, mode: str) -> IO[Any]:
+    """Open a file of ours that is written in place, such as a log or a lock.
+
+    A link, a pipe or a device in its place is deleted first, never followed.
+
+    Raises:
+        ShapeshiftError: the file cannot be written.
+    """
+    with writing(path):
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
+        return open(path, mode, encoding=None if "b" in mode else "utf-8", opener=_open_own)
 
 
 @contextmanager
@@ -262,5 +280,5 @@ def _open_irregular(path: Path) -> io.FileIO | None:
     return None if stat.S_ISREG(status.st_mode) else io.FileIO(os.open(path, os.O_WRONLY), "w")
 
 
-def _open_new(path: str, flags: int) -> int:
+def _open_own(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)

@@ -21,7 +21,7 @@ _Data = TypeVar("_Data")
 
 
 def save_data(data: object, path: str | Path) -> None:
-    """Write what `compute` of an analysis returned, whole or not at all.
+    """Write what `compute` of an analysis returned, complete or not at all.
 
     Args:
         data: a frozen dataclass of this package, such as `similarity.ShiftSimilarity`.

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from shapeshift.disk import Disk, replace_file
+from shapeshift import disk
 from shapeshift.errors import ShapeshiftError
 
 FORMATS = ("png", "svg", "pdf")
@@ -110,13 +110,9 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> 
     stem = Path(stem)
     paths = [stem.with_name(f"{stem.name}.{name}") for name in formats]
     date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        with styled():
-            for name, path in zip(formats, paths, strict=True):
-                drawn = io.BytesIO()
-                figure.savefig(drawn, format=name, metadata=date[name])
-                replace_file(Disk(), path, [drawn.getbuffer()])
-    except OSError as error:
-        raise ShapeshiftError(f"cannot write the figure: {error.strerror}", path=stem) from error
+    with styled():
+        for name, path in zip(formats, paths, strict=True):
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=name, metadata=date[name])
+            disk.save(path, drawn.getbuffer())
     return paths

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -91,6 +92,7 @@ def shapeshift(
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
     open_standard_streams()
+    threading.excepthook = _report_thread
     set_spin_count()
     try:
         try:
@@ -109,6 +111,12 @@ def main() -> None:
             raise
         name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         _fail(f"{name}{error.strerror}")
+
+
+def _report_thread(arguments: threading.ExceptHookArgs) -> None:
+    # What the disk does to TensorBoard's thread, it raises again in ours.
+    if not (isinstance(arguments.exc_value, OSError) and arguments.exc_value.errno in _ENVIRONMENT):
+        threading.__excepthook__(arguments)
 
 
 def _fail(message: str) -> NoReturn:

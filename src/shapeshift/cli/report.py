@@ -23,18 +23,15 @@ def report(
     figures' files are relative to the page.
     """
     from shapeshift.cli.progress import results_console
-    from shapeshift.errors import ShapeshiftError
-    from shapeshift.experiments.files import write_whole
+    from shapeshift.disk import replacing
     from shapeshift.report.collect import collect, count, findings
     from shapeshift.report.page import page
 
     papers = collect(directory)
     path = output or directory / "report.html"
     text = page(papers, path.parent)
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
+    with replacing(path) as stream:
+        stream.write(text)
     items = [item for paper in papers for item in paper.items]
     counts = count(finding for _, finding in findings(items))
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())

@@ -98,6 +98,7 @@ def score(
     bounds = _parse_edges(edges)
     _check_options(run, source, log_probs, batch_invariant)
     from shapeshift.data.files import read_lines
+    from shapeshift.disk import replacing
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
@@ -121,7 +122,8 @@ def score(
         if log_probs is not None:
             likelihood.save(log_probs)
     if json is not None:
-        scores.save(json)
+        with replacing(json) as stream:
+            stream.write(scores.model_dump_json(indent=2) + "\n")
     _show("score" if hypotheses == STDIN else Path(hypotheses).name, scores, likelihood)
 
 

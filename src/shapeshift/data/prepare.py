@@ -14,12 +14,15 @@ compared with its hashes when it is opened.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import platform
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from glob import escape
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -45,13 +48,15 @@ from shapeshift.data.files import read_lines
 from shapeshift.data.presplit import join_pieces
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import Disk
+from shapeshift.disk import Disk, make_directory, open_in_place, remove_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS, seal, verify
 from shapeshift.schema import Strict
 
 REPORT = "prepared.json"
 _CHUNK = 10_000
+_LOCK = "lock"
+_LONG_S = 86_400.0
 _FORMAT: Literal[1] = 1
 
 
@@ -182,13 +187,8 @@ def prepare(
     if _holds(directory, config, fingerprint):
         return Prepared.open(directory)
     target = directory.absolute()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be made: {error.strerror}", path=directory) from error
-    with scratch as folder:
-        built = Path(folder) / target.name  # the scratch folder itself is closed to other users
+    with writing(directory), _scratch(target) as folder:
+        built = folder / target.name  # the scratch folder itself is closed to other users
         built.mkdir()
         _fill(built, config, fingerprint, report)
         seal(built)
@@ -199,6 +199,34 @@ def prepare(
             if not _holds(directory, config, fingerprint):
                 raise
     return Prepared.open(directory)
+
+
+@contextmanager
+def _scratch(target: Path) -> Iterator[Path]:
+    """Yield a new folder next to `target`, which is removed at the end; also remove those that
+    killed processes have left."""
+    make_directory(Disk(), target.parent)
+    for left in target.parent.glob(f".{escape(target.name)}.*"):
+        if left.is_dir() and not left.is_symlink() and _is_abandoned(left):
+            remove_directory(Disk(), left)
+    with (
+        TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder,
+        open_in_place(Path(folder) / _LOCK, "wb") as lock,
+    ):
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends, however it does
+        yield Path(folder)
+
+
+def _is_abandoned(scratch: Path) -> bool:
+    try:
+        with open(scratch / _LOCK, "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:  # its process has only begun, or is of an earlier version
+        return time.time() - scratch.stat().st_mtime > _LONG_S
+    except OSError:
+        return False
+    return True
 
 
 def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:

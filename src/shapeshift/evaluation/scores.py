@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from shapeshift import __version__
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
@@ -47,20 +47,12 @@ class Scores(Strict):
         return self.model_dump_json(indent=2) + "\n"
 
     def save(self, path: str | Path) -> None:
-        """Write the document as JSON, whole or not at all.
+        """Write the document as JSON, complete or not at all.
 
         Raises:
             ShapeshiftError: the file cannot be written.
         """
-        path = Path(path)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(self.document(), encoding="utf-8")
-            draft.replace(path)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise ShapeshiftError(f"cannot write scores: {error.strerror}", path=path) from error
+        save(Path(path), self.document())
 
     @classmethod
     def load(cls, path: str | Path) -> Scores:

@@ -112,8 +112,8 @@ class CellFolder:
             ShapeshiftError: it cannot be written.
         """
         path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
-        text = config.to_yaml().encode()
-        if not path.is_file() or path.read_bytes() != text:
+        text = config.to_yaml()
+        if not path.is_file() or path.read_bytes() != text.encode():
             save(path, text)
         return path
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from shapeshift.analysis import length_bleu
-from shapeshift.analysis.style import save
+from shapeshift.analysis.style import save as save_figure
 from shapeshift.config import Config, parse_config
 from shapeshift.data.config import Extrapolate, LengthSlice
+from shapeshift.disk import save
 from shapeshift.evaluation.scores import Scores
 from shapeshift.evaluation.tables import Table
 from shapeshift.experiments.run import DataProgress, Run, train, translate_and_score
@@ -90,9 +91,9 @@ def compare(
         scores[system].append(_tested(run, name, prepared_root, on_progress))
     first = next(iter(plan.values()))
     data = length_bleu.compute(scores, baseline=next(iter(systems)), trained=_trained(first))
-    files = save(length_bleu.plot(data), directory / "bleu-by-length", ("png", "svg"))
+    files = save_figure(length_bleu.plot(data), directory / "bleu-by-length", ("png", "svg"))
     table = directory / "bleu-by-length.md"
-    table.write_text(length_bleu.tabulate(data).markdown(), encoding="utf-8")
+    save(table, length_bleu.tabulate(data).markdown())
     return Comparison(scores, data, [table, *files])
 
 

@@ -17,6 +17,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from shapeshift.config import Config, load_config
+from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, tail
 from shapeshift.experiments.final import AVERAGE
@@ -62,7 +63,7 @@ def train_in_group(
         *("shapeshift.experiments.group", str(folder.path), str(folder.write_settings(config))),
         *("--prepared", str(prepared_root)),
     ]
-    with folder.group_log.open("wb") as log:
+    with open_in_place(folder.group_log, "wb") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # never written: its end is ours, and tells all of it
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prepared", required=True, help="folder of prepared data")
     given = parser.parse_args(arguments)
     folder = CellFolder(Path(given.folder))
-    with folder.output.open("ab") as output:
+    with open_in_place(folder.output, "ab") as output:
         os.dup2(output.fileno(), sys.stdout.fileno())
         os.dup2(output.fileno(), sys.stderr.fileno())
     end_with_parent()

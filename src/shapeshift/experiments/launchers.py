@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import shapeshift
+from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.runner import Job, Order, RefusedError
@@ -183,7 +184,7 @@ class _Process:
         source = str(Path(shapeshift.__file__).parents[1])
         paths = [source, os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        with order.folder.output.open("ab") as output:
+        with open_in_place(order.folder.output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: its end is ours, and tells the child of it

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError
 
 
@@ -52,11 +53,7 @@ def locked(
         LockedError: another process holds it.
         ShapeshiftError: the file cannot be made, or the file system has no locks.
     """
-    try:
-        opened = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=path) from error
-    with opened as file:
+    with open_in_place(path, "a+") as file:
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))

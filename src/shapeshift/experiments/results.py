@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic import Field
 
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder
-from shapeshift.experiments.files import write_whole
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.measures import TRAIN, Measurement, Text
 
@@ -107,14 +107,8 @@ class Results:
 
     def write_csv(self, path: Path) -> None:
         """Write all rows; what is missing is an empty field."""
-        text = io.StringIO(newline="")
-        # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
-        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         table = self._columns()
-        writer.writerow(table)
-        for values in zip(*table.values(), strict=True):
-            writer.writerow(["" if value is None else value for value in values])
-        write_whole(path, text.getvalue().encode())
+        save(path, csv_text([list(table), *zip(*table.values(), strict=True)]))
 
     def write_parquet(self, path: Path) -> None:
         """Write all rows with typed columns.
@@ -128,13 +122,36 @@ class Results:
         table = pa.table(self._columns(), schema=pa.schema(list(types.items())))
         buffer = io.BytesIO()
         parquet.write_table(table, buffer)
-        write_whole(path, buffer.getvalue())
+        save(path, buffer.getvalue())
 
     def _columns(self) -> dict[str, list[Any]]:
         columns = {name: [getattr(row, name) for row in self.rows] for name in _FIELDS}
         for axis in self.axes():
             columns[AXIS + axis] = [row.axes.get(axis) for row in self.rows]
         return columns
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; `None` is an empty field.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    text = io.StringIO(newline="")
+    # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    for row in rows:
+        writer.writerow(["" if x is None else _escaped(x) for x in row])
+    return text.getvalue()
+
+
+def _escaped(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _pyarrow() -> tuple[Any, Any]:

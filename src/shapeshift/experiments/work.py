@@ -23,6 +23,7 @@ from shapeshift import __version__
 from shapeshift.config import Config, load_config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.disk import Disk, make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.group import train_in_group
@@ -74,7 +75,7 @@ def work(
     command = shlex.join(sys.argv) if command is None else command
     with _alone(folder):
         folder.group_log.unlink(missing_ok=True)
-        folder.output.write_bytes(b"")
+        open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = folder.reconcile(config)
         missing = folder.missing(steps, config)
         text = corpus_fingerprint(fetch(config.data.corpus)) if missing else ""
@@ -115,7 +116,7 @@ def work(
 @contextmanager
 def _alone(folder: CellFolder) -> Iterator[None]:
     """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
-    folder.path.mkdir(parents=True, exist_ok=True)
+    make_directory(Disk(), folder.path)
     with locked(folder.lock):
         if folder.group_lock.exists():
             with locked(folder.group_lock):
@@ -126,7 +127,7 @@ def _alone(folder: CellFolder) -> Iterator[None]:
 def _prepare(config: Config, root: Path) -> Prepared:
     """Prepare data once for all the processes that want them."""
     directory = prepared_directory(config.data, root)
-    root.mkdir(parents=True, exist_ok=True)
+    make_directory(Disk(), root)
     with locked(root / f".{directory.name}.lock", wait=True):
         return prepare(config.data, directory)
 
@@ -175,7 +176,7 @@ def attempt(
 
 
 def _tell(folder: CellFolder, text: str) -> None:
-    with folder.output.open("a", encoding="utf-8") as file:
+    with open_in_place(folder.output, "a") as file:
         file.write(f"{text}\n")
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.files import write_whole
 from shapeshift.experiments.results import Row
 from shapeshift.schema import Strict
 
@@ -168,7 +168,7 @@ class ItemDocument(Strict):
     def save(self, directory: Path) -> Path:
         """Write `item.json` into a folder, whole or not at all."""
         path = directory / FILE
-        write_whole(path, self.model_dump_json(indent=1, exclude_defaults=True).encode() + b"\n")
+        save(path, self.model_dump_json(indent=1, exclude_defaults=True) + "\n")
         return path
 
     @classmethod

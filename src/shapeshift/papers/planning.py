@@ -10,6 +10,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
+from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell, Grid
@@ -70,10 +71,8 @@ class Plan:
                 made with other settings, or of seeds that are not asked for: it would be replaced.
         """
         folder = self.folder(directory)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ShapeshiftError(f"cannot be made: {error.strerror}", path=folder) from error
+        with writing(folder):
+            make_directory(Disk(), folder)
         for name, item in self.items.items():
             path = folder / name
             if not (path / FILE).is_file():

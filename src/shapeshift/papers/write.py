@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from shapeshift.analysis.style import save
-from shapeshift.errors import ShapeshiftError
+from shapeshift.analysis.style import save as save_figure
+from shapeshift.disk import save
 from shapeshift.evaluation.tables import Table
-from shapeshift.experiments.files import write_whole
+from shapeshift.experiments.results import csv_text
 from shapeshift.papers.document import DocumentTable, ItemDocument
 from shapeshift.papers.item import Drawn
 
@@ -43,17 +41,14 @@ def write_item(document: ItemDocument, figures: Iterable[Drawn], directory: Path
         ShapeshiftError: a file cannot be written.
     """
     paths = []
-    try:
-        for table in document.tables:
-            texts = {"md": markdown(table), "tex": latex(table), "csv": comma_separated(table)}
-            for suffix, text in texts.items():
-                paths.append(directory / f"{table.name}.{suffix}")
-                write_whole(paths[-1], text.encode())
-        for drawn in figures:
-            paths += save(drawn.figure, directory / drawn.about.name)
-        return [*paths, document.save(directory)]
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=directory) from error
+    for table in document.tables:
+        texts = {"md": markdown(table), "tex": latex(table), "csv": comma_separated(table)}
+        for suffix, text in texts.items():
+            paths.append(directory / f"{table.name}.{suffix}")
+            save(paths[-1], text)
+    for drawn in figures:
+        paths += save_figure(drawn.figure, directory / drawn.about.name)
+    return [*paths, document.save(directory)]
 
 
 def text_table(table: DocumentTable) -> Table:
@@ -93,12 +88,8 @@ def escape_latex(text: str) -> str:
 
 def comma_separated(table: DocumentTable) -> str:
     """Return a table as CSV: numbers in full, words as they are shown."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.header)
-    for row in table.rows:
-        writer.writerow([entry.text if entry.value is None else entry.value for entry in row])
-    return text.getvalue()
+    rows = [[x.text if x.value is None else x.value for x in row] for row in table.rows]
+    return csv_text([table.header, *rows])
 
 
 def _latex_row(texts: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -278,7 +279,7 @@ class Checkpoints:
 
     def _commit(self, partial: Path, final: Path) -> None:
         disk = self._disk
-        if final.exists():  # `_tidy` gives it its name back if we get no further
+        if os.path.lexists(final):  # `_tidy` gives it its name back if we get no further
             replaced = final.with_name(_REPLACED + final.name)
             disk.rename(final, replaced)
             disk.rename(partial, final)
@@ -320,7 +321,7 @@ class Checkpoints:
                 remove_directory(self._disk, path)
         for path in list(self.directory.glob(_REPLACED + "*")):
             final = path.with_name(path.name.removeprefix(_REPLACED))
-            if final.exists():
+            if os.path.lexists(final):
                 self._delete([path])
             else:
                 self._disk.rename(path, final)
@@ -336,7 +337,7 @@ class Checkpoints:
     def _set_aside(self, update: int, error: DamagedError) -> Skipped:
         path = self.path(update)
         aside, number = path.with_name(_ASIDE + path.name), 1
-        while aside.exists():
+        while os.path.lexists(aside):
             number += 1
             aside = path.with_name(f"{_ASIDE}{path.name}-{number}")
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from shapeshift.disk import Disk, replace_file
+from shapeshift.disk import open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError
 
 
@@ -26,31 +26,43 @@ class Log:
     """
 
     def __init__(self, directory: Path, update: int, validated: bool = True):
-        path = directory / "log.jsonl"
+        self._path, self._curves_path = directory / "log.jsonl", directory / "tensorboard"
         kept = [
             line
-            for line in read_log(path)
+            for line in read_log(self._path)
             if line["update"] < update + ("valid_loss" not in line or validated)
         ]
-        replace_file(Disk(), path, [json.dumps(line).encode() + b"\n" for line in kept])
-        self._file = path.open("a", encoding="utf-8")
-        self._curves = SummaryWriter(str(directory / "tensorboard"), purge_step=update + 1)
+        save(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+        self._file = open_in_place(self._path, "a")
+        with writing(self._curves_path):
+            self._curves = SummaryWriter(str(self._curves_path), purge_step=update + 1)
 
     def write(self, update: int, **values: float) -> None:
-        """Append a line."""
-        self._file.write(json.dumps({"update": update, **values}) + "\n")
-        self._file.flush()
-        for name, value in values.items():
-            self._curves.add_scalar(name, value, update)
+        """Append a line.
+
+        Raises:
+            ShapeshiftError: the line, or a curve of an earlier one, cannot be written.
+        """
+        with writing(self._path):
+            self._file.write(json.dumps({"update": update, **values}) + "\n")
+            self._file.flush()
+        with writing(self._curves_path):
+            for name, value in values.items():
+                self._curves.add_scalar(name, value, update)
 
     def sync(self) -> None:
         """Wait until all lines are on the disk: a checkpoint must not outlive them."""
-        os.fsync(self._file.fileno())
+        with writing(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Flush and close both."""
-        self._file.close()
-        self._curves.close()
+        try:
+            with writing(self._path):
+                self._file.close()
+        finally:
+            with writing(self._curves_path):
+                self._curves.close()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -59,10 +71,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     Raises:
         ShapeshiftError: if a line is not a JSON object with `update`, or it cannot be read.
     """
+    if not path.is_file():
+        return []
     try:
         lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
     return [_parse(line, path, number) for number, line in enumerate(lines[:-1], start=1)]

@@ -53,7 +53,7 @@ def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ShapeshiftError, match="cannot write the figure"):
+    with pytest.raises(ShapeshiftError, match="cannot be written: Not a directory"):
         save(figure(), tmp_path / "file" / "a")
 
 

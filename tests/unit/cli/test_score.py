@@ -137,3 +137,18 @@ def test_joined_texts_are_scored_as_they_are_and_by_sentence(files):
     values = {each["name"]: each["value"] for each in document["scores"]}
     assert list(values) == names
     assert values["BLEU"] > values["BLEU by sentence"]
+
+
+def test_json_goes_into_pipes_devices_and_the_targets_of_links(files):
+    (files / "link").symlink_to("out.json")
+    assert score(files, "hypotheses", "references", "--json", "link")[0] == 0
+    assert (files / "link").is_symlink()
+    document = json.loads((files / "out.json").read_text())
+    status, out, _ = score(files, "hypotheses", "references", "--json", "/dev/stdout")
+    assert status == 0
+    assert json.JSONDecoder().raw_decode(out)[0] == document
+    (files / "full").symlink_to("/dev/full")
+    status, out, err = score(files, "hypotheses", "references", "--json", "full")
+    assert (status, out) == (1, "")
+    assert err == "shapeshift: error: full: cannot be written: No space left on device\n"
+    assert (files / "full").is_char_device()

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -149,8 +150,48 @@ def test_two_processes_may_prepare_the_same_at_once(text, tmp_path):
 
 
 def test_an_impossible_place_is_an_error_of_the_users(text):
-    with pytest.raises(ShapeshiftError, match="cannot be made"):
+    with pytest.raises(ShapeshiftError, match="cannot be written: Not a directory"):
         prepare(config(text), text / "train.en" / "out")
+
+
+def killed_in_the_middle(config, directory):
+    """Prepare in a process of its own that is killed before it ends."""
+    child = os.fork()
+    if not child:
+        prepare(
+            config,
+            directory,
+            lambda stage, *_: os.kill(os.getpid(), signal.SIGKILL) if "encode" in stage else None,
+        )
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_what_a_killed_preparation_left_goes_with_the_next(text, tmp_path):
+    killed_in_the_middle(config(text), tmp_path / "data" / "out")
+    killed_in_the_middle(config(text), tmp_path / "data" / "out")
+    assert any((tmp_path / "data").iterdir())
+    prepare(config(text), tmp_path / "data" / "out")
+    assert [x.name for x in (tmp_path / "data").iterdir()] == ["out"]
+
+
+def test_the_folder_of_a_preparation_at_work_stays(text, tmp_path):
+    at_work = []
+
+    def another(stage, *_):
+        if stage == "encode train" and not at_work:
+            at_work.extend((tmp_path / "data").glob(".out.*"))
+            os.mkdir(tmp_path / "data" / ".out.just-begun")
+            prepare(config(text), tmp_path / "data" / "out")
+            assert at_work[0].is_dir()
+
+    prepare(config(text), tmp_path / "data" / "out", another)
+    assert len(at_work) == 1
+    assert {x.name for x in (tmp_path / "data").iterdir()} == {"out", ".out.just-begun"}
+    os.utime(tmp_path / "data" / ".out.just-begun", (0, 0))
+    shutil.rmtree(tmp_path / "data" / "out")
+    prepare(config(text), tmp_path / "data" / "out")
+    assert {x.name for x in (tmp_path / "data").iterdir()} == {"out"}
 
 
 def test_bad_train_text_is_reported_in_its_own_words(text, tmp_path):

@@ -57,7 +57,7 @@ def test_saving_replaces_the_old_document_and_leaves_nothing_else(tmp_path):
 
 def test_a_failed_save_leaves_no_draft(tmp_path):
     (tmp_path / "scores.json").mkdir()
-    with pytest.raises(ShapeshiftError, match=r"scores\.json: cannot write"):
+    with pytest.raises(ShapeshiftError, match=r"scores\.json: cannot be written"):
         evaluate(HYPOTHESES, REFERENCES).save(tmp_path / "scores.json")
     assert [path.name for path in tmp_path.iterdir()] == ["scores.json"]
 

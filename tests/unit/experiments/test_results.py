@@ -1,6 +1,7 @@
 """The tidy table: gathered, written, read back."""
 
 import csv
+import io
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import CellFolder, StepRecord
 from shapeshift.experiments.grid import Cell
 from shapeshift.experiments.measures import Measurement
-from shapeshift.experiments.results import Results, Row
+from shapeshift.experiments.results import Results, Row, csv_text
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 MAYBE = st.none() | TEXT
@@ -45,7 +46,8 @@ def test_reading_gives_what_was_written(folder, rows):
     with (folder / "r.csv").open(encoding="utf-8", newline="") as file:
         read = list(csv.DictReader(file, strict=True))
     assert [float(row["value"]) for row in read] == [row.value for row in rows]
-    assert [row["metric"] for row in read] == [row.metric for row in rows]
+    for found, row in zip(read, rows, strict=True):
+        assert found["metric"] in (row.metric, f"'{row.metric}")
     read = parquet.read_table(folder / "r.parquet").to_pylist()
     assert [(row["value"], row["metric"]) for row in read] == [(x.value, x.metric) for x in rows]
 
@@ -92,9 +94,16 @@ def test_a_file_is_replaced_whole_or_not_at_all(root, monkeypatch):
         raise OSError("the disk is full")
 
     monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(ShapeshiftError, match=r"r\.csv: cannot be written: the disk is full"):
         Results(results.rows[:1]).write_csv(path / "r.csv")
     assert (path / "r.csv").read_bytes() == before
+
+
+def test_text_that_a_spreadsheet_would_run_is_escaped():
+    formulas = ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1", "\r=1"]
+    plain = ["-1.5", "+3", "a=b", "'quoted'", "", "–"]
+    [found] = csv.reader(io.StringIO(csv_text([[*formulas, *plain, -2, None]]), newline=""))
+    assert found == [*(f"'{text}" for text in formulas), *plain, "-2", ""]
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):

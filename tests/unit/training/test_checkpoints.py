@@ -315,6 +315,26 @@ def test_a_parameter_without_a_gradient_so_far_goes_on_like_one_that_was_never_s
         assert torch.equal(own, other)
 
 
+def test_cleaning_up_never_reaches_through_a_link(tmp_path):
+    archive = tmp_path / "archive"
+    (archive / "deep").mkdir(parents=True)
+    (archive / "deep" / "file").write_text("precious")
+    model, optimizer = make()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    checkpoints.directory.mkdir()
+    for name in (
+        *("update-00000001", ".partial-x", ".partial-update-00000003", "update-00000003"),
+        *(".replaced-update-00000002", ".replaced-update-00000004"),
+    ):
+        (checkpoints.directory / name).symlink_to(archive)
+    (checkpoints.directory / "update-00000002").symlink_to("gone")
+    for update in (2, 3, 4):
+        checkpoints.save(model, optimizer, Progress(update=update))
+    assert [x.name for x in checkpoints.directory.iterdir()] == ["update-00000004"]
+    assert not checkpoints.path(4).is_symlink()
+    assert (archive / "deep" / "file").read_text() == "precious"
+
+
 class Usage:
     def __init__(self, free):
         self.free = free

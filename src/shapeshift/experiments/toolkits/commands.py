@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from shapeshift.disk import writing
+from shapeshift.disk import open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.cell_folder import tail
-from shapeshift.experiments.files import write_whole
 
 _GRACE_S = 10.0
 
@@ -71,23 +70,22 @@ def run_commands(commands: Sequence[Command], directory: Path) -> None:
     Raises:
         ShapeshiftError: one of them failed; the last line of its log is in the message.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     script = "".join(f"{command}\n" for command in commands)
-    write_whole(directory / "commands.sh", script.encode())
+    save(directory / "commands.sh", script)
     history = hashlib.sha256()
     for command in commands:
         history.update(str(command).encode())
         mark = directory / f"{command.name}.done"
-        if mark.exists() and mark.read_bytes() == history.hexdigest().encode():
+        if mark.is_file() and mark.read_bytes() == history.hexdigest().encode():
             continue
         _run(command, directory)
-        write_whole(mark, history.hexdigest().encode())
+        save(mark, history.hexdigest())
 
 
 def _run(command: Command, directory: Path) -> None:
     log = directory / f"{command.name}.log"
-    with writing(log), log.open("wb") as messages:
-        output = messages if command.output is None else command.output.open("wb")
+    with writing(log), open_in_place(log, "wb") as messages:
+        output = messages if command.output is None else open_in_place(command.output, "wb")
         try:
             status = _wait(command, directory, output.fileno(), messages.fileno())
         except OSError as error:

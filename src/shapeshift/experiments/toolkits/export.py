@@ -16,8 +16,8 @@ from shapeshift.data.config import SPLITS, Split
 from shapeshift.data.prepare import Prepared
 from shapeshift.data.subwords import SEP, UNK
 from shapeshift.decoding.planning import Encoder
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.files import write_whole
 
 UNKNOWN = "<unk>"
 Side = Literal["src", "tgt"]
@@ -56,7 +56,7 @@ def export(data: Prepared, directory: Path) -> Text:
         counts[split] = len(pairs)
         for column, side in enumerate(SIDES):
             lines = "".join(_line(pair[column]) + "\n" for pair in pairs)
-            write_whole(directory / f"{split}.{side}", lines.encode())
+            save(directory / f"{split}.{side}", lines)
     subwords = data.subwords
     sizes = {"src": subwords.source_size, "tgt": subwords.target_size}
     vocabularies: dict[Side, list[str]] = {

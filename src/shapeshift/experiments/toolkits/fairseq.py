@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.files import write_whole
 from shapeshift.experiments.toolkits import average_fairseq
 from shapeshift.experiments.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
 from shapeshift.experiments.toolkits.commands import Command, interpreter
@@ -33,7 +33,7 @@ class Fairseq:
         final = run.directory / "average.pt"
         # Python looks for modules beside the script first, where `fairseq` would be this one.
         script = run.directory / "average.py"
-        write_whole(script, Path(average_fairseq.__file__).read_bytes())
+        save(script, Path(average_fairseq.__file__).read_bytes())
         average = (
             interpreter(programs["fairseq-train"]),
             str(script),
@@ -80,7 +80,7 @@ class Fairseq:
         for side, tokens in run.text.vocabularies.items():
             # Numbers of occurrences are needed for nothing once the order is given.
             lines = "".join(f"{token} 1\n" for token in tokens)
-            write_whole(run.directory / f"dict.{side}.txt", lines.encode())
+            save(run.directory / f"dict.{side}.txt", lines)
         vocabulary = ["--srcdict", str(run.directory / "dict.src.txt")]
         vocabulary += (
             ["--joined-dictionary"]

@@ -10,8 +10,8 @@ import yaml
 
 from shapeshift.data.config import Split
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.files import write_whole
 from shapeshift.experiments.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
 from shapeshift.experiments.toolkits.commands import Command
 from shapeshift.experiments.toolkits.export import SIDES
@@ -34,7 +34,7 @@ class OpenNmt:
         train, average, translate = (str(programs[name]) for name in self.programs)
         final = run.directory / "average.pt"
         settings = run.directory / "train.yaml"
-        write_whole(settings, yaml.safe_dump(self._settings(run), sort_keys=False).encode())
+        save(settings, yaml.safe_dump(self._settings(run), sort_keys=False))
         models = [str(run.directory / f"model_step_{x}.pt") for x in run.saved_updates]
         commands = [
             Command("train", (train, "-config", str(settings)), environment=_OWN_FILES),
@@ -91,7 +91,7 @@ def _text_settings(run: Baseline) -> dict[str, Any]:
     """Write the vocabularies; return where all text is."""
     for side, tokens in run.text.vocabularies.items():
         lines = "".join(f"{token}\n" for token in tokens)
-        write_whole(run.directory / f"vocabulary.{side}", lines.encode())
+        save(run.directory / f"vocabulary.{side}", lines)
     return {
         "data": {
             split: {f"path_{side}": str(run.text.file(split, side)) for side in SIDES}
