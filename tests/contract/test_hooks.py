@@ -196,6 +196,21 @@ def test_gradients(stacked: tuple[Scheme, str]) -> None:
 
     parameters = [parameter for _, parameter in module.named_parameters()]
     assert torch.autograd.gradcheck(run, (x, memory, *parameters), fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, (x, memory, *parameters), fast_mode=True)
+
+
+def test_second_derivatives_however_attention_is_computed(stacked, backend) -> None:
+    position, at = build_cell(*stacked)
+    if at == "embedding":
+        pytest.skip("no attention")
+    attention = Attention(D, H, 0.3, position).double()
+    x, pos = torch.randn(B, K, D, dtype=torch.float64, requires_grad=True), positions(True, K)
+
+    def run(x: Tensor) -> Tensor:
+        torch.manual_seed(1)
+        return attention(x, x, pos, pos, None)
+
+    assert torch.autograd.gradgradcheck(run, x, fast_mode=True)
 
 
 class _Embed(nn.Module):

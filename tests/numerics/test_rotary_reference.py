@@ -150,3 +150,27 @@ def test_yarn_divides_all_scores_by_its_temperature(temperature, fraction, check
         return (at_i @ q) @ (at_j @ k) / (t * math.sqrt(WIDTH))
 
     check_layer(rotary, score, dim=16)
+
+
+@pytest.mark.parametrize("pairs", ["interleaved", "halves"])
+def test_speeds_of_a_subclass_can_be_trained(pairs: str) -> None:
+    class Trained(Rotary):
+        def __init__(self) -> None:
+            super().__init__(WIDTH, pairs=pairs)
+            self.speeds = torch.nn.Parameter(super().frequencies())
+
+        def frequencies(self, device: torch.device | None = None) -> torch.Tensor:
+            return self.speeds
+
+    trained, pos = Trained(), torch.tensor([[0, 1, 2, 5, 9]])
+    q, k = torch.randn(2, 1, 2, 5, WIDTH, dtype=torch.float64)
+    for got, expected in zip(
+        trained.heads(q, k, pos, pos), Rotary(WIDTH, pairs=pairs).heads(q, k, pos, pos), strict=True
+    ):
+        torch.testing.assert_close(got, expected)
+
+    def heads(speeds: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(trained, {"speeds": speeds}, (q, k, pos, pos))[0]
+
+    trained.forward = trained.heads
+    assert torch.autograd.gradcheck(heads, trained.speeds)

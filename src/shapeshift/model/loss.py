@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shapeshift.errors import ShapeshiftError
+
 from .transformer import PAD, Transformer
 
 CHUNK = 512
@@ -59,9 +61,15 @@ def linear_cross_entropy(
         weight: `(V, D)`.
         targets: `(N,)` ids.
         epsilon: ε of label smoothing.
+
+    Raises:
+        ShapeshiftError: in a backward pass with `create_graph=True`, for there is no second
+            derivative.
     """
+    # Inside `forward`, `needs_input_grad` is true under `torch.no_grad`, too.
+    wanted = [torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight)]
     both: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, epsilon
+        hidden, weight, targets, epsilon, wanted
     )
     return both
 
@@ -69,7 +77,12 @@ def linear_cross_entropy(
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        epsilon: float,
+        wanted: list[bool],
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         dtype = (
@@ -80,9 +93,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         cast = weight.to(dtype)
         smoothed = torch.zeros((), dtype=exact, device=hidden.device)
         nll = torch.zeros_like(smoothed)
-        wanted = any(ctx.needs_input_grad)
-        grad_hidden = torch.empty_like(hidden) if wanted else None
-        grad_weight = torch.zeros_like(weight) if wanted else None
+        grad_hidden = torch.empty_like(hidden) if wanted[0] else None
+        grad_weight = torch.zeros_like(weight) if wanted[1] else None
         for begin in range(0, hidden.shape[0], CHUNK):
             rows = hidden[begin : begin + CHUNK].to(dtype)
             target = targets[begin : begin + CHUNK, None]
@@ -92,23 +104,25 @@ class _LinearCrossEntropy(torch.autograd.Function):
             uniform = total.sum() - logits.mean(-1).sum()
             nll += here
             smoothed += (1 - epsilon) * here + epsilon * uniform
-            if grad_hidden is None or grad_weight is None:
+            if not any(wanted):
                 continue
             grad = logits.sub_(total).exp_().sub_(epsilon / num_tokens)  # (chunk, V)
             grad.scatter_add_(1, target, grad.new_full(target.shape, epsilon - 1))
             grad = grad.to(dtype)
-            grad_hidden[begin : begin + CHUNK] = grad @ cast
-            grad_weight += grad.t() @ rows
+            if grad_hidden is not None:
+                grad_hidden[begin : begin + CHUNK] = grad @ cast
+            if grad_weight is not None:
+                grad_weight += grad.t() @ rows
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return (
-            grad_hidden * grad.to(grad_hidden.dtype),
-            grad_weight * grad.to(grad_weight.dtype),
-            None,
-            None,
-        )
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise ShapeshiftError(
+                "linear_cross_entropy has no second derivative, got a backward pass with"
+                " create_graph=True; use torch.nn.functional.cross_entropy on model.project(hidden)"
+            )
+        grads = (x if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors)
+        return *grads, None, None, None

@@ -163,8 +163,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
         `(B, H, T, r)` in the dtype of `x`, computed in float32 at least.
     """
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (B|1, 1, T, r/2)
-    if torch.compiler.is_compiling():
-        return _turned(x, cos, sin, pairs)
+    if torch.compiler.is_compiling() or cos.requires_grad or sin.requires_grad:
+        return _plainly_turned(x, cos, sin, pairs)
     # As attention wants them, the heads come one behind the other in memory; their gradient is
     # what projections want, `(B, T, H, r)`.
     made: Tensor = _Turn.apply(x, cos, sin, pairs)  # type: ignore[no-untyped-call]
@@ -190,19 +190,24 @@ class _Turn(torch.autograd.Function):
         return made.transpose(1, 2), None, None, None
 
 
+def _plainly_turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
+    """As `_turned`, without complex numbers, which compilers lack, and with gradients of the
+    angles, which a kind may train."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    cos, sin, wide = cos.to(dtype), sin.to(dtype), x.to(dtype)
+    if pairs == "halves":
+        a, b = wide.chunk(2, dim=-1)  # (…, r/2)
+        turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    else:
+        a, b = wide[..., ::2], wide[..., 1::2]
+        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+    return turned.to(x.dtype)
+
+
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
     """Return the turned `(…, r)`, contiguous; the angles' `(…, r/2)` are broadcast to it."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     cos, sin = cos.to(dtype), sin.to(dtype)
-    if torch.compiler.is_compiling():  # compilers have no complex numbers, and fuse this
-        wide = x.to(dtype)
-        if pairs == "halves":
-            a, b = wide.chunk(2, dim=-1)  # (…, r/2)
-            turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-        else:
-            a, b = wide[..., ::2], wide[..., 1::2]
-            turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
-        return turned.to(x.dtype)
     # Moved and then widened, some sequences at a time: a CPU is slow to do both at once.
     made = x.clone(memory_format=torch.contiguous_format)
     by = torch.complex(cos, sin)
