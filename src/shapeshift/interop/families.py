@@ -140,6 +140,10 @@ def _after_padding(
     return (rows + padding + 1).expand(num_sequences, -1)  # (B, T)
 
 
+def _given_from_2(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    return _given(module, *args, **kwargs) + 2
+
+
 def _row_1(module: nn.Module) -> int | None:
     return 1
 
@@ -147,6 +151,11 @@ def _row_1(module: nn.Module) -> int | None:
 def _padding_idx(module: nn.Module) -> int | None:
     padding: int | None = getattr(module, "padding_idx", None)
     return padding
+
+
+def _row_before_2(module: nn.Module) -> int | None:
+    padding = _padding_idx(module)
+    return padding if padding in (0, 1) else None
 
 
 CALLED_WITH_ROWS = Family(_given, padding=_padding_idx, table=None)
@@ -160,6 +169,7 @@ FAMILIES: dict[str, Family] = {
     "BlenderbotLearnedPositionalEmbedding": Family(_counted),
     "BlenderbotSmallLearnedPositionalEmbedding": Family(_counted),
     "BartLearnedPositionalEmbedding": _BART,
+    "LEDLearnedPositionalEmbedding": Family(_counted),
     "MBartLearnedPositionalEmbedding": _BART,
     "PLBartLearnedPositionalEmbedding": _BART,
     "OPTLearnedPositionalEmbedding": Family(_masked, padding=_row_1),
@@ -172,27 +182,37 @@ FAMILIES: dict[str, Family] = {
     "TrOCRSinusoidalPositionalEmbedding": _M2M100,
     "modeling_fsmt.SinusoidalPositionalEmbedding": replace(_M2M100, table="weight"),
     "WhisperPositionalEmbedding": Family(_counted),
+    "XGLMSinusoidalPositionalEmbedding": Family(
+        _given_from_2, padding=_row_before_2, table="weights", channels="tensor2tensor"
+    ),
 }
 """By the class of the position embedding; with its file where others use the same name."""
 
 OWNERS: dict[str, str] = {
+    "AlbertEmbeddings": "position_embeddings",
     "BertEmbeddings": "position_embeddings",
+    "BigBirdEmbeddings": "position_embeddings",
+    "CLIPTextEmbeddings": "position_embedding",
+    "CamembertEmbeddings": "position_embeddings",
     "ElectraEmbeddings": "position_embeddings",
     "GPT2Model": "wpe",
+    "GPTBigCodeModel": "wpe",
+    "GPTNeoModel": "wpe",
+    "MPNetEmbeddings": "position_embeddings",
     "RobertaEmbeddings": "position_embeddings",
     "XLMRobertaEmbeddings": "position_embeddings",
+    "modeling_distilbert.Embeddings": "position_embeddings",
 }
-"""Where the position embedding is a plain `nn.Embedding`: its owner's class, and its name there."""
+"""Where the position embedding is a plain `nn.Embedding`: its owner's class, and its name there.
+
+Not by the name `position_embeddings` alone: LUKE's entities and Decision Transformer's steps have
+such a table, too, and shifting it would be wrong.
+"""
 
 
 def family_of(module: nn.Module) -> Family:
     """Return the family of a position embedding; a subclass belongs to its base's."""
-    for base in type(module).__mro__:
-        file = base.__module__.rpartition(".")[2]
-        for name in (base.__name__, f"{file}.{base.__name__}"):
-            if name in FAMILIES:
-                return FAMILIES[name]
-    return CALLED_WITH_ROWS
+    return next((FAMILIES[name] for name in _names(module) if name in FAMILIES), CALLED_WITH_ROWS)
 
 
 def find(model: nn.Module) -> Iterator[str]:
@@ -200,6 +220,13 @@ def find(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         if family_of(module) is not CALLED_WITH_ROWS:
             yield name
-        owned = [OWNERS[base.__name__] for base in type(module).__mro__ if base.__name__ in OWNERS]
+        owned = [OWNERS[each] for each in _names(module) if each in OWNERS]
         if owned:
             yield f"{name}.{owned[0]}".lstrip(".")
+
+
+def _names(module: nn.Module) -> Iterator[str]:
+    """Yield the names of the classes of `module`, each also with its file."""
+    for base in type(module).__mro__:
+        yield base.__name__
+        yield f"{base.__module__.rpartition('.')[2]}.{base.__name__}"

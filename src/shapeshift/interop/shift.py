@@ -44,9 +44,9 @@ def shift_positions(
     one is continued by its formula, outside the model: what is saved stays what it was. One that
     is trained (`requires_grad`), or holds other values, counts as learned.
 
-    Known: the position embeddings of BERT, ELECTRA, RoBERTa, XLM-R, GPT-2, OPT, BART, mBART,
-    PLBART, Blenderbot, Marian, Pegasus, M2M100, NLLB, FSMT, Speech2Text, TrOCR and the decoder of
-    Whisper.
+    Known: the position embeddings of ALBERT, BART, BERT, BigBird, Blenderbot, CamemBERT, CLIP
+    (text), DistilBERT, ELECTRA, FSMT, GPT-2, GPT-BigCode, GPT-Neo, LED, M2M100, Marian, mBART,
+    MPNet, NLLB, OPT, Pegasus, PLBART, RoBERTa, Speech2Text, TrOCR, Whisper (decoder), XGLM, XLM-R.
 
     Args:
         model: the module that is called in training; wrap it first (PEFT, DDP), shift it last.

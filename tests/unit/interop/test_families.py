@@ -200,7 +200,7 @@ def test_gradient_checkpointing_gives_the_same_gradient(example: Example, reentr
     assert all(map(torch.allclose, plain, recomputed))
 
 
-@each({name: ALL[name] for name in ("gpt2", "opt", "bart", "marian", "m2m100", "whisper")})
+@each({name: ALL[name] for name in ("gpt2", "opt", "bart", "marian", "m2m100", "whisper", "xglm")})
 @pytest.mark.parametrize("num_beams", [1, 2])
 def test_generate_gives_the_same_tokens(example: Example, num_beams: int) -> None:
     model = example.build().eval()
@@ -216,6 +216,27 @@ def test_generate_gives_the_same_tokens(example: Example, num_beams: int) -> Non
     model.train()(**example.inputs(some_ids(5)))
     model.eval()
     assert torch.equal(tokens(), before)
+
+
+def test_rows_are_those_before_a_module_writes_to_its_arguments() -> None:
+    example = ALL["xglm"]
+    model = example.build()
+    places = model.get_submodule("model.embed_positions")
+
+    class InPlace(type(places)):
+        """As in transformers 4."""
+
+        def forward(self, position_ids: Tensor, past_key_values_length: int = 0) -> Tensor:
+            out = super().forward(position_ids, past_key_values_length)
+            position_ids += self.offset
+            return out
+
+    places.__class__ = InPlace
+    shift_positions(model, 3)
+    with watched(model, example.modules) as seen:
+        model(**example.inputs(some_ids(40)))
+    name = example.modules[0]
+    assert set(offsets(seen[name], example.rows(model, name), 2)) == {0, 1, 2, 3}
 
 
 def test_given_positions_and_embeddings_are_shifted_too() -> None:

@@ -190,6 +190,26 @@ LEARNED = {
     "roberta": Example("RobertaForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
     "xlm-r": Example("XLMRobertaForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
     "gpt2": Example("GPT2LMHeadModel", ("transformer.wpe",)),
+    "albert": Example(
+        "AlbertForMaskedLM",
+        ("albert.embeddings.position_embeddings",),
+        settings={"embedding_size": 16},
+    ),
+    "bigbird": Example(
+        "BigBirdForMaskedLM",
+        ("bert.embeddings.position_embeddings",),
+        settings={"attention_type": "original_full", "sep_token_id": 3},
+    ),
+    "camembert": Example("CamembertForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
+    "clip": Example("CLIPTextModel", ("embeddings.position_embedding",)),
+    "distilbert": Example("DistilBertForMaskedLM", ("distilbert.embeddings.position_embeddings",)),
+    "gpt-bigcode": Example("GPTBigCodeForCausalLM", ("transformer.wpe",)),
+    "gpt-neo": Example("GPTNeoForCausalLM", ("transformer.wpe",)),
+    "led": Example(
+        "LEDForConditionalGeneration",
+        ("led.encoder.embed_positions", "led.decoder.embed_positions"),
+    ),
+    "mpnet": Example("MPNetForMaskedLM", ("mpnet.embeddings.position_embeddings",), 2, 1),
     "opt": Example("OPTForCausalLM", SIDES[1:], 2, 1),
     "bart": Example("BartForConditionalGeneration", SIDES, 2),
     "mbart": Example("MBartForConditionalGeneration", SIDES, 2),
@@ -205,6 +225,7 @@ SINUSOIDAL = {
     "nllb-moe": Example("NllbMoeForConditionalGeneration", SIDES, 2, 1, "weights"),
     "fsmt": Example("FSMTForConditionalGeneration", SIDES, 2, 1),
     "speech2text": Example("Speech2TextForConditionalGeneration", SIDES, 2, 1, "weights"),
+    "xglm": Example("XGLMForCausalLM", ("model.embed_positions",), 2, table="weights"),
     "trocr-sinusoidal": Example(
         "TrOCRForCausalLM", SIDES[1:], 2, 1, "weights", {"use_learned_position_embeddings": False}
     ),
