@@ -196,6 +196,26 @@ def test_translate_takes_the_checkpoint_and_settings_asked_for(folder, runs):
     assert rows[3][1:] == ["0.0000", ""]
 
 
+def test_sigterm_leaves_no_partial_file(folder, runs):
+    process = subprocess.Popen(
+        command("translate", "killed", "-o", "stopped.txt"),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(".partial-*")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (143, "stopped by SIGTERM\n")
+    assert list(folder.glob("*stopped.txt")) == list(folder.glob(".partial-*")) == []
+
+
 def test_mistakes_end_in_one_line(folder, runs):
     before = (folder / "alone" / "config.yaml").read_bytes()
     mistakes = {

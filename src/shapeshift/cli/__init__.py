@@ -6,7 +6,7 @@ help is shown, so its top level imports `typer` and the standard library only, a
 imports the rest. That keeps `shapeshift --help` instant.
 
 Exit status: 0; 1 for what the user can fix (`ShapeshiftError`, one line on stderr) and for a disk
-that is full or refuses; 2 for wrong usage; 130 after Ctrl-C. When the reader of our output goes
+that is full or refuses; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM. When the reader of our output goes
 away, we stop without a word, with 1. Anything else is a bug and keeps its Python traceback.
 """
 
@@ -23,6 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from shapeshift import __version__
+from shapeshift.cli.signals import ending_on_signals
 from shapeshift.cli.streams import open_standard_streams
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
@@ -46,6 +47,11 @@ class LazyCommands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of `COMMANDS`."""
         return list(COMMANDS)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a subcommand, which a signal ends in good order."""
+        with ending_on_signals():
+            return super().invoke(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a subcommand; a name that is none ends in a usage error."""
@@ -96,7 +102,7 @@ def main() -> None:
     set_spin_count()
     try:
         try:
-            # Typer itself ends the run with SystemExit: 0, 2 for wrong usage, 130 for Ctrl-C.
+            # Typer itself ends the run with SystemExit: 0, 2 for wrong usage.
             typer.main.get_command(app)(prog_name="shapeshift")
         finally:
             sys.stdout.flush()

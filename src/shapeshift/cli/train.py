@@ -77,30 +77,26 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
     from shapeshift.experiments import run as runs
     from shapeshift.threads import set_num_threads
     from shapeshift.training.parallel import join
-    from shapeshift.training.stopping import StoppedError, StopSignals
+    from shapeshift.training.stopping import StopSignals
 
     set_num_threads(settings.model.dim)
-    try:
-        with join(settings.training) as parallel:
-            console.quiet = not parallel.is_main
-            console.print(f"run {directory}", soft_wrap=True)
-            with make_progress() as progress:
-                done = runs.train(
-                    settings,
-                    directory,
-                    TrainingDisplay(progress, directory.name, settings.training.max_updates),
-                    prepared_root=prepared,
-                    tested=tested,
-                    on_prepare=Steps(progress),
-                    on_resume=show_resumed,
-                    on_skip=show_skipped,
-                    stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
-                    parallel=parallel,
-                )
-            return done if parallel.is_main else None
-    except StoppedError as stopped:
-        console.print(str(stopped), soft_wrap=True)
-        raise typer.Exit(stopped.status) from None
+    with join(settings.training) as parallel:
+        console.quiet = not parallel.is_main
+        console.print(f"run {directory}", soft_wrap=True)
+        with make_progress() as progress:
+            done = runs.train(
+                settings,
+                directory,
+                TrainingDisplay(progress, directory.name, settings.training.max_updates),
+                prepared_root=prepared,
+                tested=tested,
+                on_prepare=Steps(progress),
+                on_resume=show_resumed,
+                on_skip=show_skipped,
+                stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
+                parallel=parallel,
+            )
+        return done if parallel.is_main else None
 
 
 def _test(run: Run, prepared: Path) -> None:

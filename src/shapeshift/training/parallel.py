@@ -7,6 +7,7 @@ the main process's, which has rank 0; the others wait for it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,9 @@ LOST = "lost another process of the group"
 _PATIENCE = timedelta(days=7)
 """The others wait as long as the main process needs to prepare data, translate or save. If it dies,
 its connections close, and they know at once."""
+
+
+_BY_TORCHRUN = "start the processes with torchrun, or unset WORLD_SIZE to train in one process"
 
 
 class Parallel:
@@ -115,15 +119,19 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
         config: `device` (GPUs talk over NCCL, CPUs over gloo) and `rank_timeout_s`.
 
     Raises:
-        ShapeshiftError: if the batches of an update cannot be shared evenly, a process has no GPU
-            of its own, or one of the processes is lost.
+        ShapeshiftError: if the environment is not torchrun's, the batches of an update cannot be
+            shared evenly, a process has no GPU of its own, or one of the processes is lost.
     """
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    world_size = _from_environment("WORLD_SIZE", 1, default="1")
     if world_size == 1:
         yield Parallel()
         return
     config.check_shared(world_size)
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    _from_environment("RANK", 0, world_size - 1)
+    local_rank = _from_environment("LOCAL_RANK", 0, world_size - 1, default="0")
+    _from_environment("MASTER_PORT", 1, 65535)
+    if not os.environ.get("MASTER_ADDR"):
+        raise ShapeshiftError(f"the environment variable MASTER_ADDR is not set; {_BY_TORCHRUN}")
     device = choose_device(config.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -145,6 +153,20 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
             yield Parallel(rank, world_size, local_rank)
         finally:
             dist.destroy_process_group()
+
+
+def _from_environment(
+    name: str, least: int, most: float = math.inf, default: str | None = None
+) -> int:
+    text = os.environ.get(name, default)
+    if text is None or not text.isdecimal() or not least <= int(text) <= most:
+        limits = f"from {least}" if most == math.inf else f"from {least} to {most}"
+        state = "is not set" if text is None else f"is {text!r}"
+        raise ShapeshiftError(
+            f"the environment variable {name} {state}, expected a whole number {limits};"
+            f" {_BY_TORCHRUN}"
+        )
+    return int(text)
 
 
 @contextmanager

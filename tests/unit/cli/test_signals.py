@@ -1,7 +1,11 @@
 """Signals end a command in one line, wherever it is; a second one cuts short what it puts in
 order."""
 
+import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import typer
@@ -102,3 +106,49 @@ def test_the_demo_lets_the_run_at_work_save(said, monkeypatch, tmp_path):
     assert exit_.value.exit_code == 130
     assert len(said) == 1
     assert said[0].startswith(f"stopped by SIGINT after update 3, saved in {tmp_path / 'ape'}")
+
+
+def test_a_signal_while_a_module_is_imported_is_not_swallowed(tmp_path):
+    (tmp_path / "greedy.py").write_text(
+        "import os, signal\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    sum(range(1000))\n"
+        "except BaseException:\n"
+        "    pass\n",
+        encoding="utf-8",
+    )
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from shapeshift.cli.signals import ending_on_signals\n"
+        "with ending_on_signals('go on'):\n"
+        "    import greedy\n"
+        "    print('swallowed')\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr
+
+
+def test_ctrl_c_ends_a_command_wherever_it_starts():
+    """Before Python listens, SIGINT ends the process itself (-2 here, 130 in a shell)."""
+    listening = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    for delay_s in (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 1.1):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shapeshift", "positions"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **listening,
+        )
+        time.sleep(delay_s)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode in (130, -2) or "alibi" in stdout, stderr
+        assert process.returncode == -2 or "Traceback" not in stderr

@@ -32,6 +32,43 @@ def test_batches_that_cannot_be_shared_evenly_are_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WORLD_SIZE", "abc"),
+        ("WORLD_SIZE", ""),
+        ("WORLD_SIZE", "0"),
+        ("WORLD_SIZE", "-2"),
+        ("WORLD_SIZE", "2.0"),
+        ("RANK", None),
+        ("RANK", "2"),
+        ("RANK", "-1"),
+        ("LOCAL_RANK", "x"),
+        ("LOCAL_RANK", "2"),
+        ("MASTER_PORT", None),
+        ("MASTER_PORT", "99999"),
+        ("MASTER_ADDR", None),
+        ("MASTER_ADDR", ""),
+    ],
+)
+def test_an_environment_that_is_not_torchrun_s_ends_in_one_line(monkeypatch, name, value):
+    whole = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_PORT": "29400"}
+    for key, given in (whole | {"MASTER_ADDR": "127.0.0.1"} | {name: value}).items():
+        monkeypatch.delenv(key, raising=False)
+        if given is not None:
+            monkeypatch.setenv(key, given)
+    message = rf"variable {name} (is not set|is '{value}', expected .*|is not set, expected .*);"
+    with (
+        pytest.raises(ShapeshiftError, match=message) as caught,
+        join(TrainingConfig(accumulation=2, device="cpu")),
+    ):
+        pytest.fail("there is no group to join")
+    assert "\n" not in str(caught.value)
+    monkeypatch.delenv("WORLD_SIZE")  # as the message says
+    with join(TrainingConfig(device="cpu")) as parallel:
+        assert parallel.world_size == 1
+
+
+@pytest.mark.parametrize(
     ("name", "local_rank", "expected"),
     [("auto", 1, "cuda:1"), ("cuda", 0, "cuda:0"), ("cpu", 1, "cpu"), ("auto", None, "cuda")],
 )
