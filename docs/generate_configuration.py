@@ -44,7 +44,8 @@ shapeshift train configs/multi30k.yaml training.max_updates=500 position=shape
   section with another `name` or `corpus`. Overrides come last.
 - `shapeshift train CONFIG --dry-run` checks everything, names the files of text that are missing,
   and prints parameters, FLOPs, time, memory and disk, without data.
-- The resolved settings, defaults included, are saved in the run's folder as `config.yaml`.
+- The resolved settings, defaults included, are saved in the run's folder as `config.yaml`. An edited
+  file is refused, like a damaged one: its hash is in `SHA256SUMS`. Change settings by overrides.
 """
 
 LIMITS = {"ge": "≥ ", "gt": "> ", "le": "≤ ", "lt": "< ", "min_length": "length ≥ "}

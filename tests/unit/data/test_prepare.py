@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -277,6 +278,17 @@ def test_everything_is_on_the_disk_before_the_folder_has_its_name(text, tmp_path
     monkeypatch.setattr(Path, "rename", renamed)
     prepare(config(text), tmp_path / "out")
     assert flushed == [tmp_path.stat().st_ino]
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs sha256sum")
+def test_the_hashes_are_of_all_files_and_sha256sum_can_check_them(tmp_path):
+    grammar = GrammarCorpus(num_train=300, num_valid=20, num_test=20, max_words=20)
+    subwords = SubwordsConfig(vocab_size=200, joint=False)
+    prepare(DataConfig(corpus=grammar, subwords=subwords), tmp_path / "out")
+    check = ["sha256sum", "--check", "--strict", SUMS]
+    done = subprocess.run(check, cwd=tmp_path / "out", capture_output=True, text=True, check=True)
+    files = {path.relative_to(tmp_path / "out").as_posix() for path in snapshot(tmp_path / "out")}
+    assert {line.removesuffix(": OK") for line in done.stdout.splitlines()} == files - {SUMS}
 
 
 def test_the_built_in_grammar_fills_the_default_vocabulary(tmp_path):
