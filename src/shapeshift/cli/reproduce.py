@@ -104,12 +104,13 @@ def reproduce(
         ),
     ] = False,
     gpu: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="With --dry-run: the time on this GPU, such as h100, v100, rtx4090; here: on this"
-            " machine, measured."
+            " machine, measured. [default: a100]",
+            show_default=False,
         ),
-    ] = "a100",
+    ] = None,
     num_gpus: Annotated[
         int | None,
         typer.Option(
@@ -150,6 +151,8 @@ def reproduce(
         return
     if target is None:
         raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
+    if not dry_run and not (gpu is None and num_gpus is None):
+        raise typer.BadParameter("needs --dry-run", param_hint="--gpu, --num-gpus")
     name, paper, items = find_items(target)
     command = shlex.join(["shapeshift", *sys.argv[1:]])
     chosen: dict[str, list[str]] = {}
@@ -162,7 +165,7 @@ def reproduce(
         from shapeshift.cli.dry_run import show_plan
 
         plan.check_shared(gpus_per_run)
-        show_plan(plan, prepared, gpu, num_gpus or gpus_per_run, gpus_per_run)
+        show_plan(plan, prepared, gpu or "a100", num_gpus or gpus_per_run, gpus_per_run)
         return
     plan.open_folder(directory)
     launcher = _launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)

@@ -54,8 +54,12 @@ def score(
         typer.Option(help="The file that was translated: adds BLEU by its length in words."),
     ] = None,
     edges: Annotated[
-        str, typer.Option(help="With --source: the bounds between the length buckets.")
-    ] = "10,20,30,40,50",
+        str | None,
+        typer.Option(
+            help="With --source: the bounds between the length buckets. [default: 10,20,30,40,50]",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write the scores with hashes of both sides to this file.")
     ] = None,
@@ -95,7 +99,11 @@ def score(
     sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
     are printed as tables on a terminal, as one plain line each into a file or a pipe.
     """
-    bounds = _parse_edges(edges)
+    if edges is not None and source is None:
+        raise typer.BadParameter(
+            "needs --source, the text that was translated", param_hint="--edges"
+        )
+    bounds = _parse_edges(edges or "10,20,30,40,50")
     _check_options(run, source, log_probs, batch_invariant)
     from shapeshift.data.files import read_lines
     from shapeshift.disk import replacing
@@ -152,6 +160,13 @@ def _config(run: Path | None, settings: list[str]) -> Config | None:
 
         return Run(run, settings).config
     if settings:
+        for key in (setting.partition("=")[0] for setting in settings):
+            if key != "evaluation.tokenize" and not key.startswith("evaluation.comet_"):
+                raise typer.BadParameter(
+                    f"{key} has no effect without --run; give evaluation.tokenize or"
+                    " evaluation.comet_...",
+                    param_hint="--set",
+                )
         from shapeshift.config import parse_config
 
         return parse_config({}, settings)

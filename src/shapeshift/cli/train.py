@@ -50,6 +50,10 @@ def train(
     checkpoint and exit with 130 or 143. Everything that translating needs is in the run's folder.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
+    if not dry_run and (gpu is not None or num_gpus > 1):
+        raise typer.BadParameter("needs --dry-run", param_hint="--gpu, --num-gpus")
+    if num_gpus > 1 and gpu is None:
+        raise typer.BadParameter("needs --gpu", param_hint="--num-gpus")
     from shapeshift.config import load_config
 
     settings = load_config(config, overrides or [])

@@ -243,15 +243,16 @@ def plan_items(
     grids = {each: find_grid(each) for each in names}
     found = {each: grid.cells(scale, overrides) for each, grid in grids.items()}
     there, cells = _chosen(items, found, seeds)
-    if not there:
-        own = {
-            cell.seed
-            for cells_of_grid in found.values()
-            for cell in cells_of_grid
-            if any(item.needs(cell) for item in items.values())
-        }
+    own = {
+        cell.seed
+        for cells_of_grid in found.values()
+        for cell in cells_of_grid
+        if any(item.needs(cell) for item in items.values())
+    }
+    unknown = set(seeds) - own or (set(seeds) if not there else set())
+    if unknown:
         raise ShapeshiftError(
-            f"no run of {name}:{','.join(items)} has the seed {_numbers(seeds)}; they"
+            f"no run of {name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
             f" have {_numbers(own)}"
         )
     only = only or {}

@@ -1,6 +1,8 @@
 """`shapeshift train --dry-run`: what it prints, and that it needs no data."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,25 @@ def test_time_is_given_in_the_unit_that_shows_it(updates, expected, capsys):
     show_estimate(parse_config({"model": {"size": "tiny"}}, [f"training.max_updates={updates}"]))
     (time,) = cells(capsys.readouterr().out)["time at 100 TFLOP/s"]
     assert re.fullmatch(expected, time)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reproduce", "shape:table2", "--gpu", "h100"],
+        ["reproduce", "shape:table2", "--num-gpus", "8"],
+        ["train", "demo.yaml", "--gpu", "h100"],
+        ["train", "demo.yaml", "--dry-run", "--num-gpus", "8"],
+    ],
+)
+def test_an_estimate_that_nobody_asked_for_is_wrong_usage(arguments, tmp_path):
+    (tmp_path / "demo.yaml").write_text("model: {size: tiny}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "shapeshift.cli", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["demo.yaml"]

@@ -152,3 +152,17 @@ def test_json_goes_into_pipes_devices_and_the_targets_of_links(files):
     assert (status, out) == (1, "")
     assert err == "shapeshift: error: full: cannot be written: No space left on device\n"
     assert (files / "full").is_char_device()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["--edges", "2,4"], "--edges"),
+        (["--set", "decoding.beam=3"], "--set"),
+        (["--set", "evaluation.metrics=[bleu]"], "--set"),
+    ],
+)
+def test_an_option_without_effect_is_wrong_usage(files, arguments, option):
+    status, out, err = score(files, "hypotheses", "references", *arguments)
+    assert (status, out) == (2, "")
+    assert option in err

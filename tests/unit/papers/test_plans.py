@@ -147,6 +147,8 @@ def test_overrides_reach_every_cell_and_seeds_choose(tmp_path):
         ShapeshiftError, match="no run of toy:table1 has the seed 5, 6; they have 1, 2"
     ):
         plan("table1", seeds=[5, 6])
+    with pytest.raises(ShapeshiftError, match="has the seed 5; they have 1, 2"):
+        plan("table1", seeds=[1, 5])
 
 
 def test_some_settings_are_run_and_all_that_is_finished_is_shown(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from shapeshift.experiments.measures import ORIGINAL, hypotheses_file, references_file
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.shape import PAPER, curves, datasets, similarity, table1
+from shapeshift.papers.shape import PAPER, curves, datasets, offsets, similarity, table1
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
@@ -392,3 +392,22 @@ def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(finished):
     assert len(finished.scores(other).by_length) == 2
     both = finished.scores(cell, "valid", "test")
     assert both.num_segments == 20 + 30
+
+
+def test_the_choice_of_k_is_judged_on_the_seeds_that_all_have(monkeypatch):
+    """Else a good seed of one K would count against another K."""
+    given = {"10": {1: 30.0, 2: 20.0}, "40": {1: 30.2}, "500": {1: 30.1, 3: 10.0}}
+    monkeypatch.setattr(offsets, "_valid", lambda study, K: [
+        SimpleNamespace(seed=seed, value=value) for seed, value in given[K].items()
+    ])  # fmt: skip
+    monkeypatch.setattr(offsets, "DocumentTable", SimpleNamespace)
+    for name in ("_column", "_row", "_draw", "_tuned"):
+        monkeypatch.setattr(offsets, name, lambda *_: ())
+    monkeypatch.setattr(offsets, "published", lambda: ())
+    study = SimpleNamespace(settings=lambda *_: list(given), spread=lambda _: "", scale="tiny")
+    robust, _ = offsets.build(study).findings
+    assert robust.verdict == "holds"
+    assert "K = 10 30.00, K = 40 30.20, K = 500 30.10 (seed 1)" in robust.measured
+    given["40"] = {4: 30.2}
+    robust, _ = offsets.build(study).findings
+    assert (robust.verdict, robust.measured) == ("cannot tell", "not measured")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Literal
 
 from shapeshift.analysis import k_search
@@ -49,9 +50,9 @@ def build(study: Study) -> Content:
     content = Content(tables=[ours, published()])
     if scores:
         content.figures.append(_draw(study, scores))
-    means = {K: sum(each.values()) / len(each) for K, each in scores.items()}
-    runs = {seed for each in scores.values() for seed in each}
-    content.findings.extend([_robust(study, means, settings, runs), _tuned(study)])
+    shared = set.intersection(*map(set, scores.values())) if scores else set()
+    means = {K: fmean(each[seed] for seed in shared) for K, each in scores.items() if shared}
+    content.findings.extend([_robust(study, means, settings, shared), _tuned(study)])
     return content
 
 
