@@ -434,7 +434,9 @@ def test_what_cannot_be_written_is_told_and_does_not_stop_the_others(tmp_path):
     failures = {}
     found = write(plan(), tmp_path, on_failure=lambda name, error: failures.update({name: error}))
     assert [one.name for one in found] == ["table2", "sizes"]
-    assert str(failures["results.csv"]) == f"{folder}: cannot be written: Is a directory"
+    assert (
+        str(failures["results.csv"]) == f"{folder}/results.csv: cannot be written: Is a directory"
+    )
     assert str(failures["table1"]).startswith(f"{folder / 'table1'}: cannot be written: ")
     assert len(failures) == 2
 
@@ -442,7 +444,9 @@ def test_what_cannot_be_written_is_told_and_does_not_stop_the_others(tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_line_before_any_run_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
     (tmp_path / "results").touch()
-    with pytest.raises(ShapeshiftError, match="results/tiny/toy: cannot be made: Not a directory"):
+    with pytest.raises(
+        ShapeshiftError, match="results/tiny/toy: cannot be written: Not a directory"
+    ):
         command.reproduce("toy", directory=tmp_path / "results")
 
 
