@@ -437,7 +437,7 @@ def test_what_cannot_be_written_is_told_and_does_not_stop_the_others(tmp_path):
     assert (
         str(failures["results.csv"]) == f"{folder}/results.csv: cannot be written: Is a directory"
     )
-    assert str(failures["table1"]).startswith(f"{folder / 'table1'}: cannot be written: ")
+    assert str(failures["table1"]).startswith(f"{folder / 'table1'}/t.md: cannot be written: ")
     assert len(failures) == 2
 
 
