@@ -409,7 +409,7 @@ def test_positions_of_another_shape_are_refused(
     if not batch_first:
         x, other = x.transpose(0, 1), other.transpose(0, 1)
     attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(E))
-    with pytest.raises(ShapeshiftError, match=rf"^{name} must be \(1, 5\) or \({B}, 5\) here"):
+    with pytest.raises(ShapeshiftError, match=rf"^{name} must be integers \(1, 5\) or \({B}, 5\)"):
         attention(x, other, other, **{name: torch.zeros(shape, dtype=torch.int64)})
 
 
@@ -447,3 +447,28 @@ def test_in_self_attention_one_side_s_positions_are_both_sides(position: Represe
         assert torch.equal(attention(x, x, x, **{name: pos})[0], both)
     with pytest.raises(ShapeshiftError, match=r"give pos\.unsqueeze\(0\)$"):
         attention(x, x, x, pos_q=pos[0])
+
+
+X = torch.randn(B, 5, D)
+
+
+@pytest.mark.parametrize("pos", [torch.arange(5.0)[None], torch.ones(1, 5) > 0])
+def test_positions_that_are_no_integers_are_refused(pos: Tensor) -> None:
+    attention, x = MultiheadAttention(D, H, batch_first=True, position=Sinusoidal(D)), X
+    with pytest.raises(ShapeshiftError, match=r"pos_q must be integers .* got (float32|bool) "):
+        attention(x, x, x, pos_q=pos)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(X[:1], X[:1]), (X, X[:1]), (X, X[:, :3]), (X[0], X[0]), (X[..., :1], X[..., :1]), (X > 0, X)],
+)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_tensors_that_do_not_fit_each_other_are_not_expanded(
+    key: Tensor, value: Tensor, batch_first: bool
+) -> None:
+    attention, query = MultiheadAttention(D, H, batch_first=batch_first), X
+    if not batch_first and key.ndim == 3:
+        query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+    with pytest.raises(ShapeshiftError, match="query, key and value must be floating point"):
+        attention(query, key, value)

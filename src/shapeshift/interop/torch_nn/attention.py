@@ -10,7 +10,14 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
-from .checks import check_counting, check_mask, check_positions, check_seeing_right, check_sizes
+from .checks import (
+    check_counting,
+    check_inputs,
+    check_mask,
+    check_positions,
+    check_seeing_right,
+    check_sizes,
+)
 
 
 class MultiheadAttention(nn.Module):
@@ -92,10 +99,11 @@ class MultiheadAttention(nn.Module):
             averaged; no B if there was none) or None.
 
         Raises:
-            ShapeshiftError: if a mask is neither boolean nor float, a mask or positions have
-                another shape, `is_causal` comes without the mask, a query sees keys at higher
-                positions, for which the position has no meaning, or Q ≠ K without `pos_q` and the
-                position has none between two sequences.
+            ShapeshiftError: if query, key and value do not fit each other; positions are no
+                integers, a mask is neither boolean nor float, or one of them has another shape;
+                `is_causal` comes without the mask, a query sees keys at higher positions, for which
+                the position has no meaning, or Q ≠ K without `pos_q` and the position has none
+                between two sequences.
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
@@ -107,6 +115,7 @@ class MultiheadAttention(nn.Module):
             query, key, value = query[None], key[None], value[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        check_inputs(query, key, value, self.embed_dim)
         (B, Q, _), K = query.shape, key.shape[1]
         check_mask("attn_mask", attn_mask, (Q, K), (B * self.num_heads, Q, K))
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))

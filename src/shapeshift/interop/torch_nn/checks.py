@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.checks import can_read
+from shapeshift.positions.checks import can_read, describe, is_integer
 
 FORBIDS = -1000.0
 """What a float mask adds to forbid, or less: such as -inf, -10000 or the lowest number."""
@@ -29,14 +29,28 @@ def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None
         )
 
 
+def check_inputs(query: Tensor, key: Tensor, value: Tensor, dim: int) -> None:
+    """Raise a `ShapeshiftError` if these are not floating point `(B, Q|K|K, D)` with one B: no
+    batch of 1 is expanded."""
+    B, *_ = query.shape
+    fits = query.ndim == key.ndim == 3 and key.shape == value.shape
+    fits = fits and query.shape[2] == key.shape[2] == dim and key.shape[0] == B
+    if not fits or not all(x.is_floating_point() for x in (query, key, value)):
+        raise ShapeshiftError(
+            f"query, key and value must be floating point of shape (B, Q, {dim}), (B, K, {dim}) and"
+            f" (B, K, {dim}), got {describe(query)}, {describe(key)} and {describe(value)}, batch"
+            " first"
+        )
+
+
 def check_positions(name: str, pos: Tensor, x: Tensor) -> None:
-    """Raise a `ShapeshiftError` if `pos`, the argument `name`, is not `(1, T)` or `(B, T)` for
-    `x (B, T, D)`."""
+    """Raise a `ShapeshiftError` if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
+    `(B, T)` for `x (B, T, D)`."""
     B, T = x.shape[:2]
-    if pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
+    if not is_integer(pos) or pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
         either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
         raise ShapeshiftError(
-            f"{name} must be {either} here, batch first, got {tuple(pos.shape)}"
+            f"{name} must be integers {either} here, batch first, got {describe(pos)}"
             + ("; give pos.unsqueeze(0)" if pos.shape == (T,) else "")
         )
 
