@@ -35,15 +35,20 @@ A run is described by one YAML file. Every key has a default; an unknown key, a 
 value out of its limits is refused before anything begins, all of them at once.
 
 ```
-shapeshift train configs/multi30k.yaml training.max_updates=500 position=shape
+shapeshift train configs/multi30k.yaml training.max_updates=5000 position=shape
 ```
 
-- `section.key=value` after the file replaces a setting; the value is YAML (`null`, `[10, 20]`).
+- `section.key=value` after the file replaces a setting; the value is YAML (`null`, `[10, 20]`, and
+  `{...}` for several keys of a section). The order does not matter; two values for one key are an
+  error.
 - `extends: other.yaml` at the top of a file begins from another one; the path is relative to the
-  file. Sections are laid over the other's key by key; lists are replaced as a whole, and so is a
-  section with another `name` or `corpus`. Overrides come last.
+  file. Sections are laid over the other's key by key; lists are replaced as a whole.
+- The name of a preset (`position`, `data.corpus`) replaces the section. Another `name` or `corpus`
+  keeps the values of the section; one that does not go with it is an error, and `null` takes it
+  out: `data.dataset.name=vanilla data.dataset.max_length=null`.
 - `shapeshift train CONFIG --dry-run` checks everything, names the files of text that are missing,
-  and prints parameters, FLOPs, time, memory and disk, without data.
+  and prints the positions, parameters, FLOPs, time, memory and disk, without data.
+- `yes`, `no`, `on` and `off` are text; true and false are `true` and `false`.
 - The resolved settings, defaults included, are saved in the run's folder as `config.yaml`. An edited
   file is refused, like a damaged one: its hash is in `SHA256SUMS`. Change settings by overrides.
 """
@@ -82,7 +87,7 @@ def _alternatives(name: str, models: list[type[BaseModel]], field: FieldInfo) ->
     default = getattr(field.default, tag)
     parts = [
         f"{'#' * (2 + name.count('.'))} `{name}`\n",
-        f"One of these, told by `{tag}`; the default is `{default}`.\n",
+        f"One of these, chosen by `{tag}`; the default is `{default}`.\n",
     ]
     for model in models:
         value = model.model_fields[tag].default

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from shapeshift.config_errors import messages, no_sections
-from shapeshift.config_file import read_document
+from shapeshift.config_file import lay_over, read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus
-from shapeshift.data.presets import expand_corpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.config import EvaluationConfig
@@ -93,68 +90,32 @@ def parse_config(
     """Check a configuration that is already a mapping; see `load_config`."""
     if not isinstance(document, dict):
         raise no_sections(document, path)
-    document = deepcopy(document)
-    for override in overrides:
-        _apply(document, override)
+    document = lay_over(document, overrides)
     try:
         return Config.model_validate(document)
     except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, Config)), path=path) from error
+        problems = dict.fromkeys(messages(error, Config))
+        for keys in _CROSSING:  # what these checks need may be right although other keys are wrong
+            try:
+                Config.model_validate(_only(document, keys))
+            except ValidationError as other:
+                problems |= dict.fromkeys(messages(other, Config))
+        raise ShapeshiftError("; ".join(problems), path=path) from error
 
 
-_TAGS = ("name", "corpus")
+_CROSSING = (
+    ("model.size", "model.dim", "model.num_heads", "position"),
+    ("model.share_embeddings", "data.subwords.joint"),
+)
+"""Settings that checks between sections need."""
 
 
-def _apply(document: dict[str, Any], override: str) -> None:
-    name, equals, text = override.partition("=")
-    if not equals or not name:
-        raise ShapeshiftError(f"an override looks like training.max_updates=500, got {override!r}")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ShapeshiftError(f"the value of {override!r} is not YAML") from error
-    keys = name.split(".")
-    position = document.get("position", DEFAULT_POSITION)
-    if keys[0] == "position" and len(keys) > 1 and isinstance(position, str):
-        document["position"] = expand_preset(position)
-    data = document.get("data")
-    if keys[:2] == ["data", "corpus"] and len(keys) > 2 and isinstance(data, dict):
-        corpus = data.get("corpus")
-        if isinstance(corpus, str):
-            data["corpus"] = expand_corpus(corpus)
-    node: Any = document
-    for depth, key in enumerate(keys[:-1]):
-        if isinstance(node, list):
-            node = node[_item(node, key, name)]
-        else:
-            node = node.setdefault(key, _default_tag(keys[: depth + 1]))
-        if not isinstance(node, dict | list):
-            raise ShapeshiftError(f"{name!r} goes through {key!r}, which holds a plain value")
-    last: Any = keys[-1]
-    if isinstance(node, list):
-        last = _item(node, last, name)
-    elif keys == ["data", "corpus"]:
-        pass  # a whole section, or its name
-    elif last in _TAGS and keys[0] != "position" and node.get(last, value) != value:
-        node.clear()  # another schedule, say: the settings of the old one mean nothing to it
-    node[last] = value
-
-
-@cache
-def _defaults() -> Config:
-    return Config()
-
-
-def _default_tag(keys: list[str]) -> dict[str, Any]:
-    """Return what tells which of several kinds a section is of, if it is left out."""
-    section: Any = _defaults()
-    for key in keys:
-        section = getattr(section, key, None)
-    tags = {tag: getattr(section, tag, None) for tag in _TAGS}
-    return {tag: value for tag, value in tags.items() if isinstance(value, str)}
-
-
-def _item(items: list[Any], key: str, name: str) -> int:
-    if not key.isdigit() or int(key) >= len(items):
-        raise ShapeshiftError(f"{name!r}: {key!r} is not one of the {len(items)} items, from 0")
-    return int(key)
+def _only(document: Any, names: Sequence[str]) -> Any:
+    """Return a configuration that has these settings alone."""
+    found: dict[str, Any] = {}
+    for name in names:
+        key, _, below = name.partition(".")
+        if isinstance(document, dict) and key in document:
+            rest = document[key]
+            found |= {key: found.get(key, {}) | _only(rest, [below]) if below else rest}
+    return found

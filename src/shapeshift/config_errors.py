@@ -6,11 +6,18 @@ import difflib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE
+from shapeshift.model.position_config import PART_FIELDS
+from shapeshift.positions import INDICES, KINDS
+from shapeshift.schema import variants
+
+_LONGEST = 100  # characters of a value in a message
 
 
 def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
@@ -27,55 +34,133 @@ def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
         config: what was checked.
     """
     for problem in error.errors(include_url=False):
-        where = ".".join(map(str, problem["loc"]))
-        if problem["type"] == "extra_forbidden":
-            yield f"{where}: unknown key{_suggestion(where, config)}"
-        elif problem["type"] == "value_error":
-            # Nowhere: between sections, which the message names.
-            yield (f"{where}: " if where else "") + str(problem["ctx"]["error"])
-        elif problem["type"] == "missing":
-            yield f"{where}: missing"
-        else:
-            yield f"{where}: {problem['msg']}, got {problem['input']!r}"
+        keys, field = _locate(problem["loc"], config)
+        where = ".".join(keys)
+        match problem["type"]:
+            case "extra_forbidden":
+                yield f"{where}: {_unknown(keys, field, config)}"
+            case "value_error":  # nowhere: between sections, which the message names
+                yield (f"{where}: " if where else "") + str(problem["ctx"]["error"])
+            case "missing":
+                yield f"{where}: missing"
+            case "union_tag_not_found" if field is not None:
+                yield (
+                    f"{where}: `{field.discriminator}:` is missing, which says what it is"
+                    f" ({', '.join(variants(field))})"
+                )
+            case "union_tag_invalid" if field is not None:
+                tag, known = str(problem["ctx"]["tag"]), variants(field)
+                yield (
+                    f"{where}: unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
+                    f" (known: {', '.join(known)})"
+                )
+            case _:
+                yield f"{where}: {problem['msg']}, got {shown(problem['input'])}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message names it: not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
+    """Return the whole key of a setting that is called `name` here or in another toolkit.
+
+    Args:
+        name: such as `beam` or `learning_rate`.
+        config: of all settings.
+        sections: that are looked through first.
+    """
+    paths = key_paths(config)
+    if name in FOREIGN_NAMES:
+        return FOREIGN_NAMES[name]
+    exact = [path for path in paths if path.rpartition(".")[2] == name]
+    exact.sort(key=lambda path: not path.startswith(sections))
+    return exact[0] if exact else None
+
+
+def _unknown(keys: tuple[str, ...], choice: FieldInfo | None, config: type[BaseModel]) -> str:
+    """Return what is wrong with a key that its section does not have."""
+    where, name = ".".join(keys), keys[-1]
+    section = where.rpartition(".")[0]
+    if choice is not None:
+        others = [key for key, model in variants(choice).items() if name in model.model_fields]
+        if others:
+            return (
+                f"goes with {choice.discriminator} {' or '.join(map(repr, others))} alone; choose"
+                f" {section}.{choice.discriminator}={others[0]}, or take it out ({where}=null)"
+            )
+    if name in NOT_HERE:
+        return f"unknown key; {NOT_HERE[name]}"
+    paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]
+    own = {path.rpartition(".")[2]: path for path in paths if path.rpartition(".")[0] == section}
+    every = {path.rpartition(".")[2]: path for path in reversed(paths)}
+    known = FOREIGN_NAMES.get(name)
+    found = (
+        _close(name, own, 0.8)
+        or (known if known != where else None)
+        or every.get(name)
+        or _close(name, own, 0.6)
+        or _close(name, every, 0.8)
+    )
+    return "unknown key" + (f"; did you mean {found!r}?" if found else "")
+
+
+def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return known[close[0]] if close else None
+
+
+def _locate(
+    place: tuple[int | str, ...], config: type[BaseModel]
+) -> tuple[tuple[str, ...], FieldInfo | None]:
+    """Return the keys of a setting without the names that pydantic adds for a section chosen, and
+    the choice that the last of them belongs to, if it does."""
+    keys: list[str] = []
+    model: type[BaseModel] | None = config
+    choice: FieldInfo | None = None
+    chosen = True
+    for step in place:
+        if choice is not None and not chosen:
+            chosen = True
+            model = variants(choice)[str(step)]
+            continue
+        keys.append(str(step))
+        field = None if model is None else model.model_fields.get(str(step))
+        if field is not None:
+            choice = field if variants(field) else None
+            chosen = choice is None
+            model = next(_models(field.annotation), None)
+    return tuple(keys), choice
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the sections that a field may hold, or the items of its list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    else:
+        for each in get_args(annotation):
+            yield from _models(each)
 
 
 @cache
-def _field_paths(config: type[BaseModel]) -> tuple[str, ...]:
-    """Return all keys with their sections, such as `training.seed`."""
-    schema = config.model_json_schema()
+def key_paths(config: type[BaseModel]) -> tuple[str, ...]:
+    """Return all keys with their sections, such as `training.seed`, those of a position's kinds and
+    indices among them."""
     found: dict[str, None] = {}
-    level = [("", schema)]
+    level: list[tuple[str, type[BaseModel]]] = [("", config)]
     while level:
         below = []
         for where, section in level:
-            for name, field in section.get("properties", {}).items():
+            for name, field in section.model_fields.items():
                 path = f"{where}.{name}" if where else name
-                if path not in found:
-                    found[path] = None
-                    below += [(path, schema["$defs"][each]) for each in _references(field)]
+                found[path] = None
+                below += [(path, each) for each in _models(field.annotation)]
         level = below
+    if "position" in config.model_fields:
+        for where, registry in (("indices", INDICES), ("parts.0", KINDS)):
+            options = [option for entry in registry.values() for option in entry.options()]
+            found |= dict.fromkeys(f"position.{where}.{option}" for option in options)
+        found |= dict.fromkeys(f"position.parts.0.{key}" for key in PART_FIELDS)
     return tuple(found)
-
-
-def _suggestion(where: str, config: type[BaseModel]) -> str:
-    """Return which key one that is unknown may be meant for: one of its own section, or else of
-    another one, which is then named with it."""
-    section, _, name = where.rpartition(".")
-    own = [path for path in _field_paths(config) if path.rpartition(".")[0] == section]
-    found = nearest(name, [path.rpartition(".")[2] for path in own])
-    elsewhere = {path.rpartition(".")[2]: path for path in reversed(_field_paths(config))}
-    close = difflib.get_close_matches(name, elsewhere, n=1, cutoff=0.6)
-    return found or (f"; did you mean {elsewhere[close[0]]!r}?" if close else "")
-
-
-def _references(field: Any) -> Iterator[str]:
-    """Yield the names of the sections that a field may hold."""
-    if isinstance(field, dict):
-        for key, value in field.items():
-            if key == "$ref":
-                yield value.rpartition("/")[2]
-            elif key != "discriminator":
-                yield from _references(value)
-    elif isinstance(field, list):
-        for each in field:
-            yield from _references(each)

@@ -1,23 +1,42 @@
-"""Reads configuration files, and those that they extend."""
+"""Configuration files, those that they extend, and what is laid over them.
+
+Files and overrides follow one rule: what is laid over a configuration replaces values and lists and
+leaves all else as it is. The name of a preset (`position`, `data.corpus`) replaces the whole
+section by that preset. Nothing is ever dropped: a value that the section does not take in the end,
+for another schedule was chosen, say, is an error when the configuration is checked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from shapeshift.config_errors import no_sections
+from shapeshift.data.presets import CORPORA, expand_corpus
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model.config import SIZES
+from shapeshift.model.position_config import DEFAULT_POSITION, expand_preset, lay_over_preset
+from shapeshift.positions import PRESETS
+from shapeshift.yaml_file import parse_yaml, read_yaml
+
+_Keys = tuple[Any, ...]
+
+_CHOICES: dict[_Keys, str] = {
+    ("position",): "name",
+    ("data", "corpus"): "corpus",
+    ("data", "dataset"): "name",
+    ("training", "schedule"): "name",
+    ("decoding", "length_penalty"): "name",
+}
+"""Sections that a plain name may stand for, and the key of that name in the section."""
 
 
 def read_document(path: str | Path) -> Any:
     """Read a YAML file, and those it extends, without checking what they say.
 
-    With `extends: other.yaml`, a path relative to its own folder, a file begins from another one:
-    its sections are laid over the other's, key by key. Lists and plain values replace what was
-    there, and so does a section that makes another choice (another `name` or `corpus`): the old
-    one's settings have no meaning for it. `extends` itself is gone from the result.
+    With `extends: other.yaml`, a path relative to its own folder, a file is laid over another one;
+    `extends` itself is gone from the result.
 
     Raises:
         ShapeshiftError: for a file that cannot be read, or files that extend each other in a
@@ -28,7 +47,14 @@ def read_document(path: str | Path) -> Any:
 
 def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     """Read `path`, which was reached through the files in `extending`."""
-    document = _read_yaml(path, extending)
+    try:
+        document = read_yaml(path)
+    except ShapeshiftError as error:
+        if extending and isinstance(error.__context__, FileNotFoundError):
+            raise ShapeshiftError(f"{error} (extended by {extending[-1]})") from error
+        raise
+    if document is None:
+        return {}
     if not isinstance(document, dict) or "extends" not in document:
         return document
     other = document.pop("extends")
@@ -41,34 +67,158 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     base = _read(below, chain)
     if not isinstance(base, dict):
         raise no_sections(base, below)
-    return _merge(base, document)
-
-
-def _read_yaml(path: Path, extending: tuple[Path, ...]) -> Any:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        reason = f" (extended by {extending[-1]})" if extending else ""
-        raise ShapeshiftError(f"no such configuration file{reason}", path=path) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = None if mark is None else mark.line + 1
-        problem = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise ShapeshiftError(f"not YAML: {problem}", path=path, line=line) from error
-    return {} if document is None else document
+        return merge(base, document)
+    except ShapeshiftError as error:
+        raise ShapeshiftError(str(error), path=path) from error
 
 
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return `over` laid over `base`."""
-    for choice in ("name", "corpus"):
-        old, new = base.get(choice), over.get(choice)
-        if isinstance(old, str) and isinstance(new, str) and old != new:
-            return over
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        mappings = isinstance(below, dict) and isinstance(value, dict)
-        merged[key] = _merge(merged[key], value) if mappings else value
+class _Given(dict[str, Any]):
+    """A section of what overrides give: what it is laid over may be a list, its keys numbers."""
+
+
+def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return a configuration with settings such as `training.max_updates=500` laid over it, in
+    whatever order they are given.
+
+    Raises:
+        ShapeshiftError: once for all settings that are not of this form, that contradict each
+            other, or that name an item of a list which is not there.
+    """
+    leaves: list[tuple[_Keys, Any]] = []
+    errors: list[str] = []
+    for setting in settings:
+        try:
+            leaves += _leaves(*_parse(setting))
+        except ShapeshiftError as error:
+            errors.append(str(error))
+    given = _Given()
+    for keys, value in sorted(leaves, key=lambda leaf: len(leaf[0])):
+        try:
+            _put(given, keys, value)
+        except ShapeshiftError as error:
+            errors.append(str(error))
+    if errors:
+        raise ShapeshiftError("; ".join(errors))
+    return merge(document, given)
+
+
+def _parse(setting: str) -> tuple[_Keys, Any]:
+    name, equals, text = setting.partition("=")
+    keys = tuple(name.split("."))
+    if not equals or not all(keys):
+        raise ShapeshiftError(f"an override looks like training.max_updates=500, got {setting!r}")
+    try:
+        return keys, parse_yaml(text)
+    except ShapeshiftError as error:
+        raise ShapeshiftError(f"the value of {setting[:200]!r} is {error}") from error
+
+
+def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
+    """Return what a value gives to each key below."""
+    if keys in _CHOICES and isinstance(value, str):
+        value = {_CHOICES[keys]: value}
+    if not isinstance(value, dict):
+        return [(keys, value)]
+    return [leaf for key, below in value.items() for leaf in _leaves((*keys, key), below)]
+
+
+def _put(given: dict[str, Any], keys: _Keys, value: Any) -> None:
+    """Put a value into what is given; those with fewer keys are there already."""
+    node: Any = given
+    for depth, key in enumerate(keys):
+        last = depth + 1 == len(keys)
+        name = ".".join(map(str, keys[: depth + 1]))
+        if isinstance(node, list):
+            key = _item(node, key, name)
+            there = True
+        elif isinstance(node, dict):
+            there = key in node
+        else:
+            raise _plain(name)
+        if not last:
+            node = node[key] if there else node.setdefault(key, _Given())
+        elif there and node[key] != value:
+            raise ShapeshiftError(f"{name} is given twice, {node[key]!r} and {value!r}; give one")
+        else:
+            node[key] = value
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with another one laid over it; see the module.
+
+    Raises:
+        ShapeshiftError: what is laid over names an item of a list that is not there.
+    """
+    merged: dict[str, Any] = _merge(base, over, ())
     return merged
+
+
+def _merge(base: Any, over: Any, keys: _Keys) -> Any:
+    if keys in _CHOICES:
+        base, over = (
+            {_CHOICES[keys]: each} if isinstance(each, str) else each for each in (base, over)
+        )
+    if not isinstance(over, dict):
+        return over
+    if keys == ("position",):
+        base = _spell_out_position(base, over)
+    elif keys == ("data", "corpus"):
+        base = _spell_out_corpus(base, over)
+    elif keys == ("model",):
+        base = _without_size(base, over)
+    if isinstance(over, _Given) and isinstance(base, list):
+        items = list(base)
+        for key, value in over.items():
+            name = ".".join(map(str, (*keys, key)))
+            number = _item(items, key, name)
+            items[number] = _merge(items[number], value, (*keys, key))
+        return items
+    if not isinstance(base, dict):
+        if isinstance(over, _Given) and base is not None:
+            raise _plain(".".join(map(str, (*keys, next(iter(over))))))
+        base = {}
+    return {**base, **{key: _merge(base.get(key), over[key], (*keys, key)) for key in over}}
+
+
+def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
+    """Return the preset that `over` names or, spelled out, the position that it is laid over."""
+    whole = isinstance(over.get("parts"), list)
+    if not whole and str(over.get("name")) in PRESETS:
+        return expand_preset(over["name"])
+    if over.keys() == {"name"}:
+        return {}  # no preset, and no parts: an error when it is checked
+    if base is None:
+        return {} if whole else expand_preset(DEFAULT_POSITION)
+    try:
+        return lay_over_preset(base) if isinstance(base, dict) else base
+    except ShapeshiftError as error:
+        raise ShapeshiftError(f"position: {error}") from error
+
+
+def _spell_out_corpus(base: Any, over: Mapping[str, Any]) -> Any:
+    for each in (over, base):
+        if isinstance(each, dict) and str(each.get("corpus")) in CORPORA:
+            preset = expand_corpus(each["corpus"])
+            return preset if each is over else {**preset, **each, "corpus": preset["corpus"]}
+    return base
+
+
+def _without_size(base: Any, over: Mapping[str, Any]) -> Any:
+    """Return the model's settings without those that its size filled in, if `over` chooses another
+    size."""
+    size = over.get("size")
+    if not isinstance(base, dict) or size is None or size == base.get("size"):
+        return base
+    filled_in = SIZES.get(str(base.get("size", "base")), {})
+    return {key: value for key, value in base.items() if filled_in.get(key) != value}
+
+
+def _plain(name: str) -> ShapeshiftError:
+    return ShapeshiftError(f"{name!r} goes through a plain value, which has no keys")
+
+
+def _item(items: list[Any], key: Any, name: str) -> int:
+    if not str(key).isdecimal() or int(key) >= len(items):
+        raise ShapeshiftError(f"{name!r}: {key!r} is not one of the {len(items)} items, from 0")
+    return int(key)

@@ -24,10 +24,10 @@ class ShapeshiftError(Exception):
         self.path = None if path is None else Path(path)
         self.line = line
         place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        super().__init__(place + message)
+        super().__init__((place + message).replace("\n", "\\n"))  # a path may hold one
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""

@@ -2,16 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+
+def _check_plain(name: str) -> str:
+    if not re.fullmatch(r"\w[\w.+=, -]{0,99}", name):
+        raise ValueError(f"expected a name of letters, digits and . + = , - _, got {name[:100]!r}")
+    return name
+
+
+PlainName = Annotated[str, AfterValidator(_check_plain)]
+"""Text that may become a part of a file's name: it cannot name another folder."""
 
 
 class Strict(BaseModel):
     """A configuration section: unknown keys are errors, and an instance cannot change after it was
-    checked."""
+    checked.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    A field may be a choice among sections, each with a name of its own in a common key, such as
+    `name`. Where that key is missing, the default's name is meant if no other section has more of
+    the keys that are given. `null` for a key that only other sections have is no value: it takes
+    out a value that an extended file gives.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_shorthands(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        given = dict(given)
+        for name, field in cls.model_fields.items():
+            value = given.get(name)
+            if isinstance(value, str | int | float) and _is_list(field.annotation):
+                given[name] = [value]
+            elif isinstance(value, dict) and (sections := variants(field)):
+                given[name] = _choose(value, sections, field)
+        return given
+
+
+def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:
+    """Return the sections that a field chooses among, by name; none if it is no such choice."""
+    if not isinstance(field.discriminator, str):
+        return {}
+    models = get_args(field.annotation)
+    return {model.model_fields[field.discriminator].default: model for model in models}
+
+
+def _choose(
+    section: dict[str, Any], sections: dict[str, type[BaseModel]], field: FieldInfo
+) -> dict[str, Any]:
+    tag = str(field.discriminator)
+    known = {name: section.keys() & model.model_fields for name, model in sections.items()}
+    default = str(getattr(field.default, tag))
+    if tag not in section and all(len(keys) <= len(known[default]) for keys in known.values()):
+        section = {tag: default, **section}
+    own = known.get(section[tag], ()) if isinstance(section.get(tag), str) else ()
+    others = set().union(*known.values()).difference(own) if own else ()
+    return {key: value for key, value in section.items() if value is not None or key not in others}
+
+
+def _is_list(annotation: Any) -> bool:
+    if get_origin(annotation) in (Union, UnionType):
+        return any(map(_is_list, get_args(annotation)))
+    return get_origin(annotation) in (list, tuple)
 
 
 class Grown(Strict):

@@ -114,7 +114,7 @@ def test_another_choice_does_not_inherit_the_settings_of_the_old_one(tmp_path):
     path = write(
         tmp_path,
         base="data: {dataset: {name: extrapolate, max_length: 5}, subwords: {vocab_size: 90}}",
-        run="extends: base.yaml\ndata: {dataset: {name: interpolate}}",
+        run="extends: base.yaml\ndata: {dataset: {name: interpolate, max_length: null}}",
     )
     data = load_config(path).data
     assert (data.dataset.name, data.dataset.num_joined) == ("interpolate", 10)

@@ -59,7 +59,7 @@ def demo(
     from shapeshift.training.stopping import StopSignals
 
     source = config or Path(str(files("shapeshift") / "configs" / "demo.yaml"))
-    systems = dict(map(_parse_system, system)) if system else SYSTEMS
+    systems = _parse_systems(system) if system else SYSTEMS
     shared = tuple(overrides or ())
     document = read_document(source)
     set_num_threads(parse_config(document, shared, source).model.dim)
@@ -93,6 +93,24 @@ def _show(result: Comparison) -> None:
         out.print(line, soft_wrap=True)
 
 
-def _parse_system(text: str) -> tuple[str, tuple[str, ...]]:
-    name, *settings = text.split()
-    return name, tuple(settings) or (f"position={name}",)
+def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
+    from pydantic import TypeAdapter, ValidationError
+
+    from shapeshift.positions import PRESETS
+    from shapeshift.schema import PlainName
+
+    systems: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, *settings = text.split() or [""]
+        try:
+            TypeAdapter(PlainName).validate_python(name)
+        except ValidationError:
+            raise typer.BadParameter(
+                f"expected a name, which becomes a folder's, and settings, got {text!r}",
+                param_hint="--system",
+            ) from None
+        if name in systems:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--system")
+        preset = [f"position={name}"] if name in PRESETS or not settings else []
+        systems[name] = (*preset, *settings)
+    return systems

@@ -57,6 +57,7 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
         time = ("time here", _duration(made.hours(measure_speed(*run, made)))), _measured_note()
     else:
         time = _time(made, card, num_gpus)
+    _print_table(_position_table(config))
     _print_table(_parts_table(made))
     _print_table(_run_table(made, config, time))
     _warn_missing(origins(config.data.corpus))
@@ -194,6 +195,16 @@ def _speed_note(card: Gpu, dtypes: Iterable[torch.dtype]) -> str:
         for name, dtype in {("bf16" if x.itemsize == 2 else "fp32"): x for x in dtypes}.items()
     ]
     return f"time: {card.title} at {', '.join(parts)}, assumed"
+
+
+def _position_table(config: Config) -> Table:
+    from shapeshift.cli.positions import describe_indices, describe_part
+    from shapeshift.evaluation.tables import Table
+
+    scheme = config.position.scheme
+    parts = [("part", describe_part(part)) for part in scheme.parts] or [("part", "none")]
+    rows = [("indices", describe_indices(scheme.indices)), *parts]
+    return Table(("position", config.position.name), rows)
 
 
 def _parts_table(made: Estimate) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shapeshift.positions import Part
+    from shapeshift.positions import IndicesChoice, Part
 
 
 def positions() -> None:
@@ -23,11 +23,9 @@ def positions() -> None:
     presets = Table("preset", "indices", "kind at place", "parameters", "FLOPs")
     for name, (num_parameters, flops) in catalogue.preset_costs().items():
         scheme = PRESETS[name]
-        options = "".join(f", {key}={value}" for key, value in scheme.indices.options.items())
-        parts = " + ".join(map(_describe, scheme.parts)) or "none"
-        presets.add_row(
-            name, scheme.indices.name + options, parts, f"{num_parameters:,}", _percent(flops)
-        )
+        parts = " + ".join(map(describe_part, scheme.parts)) or "none"
+        indices_used = describe_indices(scheme.indices)
+        presets.add_row(name, indices_used, parts, f"{num_parameters:,}", _percent(flops))
     kinds = Table("kind", "what it does", "shift invariant", "options", "source")
     for name, entry in KINDS.items():
         invariant = "yes" if entry.build.shift_invariant else "no"
@@ -46,11 +44,25 @@ def positions() -> None:
         console.print(table)
 
 
-def _describe(part: Part) -> str:
+def describe_indices(indices: IndicesChoice) -> str:
+    """Return `shifted, max_offset=500`."""
+    return ", ".join((indices.name, *map(_option, indices.options.items())))
+
+
+def describe_part(part: Part) -> str:
+    """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
+    from shapeshift.positions import KINDS
+
+    place = part.place or KINDS[part.kind].build.places[0]
     said = [] if part.stacks == "both" else [part.stacks]
     if part.layers is not None:
         said.append(f"first {part.layers} layer" + "s" * (part.layers > 1))
-    return f"{part.kind} at {part.place}" + (f" ({', '.join(said)})" if said else "")
+    said += map(_option, part.options.items())
+    return f"{part.kind} at {place}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _option(item: tuple[str, object]) -> str:
+    return f"{item[0]}={item[1]}"
 
 
 def _percent(share: float) -> str:

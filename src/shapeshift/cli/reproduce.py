@@ -235,12 +235,13 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _parameter(text: str) -> tuple[str, object]:
-    import yaml
+    from shapeshift.errors import ShapeshiftError
+    from shapeshift.yaml_file import parse_yaml
 
     name, value = _pair(text, "--slurm", "KEY=VALUE")
     try:
-        return name, yaml.safe_load(value)
-    except yaml.YAMLError:
+        return name, parse_yaml(value)
+    except ShapeshiftError:
         return name, value
 
 

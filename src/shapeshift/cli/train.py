@@ -57,6 +57,7 @@ def train(
     from shapeshift.config import load_config
 
     settings = load_config(config, overrides or [])
+    _note_warmup(settings)
     if dry_run:
         from shapeshift.cli.dry_run import show_estimate
 
@@ -66,6 +67,21 @@ def train(
     done = _train(settings, directory, prepared, test)
     if test and done is not None:
         _test(done, prepared)
+
+
+def _note_warmup(settings: Config) -> None:
+    """Say that the learning rate rises to the end, which is allowed."""
+    warmup, updates = settings.training.schedule.warmup_updates, settings.training.max_updates
+    if warmup >= updates:
+        from shapeshift.cli.progress import console
+
+        console.print(
+            f"note: training.schedule.warmup_updates={warmup} is not below"
+            f" training.max_updates={updates}: the learning rate rises to the end",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from shapeshift.data.presets import expand_corpus
 from shapeshift.errors import ShapeshiftError
-from shapeshift.schema import Grown, Strict
+from shapeshift.schema import Grown, PlainName, Strict
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -71,6 +71,12 @@ class Archive(Grown):
         return self.file or self.url.rpartition("/")[2]
 
 
+def _other_than_source(cls: Any, target: str, info: ValidationInfo) -> str:
+    if target == info.data.get("source"):
+        raise ValueError(f"source and target are both {target!r}")
+    return target
+
+
 class FilesCorpus(Grown):
     """Parallel text in files `<root>/<prefix>.<language>`, plain or with `.gz` after it.
 
@@ -92,8 +98,8 @@ class FilesCorpus(Grown):
 
     corpus: Literal["files"] = "files"
     root: Path = Path(".")
-    source: str = Field(min_length=1)
-    target: str = Field(min_length=1)
+    source: PlainName
+    target: PlainName
     train: list[str] = Field(min_length=1)
     valid: list[str] = Field(min_length=1)
     test: list[str] = Field(min_length=1)
@@ -101,21 +107,16 @@ class FilesCorpus(Grown):
     test_references: list[str] = Field(default_factory=list)
     archives: list[Archive] = Field(default_factory=list)
 
-    @model_validator(mode="after")
-    def _two_languages(self) -> FilesCorpus:
-        if self.source == self.target:
-            raise ValueError(f"source and target are both {self.source!r}: they name the same file")
-        return self
+    _two_languages = field_validator("target")(_other_than_source)
 
-    @model_validator(mode="after")
-    def _one_reference_each(self) -> FilesCorpus:
-        for split in ("valid", "test"):
-            entries, references = getattr(self, split), getattr(self, f"{split}_references")
-            if references and len(references) != len(entries):
-                raise ValueError(
-                    f"{split}_references has {len(references)} entries, {split} has {len(entries)}"
-                )
-        return self
+    @field_validator("valid_references", "test_references")
+    @classmethod
+    def _one_reference_each(cls, references: list[str], info: ValidationInfo) -> list[str]:
+        split = str(info.field_name).removesuffix("_references")
+        entries = info.data.get(split, references)
+        if references and len(references) != len(entries):
+            raise ValueError(f"has {len(references)} entries, but {split} has {len(entries)}")
+        return references
 
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split: prefixes and test sets."""
@@ -157,8 +158,8 @@ class HubCorpus(Strict):
     repo: str = Field(min_length=1)
     subset: str | None = None
     revision: str | None = None
-    source: str = Field(min_length=1)
-    target: str = Field(min_length=1)
+    source: PlainName
+    target: PlainName
     column: str = "translation"
     columns: tuple[str, str] | None = None
     train: list[str] = Field(default=["train"], min_length=1)
@@ -168,11 +169,7 @@ class HubCorpus(Strict):
     seed: int = Field(default=1, ge=0)
     max_pairs: int | None = Field(default=None, ge=1)
 
-    @model_validator(mode="after")
-    def _two_languages(self) -> HubCorpus:
-        if self.source == self.target:
-            raise ValueError(f"source and target are both {self.source!r}")
-        return self
+    _two_languages = field_validator("target")(_other_than_source)
 
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split."""
@@ -200,11 +197,13 @@ class GrammarCorpus(Grown):
     max_words: int = Field(default=60, ge=1)
     reverse: bool = False
 
-    @model_validator(mode="after")
-    def _word_limits(self) -> GrammarCorpus:
-        if self.min_words > self.max_words:
-            raise ValueError(f"min_words={self.min_words} is over max_words={self.max_words}")
-        return self
+    @field_validator("max_words")
+    @classmethod
+    def _word_limits(cls, max_words: int, info: ValidationInfo) -> int:
+        min_words = info.data.get("min_words", max_words)
+        if min_words > max_words:
+            raise ValueError(f"min_words={min_words} is over max_words={max_words}")
+        return max_words
 
     def num_pairs(self, split: Split) -> int:
         """Sentence pairs of one split."""
@@ -246,11 +245,13 @@ class SubwordsConfig(Grown):
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
     vocabulary: Path | None = None
 
-    @model_validator(mode="after")
-    def _vocabulary_of_presplit(self) -> SubwordsConfig:
-        if self.vocabulary is not None and (self.algorithm != "presplit" or not self.joint):
-            raise ValueError("vocabulary goes with algorithm=presplit and joint=true alone")
-        return self
+    @field_validator("vocabulary")
+    @classmethod
+    def _vocabulary_of_presplit(cls, vocabulary: Path | None, info: ValidationInfo) -> Path | None:
+        algorithm, joint = info.data.get("algorithm", "presplit"), info.data.get("joint", True)
+        if vocabulary is not None and (algorithm != "presplit" or not joint):
+            raise ValueError("goes with algorithm=presplit and joint=true alone")
+        return vocabulary
 
 
 class Vanilla(Strict):
@@ -284,14 +285,15 @@ class LengthSlice(Strict):
     min_length: int = Field(default=0, ge=0, description="shortest source, in subwords")
     max_length: int | None = Field(default=None, ge=1, description="where longer sources begin")
 
-    @model_validator(mode="after")
-    def _not_empty(self) -> LengthSlice:
-        if self.max_length is not None and self.min_length >= self.max_length:
+    @field_validator("max_length")
+    @classmethod
+    def _not_empty(cls, max_length: int | None, info: ValidationInfo) -> int | None:
+        min_length = info.data.get("min_length", 0)
+        if max_length is not None and min_length >= max_length:
             raise ValueError(
-                f"no length is in [{self.min_length}, {self.max_length}): "
-                "min_length must be under max_length"
+                f"no length is in [{min_length}, {max_length}): min_length must be under max_length"
             )
-        return self
+        return max_length
 
 
 Dataset = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(discriminator="name")]
@@ -309,10 +311,15 @@ class DataConfig(Strict):
     @field_validator("corpus", mode="before")
     @classmethod
     def _expand_preset(cls, given: Any) -> Any:
+        section = {"corpus": given} if isinstance(given, str) else given
+        name = section.get("corpus") if isinstance(section, dict) else None
+        if not isinstance(name, str) or name in ("files", "hub", "grammar"):
+            return section
         try:
-            return expand_corpus(given) if isinstance(given, str) else given
+            preset = expand_corpus(name)
         except ShapeshiftError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(f"{error}; or files, hub or grammar, a section of your own") from error
+        return {**preset, **section, "corpus": preset["corpus"]}
 
 
 class BatchConfig(Strict):

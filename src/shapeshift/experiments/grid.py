@@ -44,7 +44,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from shapeshift.config import Config, parse_config
-from shapeshift.config_file import read_document
+from shapeshift.config_errors import messages
+from shapeshift.config_file import lay_over, read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.experiments.identity import cell_key
 from shapeshift.positions import KINDS, PRESETS
@@ -52,10 +53,8 @@ from shapeshift.schema import Strict
 
 
 def _name(given: Any) -> Any:
-    """YAML reads `16` as a number, which is fine, and an unquoted `yes` as true, which is not."""
-    if isinstance(given, bool):
-        raise ValueError(f"{given} is not a name; YAML reads yes, no, on and off so: quote them")
-    return str(given) if isinstance(given, int | float) else given
+    """Return a name that YAML reads as a number, or as true or false, as text."""
+    return str(given).lower() if isinstance(given, bool | int | float) else given
 
 
 def _several(given: Any) -> Any:
@@ -202,7 +201,7 @@ class Grid:
         try:
             self.config = GridConfig.model_validate(document)
         except ValidationError as error:
-            raise ShapeshiftError("; ".join(_messages(error)), path=self.path) from error
+            raise ShapeshiftError("; ".join(messages(error, GridConfig)), path=self.path) from error
         self._listed = {name for name, given in document["axes"].items() if isinstance(given, str)}
 
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
@@ -234,13 +233,13 @@ class Grid:
             place = {**axes, "scale": scale, "seed": str(seed)}
             if not self._wanted(place):
                 continue
-            settings = [*self._settings(recipe, place), *overrides]
+            layers = [*self._settings(recipe, place), overrides]
             try:
-                config = parse_config(document, settings)
+                config = parse_config(_overridden(document, layers))
             except ShapeshiftError as error:
                 where = " ".join(f"{axis}={value}" for axis, value in place.items())
                 named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
-                if self.config.impossible == "refuse" or _has_meaning(document, settings):
+                if self.config.impossible == "refuse" or _has_meaning(document, layers):
                     raise named from error
                 refused |= dict.fromkeys(axes.items(), named)
                 continue
@@ -272,13 +271,14 @@ class Grid:
                         path=self.path,
                     )
 
-    def _settings(self, recipe: Recipe, place: Mapping[str, str]) -> Iterator[str]:
-        yield from recipe.overrides
+    def _settings(self, recipe: Recipe, place: Mapping[str, str]) -> Iterator[Sequence[str]]:
+        """Yield the overrides of a cell, each of which replaces those before it."""
+        yield recipe.overrides
         for axis, settings in self.config.axes.items():
-            yield from settings[place[axis]]
+            yield settings[place[axis]]
         for rule in self.config.rules:
-            yield from rule.overrides if _holds(rule.when, place) else ()
-        yield f"training.seed={place['seed']}"
+            yield rule.overrides if _holds(rule.when, place) else ()
+        yield (f"training.seed={place['seed']}",)
 
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
@@ -301,23 +301,18 @@ def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
     return all(place[axis] in values for axis, values in condition.items())
 
 
-def _has_meaning(document: Any, settings: Sequence[str]) -> bool:
+def _overridden(document: Any, layers: Iterable[Sequence[str]]) -> Any:
+    for layer in layers:
+        document = lay_over(document, layer) if layer else document
+    return document
+
+
+def _has_meaning(document: Any, layers: Iterable[Sequence[str]]) -> bool:
     """Return whether the position alone, without the other settings, is one that exists."""
     position = {"position": document["position"]} if "position" in document else {}
+    own = ([each for each in layer if each.startswith("position")] for layer in layers)
     try:
-        parse_config(position, [each for each in settings if each.startswith("position")])
+        parse_config(_overridden(position, own))
     except ShapeshiftError:
         return False
     return True
-
-
-def _messages(error: ValidationError) -> Iterator[str]:
-    known = {*GridConfig.model_fields, *Recipe.model_fields, *Rule.model_fields}
-    for problem in error.errors(include_url=False):
-        where = ".".join(map(str, problem["loc"])) or "grid"
-        if problem["type"] == "extra_forbidden":
-            yield f"{where}: unknown key{nearest(str(problem['loc'][-1]), known)}"
-        elif problem["type"] == "value_error":
-            yield f"{where}: {problem['ctx']['error']}"
-        else:
-            yield f"{where}: {problem['msg']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from shapeshift.schema import Strict
 
@@ -45,11 +45,13 @@ class ModelConfig(Strict):
     @classmethod
     def _fill_from_size(cls, given: Any) -> Any:
         if isinstance(given, dict):
-            return {**SIZES.get(given.get("size", "base"), {}), **given}
+            return {**SIZES.get(str(given.get("size", "base")), {}), **given}
         return given
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> ModelConfig:
-        if self.dim % self.num_heads:
-            raise ValueError(f"dim {self.dim} is not a multiple of num_heads {self.num_heads}")
-        return self
+    @field_validator("num_heads")
+    @classmethod
+    def _check_heads(cls, num_heads: int, info: ValidationInfo) -> int:
+        dim = info.data.get("dim", num_heads)
+        if dim % num_heads:
+            raise ValueError(f"dim {dim} is not a multiple of num_heads {num_heads}")
+        return num_heads

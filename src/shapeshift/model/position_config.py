@@ -29,43 +29,51 @@ from shapeshift.positions import (
     place,
 )
 from shapeshift.positions.limits import check_numbers
-from shapeshift.positions.registry import Entry
-from shapeshift.schema import Strict
+from shapeshift.positions.registry import Entry, check_options
+from shapeshift.schema import PlainName, Strict
 
 
 class PositionConfig(Strict):
     """How the model knows positions: a preset's name, or indices and parts spelled out.
 
+    Without `parts`, `name` is a preset's (by default `ape`), which the other keys are laid over.
+    With them it is a label: a preset's name only for that preset, whose numbers may differ.
+
     Attributes:
-        name: what the scheme is called in tables.
+        name: a preset, or what the scheme is called.
         indices: `name` and options of the indices.
         parts: for each kind `kind`, `place`, `stacks`, `layers`, `share_layers` and the kind's own
-            options.
+            options; by default the preset's.
     """
 
-    name: str = "custom"
+    name: PlainName = "custom"
     indices: dict[str, Any] = PydanticField(default_factory=lambda: {"name": "absolute"})
     parts: list[dict[str, Any]] = PydanticField(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
     def _expand_preset(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
         try:
-            return expand_preset(given)
+            if isinstance(given, str):
+                return expand_preset(given)
+            return lay_over_preset(given) if isinstance(given, dict) else given
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
 
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
         try:
-            check(self.scheme)
-            _check_types(INDICES[self.scheme.indices.name], self.scheme.indices.options)
-            for part in self.scheme.parts:
-                _check_types(KINDS[part.kind], part.options)
+            scheme = self.scheme
+            _check_options(scheme)
+            check(scheme)
             with torch.device("meta"):  # costs nothing, and finds values that are out of range
-                build_indices(self.scheme)
+                build_indices(scheme)
+            preset = PRESETS.get(self.name)
+            if preset is not None and _outline(scheme) != _outline(preset):
+                raise ShapeshiftError(
+                    f"named {self.name!r}, but its indices or parts are not those of this preset;"
+                    f" give it another name (position.name={self.name}-changed), or leave them out"
+                )
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
         return self
@@ -76,19 +84,85 @@ class PositionConfig(Strict):
         indices = dict(self.indices)
         parts = []
         for given in self.parts:
-            options = dict(given)
-            own = {key: options.pop(key) for key in _PART_FIELDS if key in options}
+            options = _without_nulls(given, KINDS.get(str(given.get("kind"))))
+            own = {key: options.pop(key) for key in PART_FIELDS if key in options}
             if "kind" not in own:
                 raise ShapeshiftError(f"a part needs a kind ({', '.join(KINDS)}), got {given}")
             for key, value in own.items():
-                _check_type(f"{key} of a part", value, _PART_FIELDS[key])
+                _check_type(f"{key} of a part", value, PART_FIELDS[key])
             parts.append(Part(**own, options=options))
         name = indices.pop("name", "absolute")
         _check_type("name of indices", name, str)
-        return Scheme(IndicesChoice(name, indices), tuple(parts))
+        options = _without_nulls(indices, INDICES.get(name))
+        return Scheme(IndicesChoice(name, options), tuple(parts))
 
 
-_PART_FIELDS = {
+def _without_nulls(options: Mapping[str, Any], entry: Entry[Any] | None) -> dict[str, Any]:
+    """Return options without those that are null and that another kind takes: `null` takes out
+    what an extended file gives."""
+    known = () if entry is None else entry.options()
+    return {
+        key: value
+        for key, value in options.items()
+        if value is not None or key in PART_FIELDS or key in known or key not in _all_options()
+    }
+
+
+@cache
+def _all_options() -> frozenset[str]:
+    entries = (*INDICES.values(), *KINDS.values())
+    return frozenset(option for entry in entries for option in entry.options())
+
+
+def _check_options(scheme: Scheme) -> None:
+    """Raise a `ShapeshiftError` for all options that their indices or kind does not take, or whose
+    values are of another type."""
+    indices = scheme.indices
+    errors = []
+    choices: list[tuple[str, str, Entry[Any] | None, Mapping[str, Any]]] = [
+        ("indices", indices.name, INDICES.get(indices.name), indices.options),
+        *(("kind", part.kind, KINDS.get(part.kind), part.options) for part in scheme.parts),
+    ]
+    for what, name, found, options in choices:
+        if found is None:
+            continue  # `check` says so
+        try:
+            check_options(found, options, f"{what} {name!r}")
+        except ShapeshiftError as error:
+            errors.append(f"{error}; null takes out one that an extended file or a preset gives")
+            continue
+        try:
+            _options_model(found)(**options)
+        except ValidationError as error:
+            errors += [
+                f"{found.build.__name__}.{'.'.join(map(str, each['loc']))}: {each['msg']}, got"
+                f" {each['input']!r}"
+                for each in error.errors()
+            ]
+    if errors:
+        raise ShapeshiftError("; ".join(errors))
+
+
+def _outline(scheme: Scheme) -> Any:
+    """Return what has to be the same where two schemes have one name: all that is no number."""
+
+    def words(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+        every = {key: option.default for key, option in entry.options().items()} | {**options}
+        return {key: value for key, value in every.items() if isinstance(value, str)}
+
+    indices = scheme.indices
+    return (indices.name, words(INDICES[indices.name], indices.options)), [
+        (
+            part.kind,
+            part.place or KINDS[part.kind].build.places[0],
+            part.stacks,
+            words(KINDS[part.kind], part.options),
+        )
+        for part in scheme.parts
+    ]
+
+
+PART_FIELDS = {
     "kind": str,
     "place": str | None,
     "stacks": str,
@@ -118,6 +192,26 @@ def expand_preset(name: str) -> dict[str, Any]:
     }
 
 
+def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a position as it is if it has a list of `parts`, and else the preset of its name with
+    the rest laid over it.
+
+    Raises:
+        ShapeshiftError: it has neither parts nor a preset's name.
+    """
+    if isinstance(given.get("parts"), list):
+        return dict(given)
+    if isinstance(given.get("name", DEFAULT_POSITION), str):
+        try:
+            preset = expand_preset(given.get("name", DEFAULT_POSITION))
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"{error}, and no parts are given") from error
+        if isinstance(given.get("indices"), dict):
+            given = {**given, "indices": {**preset["indices"], **given["indices"]}}
+        return {**preset, **given}
+    return dict(given)
+
+
 def _check_type(what: str, value: Any, expected: Any) -> None:
     if type(value) not in (get_args(expected) or (expected,)):  # a bool is not an int here
         wanted = getattr(expected, "__name__", str(expected))
@@ -132,20 +226,11 @@ def _options_model(entry: Entry[Any]) -> type[BaseModel]:
         for name, option in entry.options().items()
     }
     model: type[BaseModel] = create_model(
-        entry.build.__name__, __config__=ConfigDict(strict=True, extra="forbid"), **fields
+        entry.build.__name__,
+        __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False),
+        **fields,
     )
     return model
-
-
-def _check_types(entry: Entry[Any], options: Mapping[str, Any]) -> None:
-    try:
-        _options_model(entry)(**options)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ShapeshiftError(
-            f"{entry.build.__name__}.{where}: {first['msg']}, got {first['input']!r}"
-        ) from error
 
 
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from shapeshift.data.config import BatchConfig
 from shapeshift.errors import ShapeshiftError
@@ -103,31 +103,28 @@ class TrainingConfig(Grown):
         "loss", description="what selects the best of all validations, whose checkpoint stays"
     )
 
-    @model_validator(mode="after")
-    def _check_fsdp(self) -> TrainingConfig:
-        # In both cases one process would compute without the others, who hold parts of the model.
-        neutral = {
-            "split_on_oom": False,
-            "validate_bleu": False,
-            "validate_metrics": (),
-            "best_by": "loss",
-        }
-        for name, value in neutral.items():
-            if self.parallel == "fsdp" and getattr(self, name) != value:
-                shown = "[]" if value == () else str(value).lower()
-                raise ValueError(
-                    f"{name} does not go with parallel=fsdp; use ddp or {name}={shown}"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _keep_what_is_averaged(self) -> TrainingConfig:
-        if self.average_checkpoints > self.keep_checkpoints:
+    @field_validator("split_on_oom", "validate_bleu", "validate_metrics", "best_by")
+    @classmethod
+    def _check_fsdp(cls, value: Any, info: ValidationInfo) -> Any:
+        # One process would compute without the others, which hold parts of the model.
+        neutral = cls.model_fields[str(info.field_name)].default
+        if info.data.get("parallel") == "fsdp" and value != neutral:
+            shown = "[]" if neutral == () else str(neutral).lower()
             raise ValueError(
-                f"average_checkpoints {self.average_checkpoints} needs keep_checkpoints of at least"
-                f" as many, not {self.keep_checkpoints}"
+                f"does not go with parallel=fsdp; use training.parallel=ddp or"
+                f" training.{info.field_name}={shown}"
             )
-        return self
+        return value
+
+    @field_validator("average_checkpoints")
+    @classmethod
+    def _keep_what_is_averaged(cls, number: int, info: ValidationInfo) -> int:
+        kept = info.data.get("keep_checkpoints", number)
+        if number > kept:
+            raise ValueError(
+                f"{number} needs training.keep_checkpoints={number} or more, not {kept}"
+            )
+        return number
 
     def check_shared(self, num_processes: int) -> None:
         """Raise `ShapeshiftError` if so many processes cannot share an update evenly."""

@@ -74,5 +74,5 @@ def test_an_empty_length_slice_is_refused_and_an_open_one_is_not():
 
 
 def test_both_sides_in_one_file_are_refused():
-    with pytest.raises(ValidationError, match="same file"):
+    with pytest.raises(ValidationError, match="source and target are both"):
         FilesCorpus(source="en", target="en", train=["a"], valid=["b"], test=["c"])

@@ -225,5 +225,5 @@ def test_an_archive_is_a_plain_file_from_the_web(settings, message):
 
 
 def test_references_are_as_many_as_what_they_belong_to(tmp_path):
-    with pytest.raises(ValueError, match="test_references has 2 entries, test has 1"):
+    with pytest.raises(ValueError, match="has 2 entries, but test has 1"):
         corpus(tmp_path, test_references=["a", "b"])

@@ -30,9 +30,9 @@ from shapeshift.experiments.run import Run, prepared_directory, train
 def trained(make_config, tmp_path_factory):
     """Makes a run of a few updates, with its data."""
 
-    def make(*overrides):
+    def make(*overrides, max_updates=15):
         folder = tmp_path_factory.mktemp("analyses")
-        config = make_config("training.max_updates=15", *overrides)
+        config = make_config(f"training.max_updates={max_updates}", *overrides)
         observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
         run = train(config, folder / "run", observer, prepared_root=folder)
         return run, Prepared.open(prepared_directory(config.data, folder))
@@ -114,10 +114,10 @@ def test_swapped_order_has_the_run_s_tokenizer(joined):
 
 
 def test_learning_measures_the_last_checkpoint_of_each_eighth(trained):
-    settings = ("training.max_updates=16", "training.checkpoint_every=1")
     kept = ("training.keep_checkpoints=9", "training.average_checkpoints=1")
+    settings = ("training.checkpoint_every=1", *kept)
     joined = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
-    run, data = trained("position=shape", *joined, *settings, *kept)
+    run, data = trained("position=shape", *joined, *settings, max_updates=16)
     assert run.checkpoints.updates() == list(range(8, 17))
     found = LEARNING.measure(run, data)
     assert sorted({m.step for m in found}) == [8, 10, 12, 14, 16]

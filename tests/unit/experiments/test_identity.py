@@ -25,7 +25,7 @@ def key(*overrides):
         "training.keep_checkpoints=12",
         "decoding.max_tokens=77",
         "evaluation.edges=[3]",
-        "position.name=mine",
+        "position={name: mine, parts: [{kind: sinusoidal}]}",
         "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}",
     ],
 )

@@ -238,7 +238,7 @@ def test_creating_a_run_again_with_the_same_settings_opens_it(make_config, tmp_p
         (["training.seed=2"], "training.seed"),
         (["model.dim=64", "position=ape"], "model.dim, position.indices"),
         (["data.subwords.vocab_size=41"], "data.subwords.vocab_size"),
-        (["training.schedule={name: noam}"], "training.schedule"),
+        (["training.schedule={name: noam, peak: null}"], "training.schedule"),
     ],
 )
 def test_other_settings_are_refused_and_named(make_config, tmp_path, overrides, named):
@@ -272,7 +272,9 @@ def test_overrides_hold_for_one_opening(copied):
     run = Run(copied.directory, ["decoding.beam=1", "training.device=cpu"])
     assert run.config.decoding.beam == run.translator().config.beam == 1
     assert Run(copied.directory).config.decoding.beam == 4
-    with pytest.raises(ShapeshiftError, match=r"decoding\.beem: unknown key; did you mean 'beam'"):
+    with pytest.raises(
+        ShapeshiftError, match=r"decoding\.beem: unknown key; did you mean 'decoding.beam'"
+    ):
         Run(copied.directory, ["decoding.beem=1"])
 
 

@@ -159,5 +159,5 @@ def test_the_defaults_are_the_papers():
 
 
 def test_more_cannot_be_averaged_than_is_kept():
-    with pytest.raises(ValidationError, match=r"average_checkpoints 3 needs keep_checkpoints"):
+    with pytest.raises(ValidationError, match=r"3 needs training.keep_checkpoints=3 or more"):
         TrainingConfig(average_checkpoints=3, keep_checkpoints=2)

@@ -290,7 +290,11 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
     ("toolkit", "overrides", "message"),
     [
         (FAIRSEQ, ["position=shape"], "set position=ape"),
-        (OPENNMT, ["training.schedule.name=cosine"], "set training.schedule.name"),
+        (
+            OPENNMT,
+            ["training.schedule={name: cosine, factor: null}"],
+            "set training.schedule.name",
+        ),
         (OPENNMT, ["training.optimizer.name=radam"], "set training.optimizer.name=adam"),
         (OPENNMT, ["model.norm=post"], "set model.norm=pre"),
         (FAIRSEQ, ["model.tie_output=false"], "set model.tie_output=true"),
@@ -302,7 +306,9 @@ def test_what_a_toolkit_cannot_repeat_is_refused(baseline, programs, toolkit, ov
 
 
 def test_an_inverse_square_root_is_told_by_its_peak_or_its_factor(baseline):
-    run = baseline("training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300}")
+    run = baseline(
+        "training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
+    )
     assert run.peak == 0.003
     assert run.noam_factor == pytest.approx(0.003 * (64 * 300) ** 0.5)
 

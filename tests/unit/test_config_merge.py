@@ -1,0 +1,240 @@
+"""What is laid over a configuration: files that extend others, and overrides, in any order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shapeshift.config import Config, load_config, parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import PRESETS
+
+BASE = {
+    "data": {"dataset": {"name": "extrapolate", "max_length": 20}},
+    "model": {"size": "tiny", "ff_dim": 96},
+    "position": "rpe",
+    "training": {
+        "optimizer": {"name": "adam", "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.01},
+        "schedule": {"name": "inverse_sqrt", "peak": 0.002, "warmup_updates": 600},
+    },
+}
+
+
+def refused(document: object, *overrides: str) -> str:
+    with pytest.raises(ShapeshiftError) as raised:
+        parse_config(document, overrides)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_mapping_with_a_presets_name_is_the_preset(name: str) -> None:
+    position = parse_config({"position": {"name": name}}).position
+    assert (position.name, position.scheme) == (name, PRESETS[name])
+    over = parse_config({"position": "ape"}, [f"position.name={name}"]).position
+    assert over == position
+
+
+@pytest.mark.parametrize(
+    ("position", "overrides", "said"),
+    [
+        ({"name": "alibbi"}, (), "did you mean 'alibi'"),
+        ("ape", ("position.name=alibbi",), "did you mean 'alibi'"),
+        ({"name": "mine", "indices": {"name": "shifted"}}, (), "no parts are given"),
+        ({"name": "rope", "parts": [{"kind": "alibi"}]}, (), "named 'rope'"),
+        ({"name": "rope", "parts": []}, (), "named 'rope'"),
+        ("rope", ("position.indices.name=shifted",), "named 'rope'"),
+        ("less-feeding", ("position.parts.0.add_to=qkv",), "named 'less-feeding'"),
+    ],
+)
+def test_a_name_says_what_the_scheme_is(
+    position: object, overrides: tuple[str, ...], said: str
+) -> None:
+    assert said in refused({"position": position}, *overrides)
+
+
+def test_the_remedy_for_a_wrong_name_works() -> None:
+    message = refused({"position": "rope"}, "position.indices.name=shifted")
+    remedy = message.partition("(")[2].partition(")")[0]
+    position = parse_config(
+        {"position": "rope"}, ["position.indices.name=shifted", remedy]
+    ).position
+    assert position.name == "rope-changed"
+    assert position.scheme.indices.name == "shifted"
+    assert position.scheme.parts == PRESETS["rope"].parts
+
+
+def test_fields_that_two_choices_share_stay() -> None:
+    changed = ["training.schedule.name=cosine", "training.optimizer.name=adamw"]
+    training = parse_config(BASE, changed).training
+    assert (training.schedule.peak, training.schedule.warmup_updates) == (0.002, 600)
+    optimizer = training.optimizer.model_dump()
+    assert optimizer == {**BASE["training"]["optimizer"], "name": "adamw", "betas": (0.8, 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("choice", "key"),
+    [
+        ("training.schedule.name=noam", "training.schedule.peak"),
+        ("data.dataset.name=vanilla", "data.dataset.max_length"),
+        ("data.dataset=interpolate", "data.dataset.max_length"),
+    ],
+)
+def test_what_does_not_go_with_a_choice_is_an_error_whose_remedy_works(
+    choice: str, key: str, tmp_path: Path
+) -> None:
+    message = refused(BASE, choice)
+    assert f"{key}: goes with name" in message
+    remedy = message.rpartition("(")[2].rstrip(")")
+    assert remedy == f"{key}=null"
+    config = parse_config(BASE, [choice, remedy])
+    # A file that extends follows the same rule.
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(BASE))
+    keys, _, value = choice.removesuffix(".name").partition("=")
+    section, _, name = keys.removesuffix(".name").partition(".")
+    over: dict[str, Any] = {"extends": "base.yaml", section: {name: {"name": value}}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(over))
+    with pytest.raises(ShapeshiftError, match=key):
+        load_config(tmp_path / "run.yaml")
+    over[section][name][key.rpartition(".")[2]] = None
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(over))
+    assert load_config(tmp_path / "run.yaml") == config
+
+
+def test_another_kind_does_not_take_the_options_of_the_old_one() -> None:
+    document = {"position": {"name": "mine", "parts": [{"kind": "shaw", "max_distance": 4}]}}
+    assert "null takes out" in refused(document, "position.parts.0.kind=alibi")
+    changed = ["position.parts.0.max_distance=null", "position.parts.0.kind=alibi"]
+    (part,) = parse_config(document, changed).position.scheme.parts
+    assert (part.kind, part.options) == ("alibi", {})
+
+
+def test_another_size_replaces_what_the_old_one_filled_in() -> None:
+    spelled_out = yaml.safe_load(parse_config({"model": {"size": "tiny", "ff_dim": 96}}).to_yaml())
+    model = parse_config(spelled_out, ["model.size=small"]).model
+    expected = parse_config({"model": {"size": "small", "ff_dim": 96}}).model
+    assert model == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("training.seed=1", "training.seed=2"), "training.seed is given twice"),
+        (("position=ape", "position.name=rope"), "position.name is given twice"),
+        (("training.schedule=noam", "training.schedule.name=cosine"), "name is given twice"),
+        (("model={dim: 8}", "model.dim=16"), "model.dim is given twice"),
+        (("training.schedule.warmup_update=1", "training.schedule.name=cosine"), "unknown key"),
+        (("training.shedule.peak=1", "training.schedule.name=cosine"), "training.shedule"),
+        (("training.schedule.name=cosine", "training.schedule.factor=3"), "goes with name 'noam'"),
+        (("position=shape", "position.parts.1.start=1"), "not one of the 1 items"),
+    ],
+)
+def test_overrides_that_contradict_each_other_are_refused_in_any_order(
+    overrides: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(BASE, *overrides)
+    assert said in refused(BASE, *reversed(overrides))
+
+
+OVERRIDES = (
+    "position=shape",
+    "position.name=mine",
+    "position.indices.max_offset=40",
+    "position.indices={name: shifted, max_offset: 9}",
+    "position.parts.0.start=3",
+    "position.parts.0.max_distance=8",
+    "position={name: mine, parts: [{kind: skew}]}",
+    "training.schedule.name=cosine",
+    "training.schedule=noam",
+    "training.schedule.warmup_updates=100",
+    "training.schedule.peak=0.5",
+    "training.schedule.peak=null",
+    "training.schedule.factor=3",
+    "training.schedule.final=0.01",
+    "training.optimizer.name=adamw",
+    "training.optimizer.betas=[0.5, 0.6]",
+    "training.optimizer={eps: 1e-3}",
+    "training.seed=5",
+    "training.sede=5",
+    "data.dataset.name=interpolate",
+    "data.dataset.num_joined=3",
+    "data.dataset.max_length=null",
+    "data.dataset={max_length: 7}",
+    "data.corpus=wmt14-en-de",
+    "data.corpus.subset=fr-en",
+    "data.corpus.num_train=70",
+    "model.size=small",
+    "model.ff_dim=64",
+    "model.dim=64",
+    "decoding.length_penalty.alpha=0.3",
+    "decoding.length_penalty={name: none}",
+    "evaluation.metrics=bleu",
+    "evaluation.edges=[4, 9]",
+)
+
+
+def _resolved(overrides: list[str]) -> Config | None:
+    try:
+        return parse_config(BASE, overrides)
+    except ShapeshiftError:
+        return None
+
+
+def _look_up(config: Config, key: str) -> Any:
+    node: Any = config.model_dump(mode="json")
+    for step in key.split("."):
+        node = node[int(step)] if isinstance(node, list) else node.get(step)
+    return node
+
+
+def _shows(found: Any, value: Any) -> bool:
+    """Whether a value is to be seen in what it was given to."""
+    if isinstance(value, dict):
+        return all(_shows(found.get(key), below) for key, below in value.items())
+    if isinstance(found, dict):  # a name for a section
+        return value in found.values() or (value == "wmt14-en-de" and found["repo"] == "wmt/wmt14")
+    if isinstance(found, list) and not isinstance(value, list):
+        return found == [value]
+    if isinstance(found, list):
+        return len(found) == len(value) and all(map(_shows, found, value))
+    return bool(found == value)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(st.sampled_from(OVERRIDES), min_size=1, max_size=6, unique=True), st.randoms())
+def test_any_order_gives_the_same_and_everything_given_shows(
+    overrides: list[str], rng: random.Random
+) -> None:
+    config = _resolved(overrides)
+    shuffled = rng.sample(overrides, len(overrides))
+    assert _resolved(shuffled) == config
+    if config is not None:
+        for override in overrides:
+            key, _, value = override.partition("=")
+            assert _shows(_look_up(config, key), yaml.safe_load(value.replace("1e-3", "0.001")))
+
+
+def test_some_of_these_sets_are_accepted() -> None:
+    for accepted in (
+        ["position.indices.max_offset=40", "position=shape"],
+        ["training.schedule.warmup_updates=100", "training.schedule.name=cosine"],
+        [
+            "data.dataset.num_joined=3",
+            "data.dataset.max_length=null",
+            "data.dataset.name=interpolate",
+        ],
+        ["data.corpus.subset=fr-en", "data.corpus=wmt14-en-de"],
+        ["position.parts.0.max_distance=8"],
+        ["model.ff_dim=64", "model.size=small"],
+    ):
+        config = _resolved(accepted)
+        assert config is not None, accepted
+    assert _resolved(["position.indices.max_offset=40", "position=shape"]).position.indices == {
+        "name": "shifted",
+        "max_offset": 40,
+    }

@@ -1,0 +1,235 @@
+"""Nothing that can be written into a YAML file, or after `=`, ends in anything but a value or one
+line; and what is accepted can be written and read back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import yaml
+
+from shapeshift.config import load_config, parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.experiments.grid import Grid
+from shapeshift.yaml_file import MAX_BYTES, parse_yaml, read_yaml
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[2] / "configs"
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{now}: &{now} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, now in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("true", True),
+        ("2024-01-31", "2024-01-31"),
+        ("010", 10),
+        ("-1_000", -1000),
+        ("1:30", "1:30"),
+        ("0x_", "0x_"),
+        ("=", "="),
+        ("1e-3", 0.001),
+        (".5", 0.5),
+        ("null", None),
+        ("{<<: {a: 1}}", {"<<": {"a": 1}}),
+        ("[&x {a: 1}, *x]", [{"a": 1}, {"a": 1}]),
+    ],
+)
+def test_what_plain_values_are(text: str, value: object) -> None:
+    found = parse_yaml(text)
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "line"),
+    [
+        ("a: 1\nb: 2\na: 3", "the key 'a' is given twice", 3),
+        ("a:\n  {b: 1, b: 1}", "the key 'b' is given twice", 2),
+        ("!!int x", "no whole number", 1),
+        ("!!float x", "no number", 1),
+        ("!!bool x", "neither true nor false", 1),
+        ("!!timestamp x", "could not determine a constructor", 1),
+        ("!!set {a, b}", "could not determine a constructor", 1),
+        ("!!python/object:os.system x", "could not determine a constructor", 1),
+        ("!!map x", "expected a mapping", 1),
+        ("9" * 5000, "no whole number", 1),
+        ("[" * 100 + "]" * 100, "more than 50 levels", 1),
+        ("- " * 5000 + "x", "more than 50 levels", 1),
+        (BOMB, "more than 50,000 values", None),
+        ("&a [*a]", "inside of what it stands for", 1),
+        ('"a\\0b"', "a character that is no text", 1),
+        ('"\\ud800"', "a character that is no text", 1),
+        ("? [a, b]\n: 1", "a key that is no text", 1),
+        ("? {a: 1}\n: 1", "a key that is no text", 1),
+    ],
+)
+def test_what_is_refused(text: str, said: str, line: int | None) -> None:
+    with pytest.raises(ShapeshiftError, match=said) as raised:
+        parse_yaml(text)
+    assert line is None or raised.value.line == line
+    assert len(str(raised.value)) < 500
+
+
+def test_a_file_is_read_no_further_than_a_configuration_goes() -> None:
+    with pytest.raises(ShapeshiftError, match=f"more than {MAX_BYTES:,} bytes"):
+        read_yaml(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("other", ['"a\\0b"', "a" * 5000, "[a]", "''", "."])
+def test_what_cannot_be_extended(other: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"extends: {other}")
+    with pytest.raises(ShapeshiftError):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.rank_timeout_s=.inf",
+        'training.rank_timeout_s="inf"',
+        "training.clip_norm=.inf",
+        "training.clip_norm=1e999",
+        "model.dropout=.nan",
+        "position={name: mine, parts: [{kind: rotary, base: .inf}]}",
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(override: str) -> None:
+    with pytest.raises(ShapeshiftError, match="finite"):
+        parse_config({}, [override])
+
+
+@pytest.mark.parametrize("name", ["x/../../../OUT", "..", "/etc", "a/b", "a\\b", "", "x" * 101])
+def test_a_name_that_becomes_a_folder_names_no_other_one(name: str) -> None:
+    position = {"name": name, "parts": []}
+    with pytest.raises(ShapeshiftError, match=r"position\.name: expected a name"):
+        parse_config({"position": position})
+    corpus = {"source": name, "target": "de", "train": "a", "valid": "b", "test": "c"}
+    for kind in ({"corpus": "files"}, {"corpus": "hub", "repo": "x"}):
+        with pytest.raises(ShapeshiftError, match=r"data\.corpus\.source: expected a name"):
+            parse_config({"data": {"corpus": {**kind, **corpus}}})
+
+
+SEEDS = [path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("*.yaml"))]
+NASTY = (
+    *("null", "~", "true", "no", "''", "0", "-1", "1e999", "-0.0", ".inf", "-.inf", ".nan", "0x_"),
+    *("!!int x", "!!float [1]", "!!binary YQ==", "!!omap [a: 1]", "2024-13-45", "2024-01-01", "="),
+    *("9" * 5000, "9" * 18, "1:99:99", "[]", "{}", "[[[[1]]]]", "{a: {b: {c: 1}}}", "[1, a, null]"),
+    *('"\\0"', '"\\ud83d"', "*nowhere", "&a [*a]", "&a {x: 1}", "<<", "{<<: [1]}", "../../../etc"),
+    *(
+        "rope",
+        "alibi",
+        "wmt14-en-de",
+        "grammar",
+        "files",
+        "{name: rope}",
+        "{corpus: hub}",
+        "'a\tb'",
+    ),
+    *("[" * 60, "{name: [shape]}", "{name: {}}", "{kind: 3}", "ä😀", "|\n  text", "1_0", "010"),
+)
+KEYS = (
+    "name",
+    "corpus",
+    "kind",
+    "parts",
+    "indices",
+    "extends",
+    "seed",
+    "1",
+    "<<",
+    "null",
+    "0",
+    "?",
+)
+
+
+def mutated(rng: random.Random) -> str:
+    lines = rng.choice(SEEDS).splitlines()
+    for _ in range(rng.randint(1, 5)):
+        at = rng.randrange(len(lines))
+        key, colon, _ = lines[at].partition(":")
+        match rng.randrange(7):
+            case 0 | 1 | 2:
+                lines[at] = f"{key}{colon} {rng.choice(NASTY)}"
+            case 3:
+                indent = " " * (len(key) - len(key.lstrip()))
+                lines[at] = f"{indent}{rng.choice(KEYS)}: {rng.choice(NASTY)}"
+            case 4:
+                lines.insert(at, rng.choice(lines))
+            case 5:
+                del lines[at : at + rng.randint(1, 3)]
+                lines = lines or [""]
+            case _:
+                place = rng.randint(0, len(lines[at]))
+                new = rng.choice(
+                    ["\t", ":", "- ", "{", "]", "'", "*", "&x ", "!!", "\x85", "#", "%"]
+                )
+                lines[at] = lines[at][:place] + new + lines[at][place:]
+    return "\n".join(lines)
+
+
+def accepted_or_one_line(read: Callable[[], T]) -> T | None:
+    """Return what is read, or nothing if it is refused as it should be."""
+    try:
+        return read()
+    except ShapeshiftError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert len(message) < 4000
+    return None
+
+
+def check_fuzzed(seed: int, number: int, folder: Path) -> tuple[int, int]:
+    """Read documents, and return how many were accepted and refused; all else is a failure."""
+    rng = random.Random(seed)
+    accepted = refused = 0
+    (folder / "shape-paper.yaml").write_text((ROOT / "shape-paper.yaml").read_text())
+    for _ in range(number):
+        text = mutated(rng)
+        path = folder / "run.yaml"
+        path.write_text(text, encoding="utf-8")
+        overrides = [f"{rng.choice(KEYS)}.{rng.choice(KEYS)}={rng.choice(NASTY)}"] * rng.choice(
+            [0, 0, 0, 1]
+        )
+        config = accepted_or_one_line(lambda path=path, given=overrides: load_config(path, given))
+        if config is None:
+            refused += 1
+            continue
+        accepted += 1
+        path.write_text(config.to_yaml(), encoding="utf-8")
+        assert load_config(path) == config, text
+        yaml.safe_load(config.to_yaml())
+    return accepted, refused
+
+
+def test_two_thousand_documents_end_in_a_configuration_or_one_line(tmp_path: Path) -> None:
+    accepted, refused = check_fuzzed(1, 2000, tmp_path)
+    assert accepted > 100
+    assert refused > 1000
+
+
+@pytest.mark.soak
+def test_many_more_documents(tmp_path: Path) -> None:
+    check_fuzzed(2, 30_000, tmp_path)
+
+
+def test_files_of_grids_end_so_too(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    grid = (ROOT / "grids" / "shape-offsets.yaml").read_text(encoding="utf-8")
+    for _ in range(200):
+        lines = grid.splitlines()
+        at = rng.randrange(len(lines))
+        lines[at] = f"{lines[at].partition(':')[0]}: {rng.choice(NASTY)}"
+        path = tmp_path / "grid.yaml"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        accepted_or_one_line(lambda path=path: Grid(path).cells("tiny"))
