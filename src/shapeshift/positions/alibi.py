@@ -10,6 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
+from .checks import exact_dtype
 from .relative import by_distance
 
 
@@ -46,10 +47,11 @@ class ALiBi(Representation):
         self.num_heads = num_heads
 
     def slopes(self, device: torch.device | None = None) -> Tensor:
-        """Return m `(H,)` in float64."""
+        """Return m `(H,)` in float64, where the device has it."""
+        dtype = exact_dtype(device)
         power = 2 ** int(math.log2(self.num_heads))
-        whole = torch.arange(1, power + 1, dtype=torch.float64, device=device)
-        halves = torch.arange(self.num_heads - power, dtype=torch.float64, device=device) + 0.5
+        whole = torch.arange(1, power + 1, dtype=dtype, device=device)
+        halves = torch.arange(self.num_heads - power, dtype=dtype, device=device) + 0.5
         return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:

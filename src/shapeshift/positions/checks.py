@@ -18,7 +18,17 @@ def can_read(pos: Tensor) -> bool:
     On a GPU the host would wait for the device, in every call; in a graph that `torch.compile` or
     `torch.export` captures, and on the meta device, there are no numbers yet.
     """
-    return pos.device.type == "cpu" and not torch.compiler.is_compiling()
+    return pos.device.type in ("cpu", "mps") and not torch.compiler.is_compiling()
+
+
+WITHOUT_FLOAT64 = ("mps",)
+"""Devices that have no float64."""
+
+
+def exact_dtype(device: torch.device | None) -> torch.dtype:
+    """Return the dtype in which positions become angles: float64, where the device has it."""
+    is_without = device is not None and device.type in WITHOUT_FLOAT64
+    return torch.float32 if is_without else torch.float64
 
 
 def check_positive(**numbers: float) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import check_positive
+from .checks import check_positive, exact_dtype
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
@@ -123,7 +123,7 @@ class Rotary(Representation):
         return self._turn(q, *at_q), self._turn(k, *at_k)
 
     def _table(self, pos: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-        angles = pos.double().unsqueeze(-1) * theta  # (B|1, T, r/2)
+        angles = pos.to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
         scale = self._scale()
         return angles.cos() * scale, angles.sin() * scale
 
@@ -142,8 +142,8 @@ class Rotary(Representation):
 
 
 def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:
-    """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64."""
-    m = torch.arange(width // 2, dtype=torch.float64, device=device)
+    """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64, where the device has it."""
+    m = torch.arange(width // 2, dtype=exact_dtype(device), device=device)
     return base ** (m * (-2 / width))
 
 

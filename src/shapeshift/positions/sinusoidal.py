@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import check_positive
+from .checks import check_positive, exact_dtype
 
 Channels = Literal["interleaved", "halves", "tensor2tensor"]
 
@@ -19,7 +19,7 @@ class Sinusoidal(Encoding):
     """PE(i, 2m) = sin(i / base^(2m/D)), PE(i, 2m+1) = cos(i / base^(2m/D)).
 
     Computed from the positions in float64 and then cast: exact at any position, and there is no
-    table and so no maximum length.
+    table and so no maximum length. Apple's MPS has no float64 and computes in float32.
 
     Args:
         dim: D, even.
@@ -60,8 +60,9 @@ class Sinusoidal(Encoding):
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         half = self.dim // 2
         step = 1 / (half - 1) if self.channels == "tensor2tensor" else 1 / half
-        exponent = torch.arange(half, dtype=torch.float64, device=pos.device) * step
-        angle = (pos.double() + self.start).unsqueeze(-1) * self.base**-exponent  # (B|1, T, D/2)
+        dtype = exact_dtype(pos.device)
+        exponent = torch.arange(half, dtype=dtype, device=pos.device) * step
+        angle = (pos.to(dtype) + self.start).unsqueeze(-1) * self.base**-exponent  # (B|1, T, D/2)
         if self.channels == "interleaved":
             table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # (B|1, T, D)
         else:

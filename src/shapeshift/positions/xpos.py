@@ -78,16 +78,16 @@ class XPos(Representation):
 
     def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = frequencies(self.head_dim, self.base, q.device)
-        m = torch.arange(self.head_dim // 2, dtype=torch.float64, device=q.device)
+        m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)
         self._check_range(pos_q, q.dtype)
         if pos_k is not pos_q:
             self._check_range(pos_k, k.dtype)
         made = []
         for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
-            steps = (pos - self.centre).double().unsqueeze(-1)  # (B|1, T, 1)
+            steps = (pos - self.centre).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
-            angles = pos.double().unsqueeze(-1) * theta  # (B|1, T, E/2)
+            angles = pos.to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, E/2)
             made.append(rotate(x, angles.cos() * scale, angles.sin() * scale, self.pairs))
         return made[0], made[1]
 

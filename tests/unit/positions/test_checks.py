@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Learned, XPos
+from shapeshift.positions import ALiBi, Learned, Rotary, Sinusoidal, XPos, checks
 from shapeshift.positions.checks import can_read
 
 META = torch.device("meta")
@@ -50,3 +55,37 @@ def test_xpos_without_numbers_is_checked_where_they_are() -> None:
     assert turn(0).isfinite().all()
     with pytest.raises(RuntimeError, match=r"on either side of centre=0; move centre"):
         turn(1000)
+
+
+class Without(TorchDispatchMode):
+    """A device that refuses float64, as Apple's MPS does."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for each in tree_leaves(out):
+            if isinstance(each, Tensor) and each.dtype is torch.float64:
+                raise TypeError(f"{func} makes float64")
+        return out
+
+
+POS = torch.arange(40)[None]
+X = torch.ones(1, 40, 8)
+COMPUTED: dict[str, Callable[[], Tensor]] = {
+    "sinusoidal": lambda: Sinusoidal(8).embed(X, POS),
+    "rotary": lambda: Rotary(8, scaling="yarn", factor=4.0, original_length=10).heads(
+        X[None], X[None], POS, POS
+    )[0],
+    "xpos": lambda: XPos(8).heads(X[None], X[None], POS, POS)[1],
+    "alibi": lambda: ALiBi(3).bias(POS, POS, dtype=torch.float32),
+}
+
+
+@pytest.mark.parametrize("compute", COMPUTED.values(), ids=COMPUTED)
+def test_a_device_without_float64_computes_in_float32(
+    compute: Callable[[], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = compute()
+    monkeypatch.setattr(checks, "WITHOUT_FLOAT64", ("mps", "cpu"))
+    with Without():
+        got = compute()
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
