@@ -40,9 +40,10 @@ class Representation(nn.Module):
 
     A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `heads`,
     `bias`, `query_bias` and `mix` do nothing by default, so this class itself is the kind `none`. A
-    subclass overrides those it needs, and what it does is inferred from that (`overrides`). There
-    is nothing that it has to declare: a promise, such as `splits`, that a subclass overrides a hook
-    without repeating does not hold, which may refuse or slow down, but never changes a result.
+    subclass overrides those it needs, and what it does is inferred from that (`overrides`).
+    Promises, such as `splits`, are optional. A subclass that overrides a hook loses the promises
+    about it unless it repeats them; without a promise some things are refused or slower, but no
+    result changes.
 
     With x a layer's input, W the projections and i, j the query and key positions, attention is
 
@@ -77,7 +78,8 @@ class Representation(nn.Module):
 
     causal_only: bool = False
     """True if it has no meaning for keys right of their query, as a kind or (built with `causal`)
-    as it is: the decoder's self-attention is the only place left."""
+    as it is: the decoder's self-attention is the only place left. It refuses other places, and
+    changes nothing else."""
 
     shift_invariant: bool = True
     """A promise: adding one number to all positions never changes the model's output."""
@@ -98,8 +100,8 @@ class Representation(nn.Module):
         for faster, hooks in _FASTER.items():
             if _age(cls, faster) < _age(cls, *hooks):
                 raise ShapeshiftError(
-                    f"{cls.__name__} overrides {faster}, which may only be a faster way to compute"
-                    f" what {' and '.join(hooks)} add; override {' or '.join(hooks)} as well"
+                    f"{cls.__name__} overrides {faster}, which may only compute faster what"
+                    f" {' and '.join(hooks)} would add; override {' or '.join(hooks)} as well"
                 )
             if _age(cls, *hooks) < _age(cls, faster):
                 setattr(cls, faster, getattr(Representation, faster))
