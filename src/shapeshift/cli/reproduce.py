@@ -250,7 +250,7 @@ def _run(
 ) -> Report:
     """Run the cells of all grids, whichever is next as soon as there is room."""
     from shapeshift.cli.grid_display import GridDisplay
-    from shapeshift.cli.progress import console
+    from shapeshift.cli.progress import Steps, console, make_progress
     from shapeshift.errors import ShapeshiftError
     from shapeshift.experiments.launchers import Slurm
     from shapeshift.papers import reproduce as papers
@@ -264,6 +264,8 @@ def _run(
     if missing:
         raise ShapeshiftError("; ".join(missing))
     check_space(plan, directory, finished)
+    with make_progress() as progress:
+        plan.fetch(finished, Steps(progress))
     for grid, cells in plan.trained.items():
         done = sum((grid, cell.key) in finished for cell in cells)
         title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"

@@ -148,8 +148,8 @@ def check_space(plan: Plan, directory: Path, finished: Collection[tuple[str, str
     if needed > free:
         raise ShapeshiftError(
             f"the {len(keys)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
-            " are free; make room, choose fewer runs with --seed or --only, or keep fewer"
-            " checkpoints with training.keep_checkpoints=1",
+            " are free; make room, name another --directory, or choose fewer runs with --seed or"
+            " --only",
             path=directory,
         )
 

@@ -10,6 +10,8 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
+from shapeshift.data.corpora import fetch
+from shapeshift.data.download import Progress
 from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.experiments.cell_folder import CellFolder
@@ -130,6 +132,22 @@ class Plan:
                 self.usable(name)[0], cell.config
             )
         }
+
+    def fetch(
+        self, finished: Collection[tuple[str, str]], on_progress: Progress | None = None
+    ) -> None:
+        """Fetch the text of all runs, unless it is here; each corpus once.
+
+        Args:
+            finished: runs that need none; see `finished`.
+            on_progress: see `data.corpora.fetch`.
+
+        Raises:
+            ShapeshiftError: some text cannot be fetched.
+        """
+        corpora = [cell.config.data.corpus for cell in self.unfinished(finished)]
+        for corpus in {each.model_dump_json(): each for each in corpora}.values():
+            fetch(corpus, on_progress)
 
     def missing_hardware(self, finished: Collection[tuple[str, str]] = ()) -> list[str]:
         """Return a line for each device or precision that the runs need and that is not here.

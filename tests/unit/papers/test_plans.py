@@ -293,6 +293,30 @@ def test_text_and_hardware_that_are_missing_are_named_once_for_all_runs(tmp_path
     assert text.startswith("nowhere/train.en: no such file")
 
 
+def test_the_text_of_all_runs_is_fetched_once(monkeypatch):
+    monkeypatch.setattr(planning, "find_grid", find_real_grid)
+    made = planning.plan_items(*catalogue.find_items("shape:table2"), "paper")
+    fetched = []
+    monkeypatch.setattr(planning, "fetch", lambda corpus, progress: fetched.append(corpus))
+    made.fetch(set())
+    assert len(made.trained["shape-table2"]) == 22
+    [corpus] = fetched
+    assert corpus == made.trained["shape-table2"][0].config.data.corpus
+    made.fetch(made.finished(Path("nowhere")) | {(c.grid, c.key) for c in made.unfinished(set())})
+    assert len(fetched) == 1
+
+
+def test_text_that_cannot_be_fetched_ends_the_command_before_the_first_run(tmp_path, monkeypatch):
+    def broken(corpus, progress):
+        raise ShapeshiftError("no network")
+
+    monkeypatch.setattr(planning, "fetch", broken)
+    made, launcher = plan("table1"), InProcess()
+    monkeypatch.setattr(launcher, "start", None)
+    with pytest.raises(ShapeshiftError, match="no network"):
+        command._run(made, tmp_path, tmp_path / "prepared", launcher)
+
+
 def test_without_text_one_line_says_so_and_nothing_is_made(tmp_path):
     command = ["reproduce", "shape:table2", "--scale", "small"]
     done = subprocess.run(
