@@ -54,7 +54,7 @@ test-lowest: $(UV)  ## the unit tests with the oldest versions that pyproject.to
 
 $(UV):
 	$(PYTHON) -m venv .venv-uv
-	.venv-uv/bin/python -m pip install --quiet uv
+	.venv-uv/bin/python -m pip install --quiet uv==0.13.9
 
 format: install  ## rewrite the sources in house style
 	$(BIN)/ruff format .

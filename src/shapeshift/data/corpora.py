@@ -20,7 +20,7 @@ from shapeshift.data.config import (
     Split,
     is_test_set,
 )
-from shapeshift.data.download import Progress, download
+from shapeshift.data.download import Progress, download, pin
 from shapeshift.data.files import find_file, read_lines, read_parallel, require_regular
 from shapeshift.data.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
@@ -97,6 +97,7 @@ def fetch(
             download(archive.url, path, archive.sha256, archive.md5, on_progress)
             if is_archive(path):
                 unpack(path, corpus.root, wanted, on_progress)
+            pin(path)  # not before its checksum was right
         if missing := missing_files(corpus):
             raise ShapeshiftError(
                 f"no such file, nor in {', '.join(x.name for x in corpus.archives)}; correct"

@@ -1,7 +1,7 @@
 """Files from the web: complete or not at all, resumed after a cut, identified by their SHA-256.
 
 NAME                     the file
-NAME.sha256              its SHA-256, in the form of `sha256sum`, pinned by the first download
+NAME.sha256              its SHA-256, in the form of `sha256sum`; see `pin`
 .NAME.partial            what has come so far
 .NAME.partial.tag        which version of the file on the server that is of
 """
@@ -57,7 +57,7 @@ def download(
     Args:
         url: over http or https.
         path: where the file shall be; its folder is made.
-        sha256: of the file, hexadecimal. Without it, that of the first download is pinned.
+        sha256: of the file, hexadecimal; without it, the one that was pinned.
         md5: of the file, where no SHA-256 is published.
         on_progress: called with the number of bytes.
         attempts: failures in a row, without a byte more, after which it gives up.
@@ -94,9 +94,14 @@ def download(
             with writing(path):
                 tag_of(file).unlink(missing_ok=True)
                 file.replace(path)
-        if not pinned.exists():
-            save(pinned, f"{found}  {path.name}\n")
     return path
+
+
+def pin(path: Path) -> None:
+    """Bind later downloads of a file, which is whole as far as can be known, to its SHA-256."""
+    pinned = path.with_name(path.name + ".sha256")
+    if not pinned.exists():
+        save(pinned, f"{_hash(path, 'sha256')}  {path.name}\n")
 
 
 @contextmanager
