@@ -429,11 +429,13 @@ def test_a_table_that_is_not_known_is_named(
         shift_positions(getattr(transformers, head)(config), 10)
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 13), reason="their graphs break without a shift, too")
 @pytest.mark.parametrize("name", ["marian", pytest.param("bart", marks=pytest.mark.slow)])
 def test_positions_that_are_shifted_break_no_graph(name: str) -> None:
     model = ALL[name].build()
     inputs = ALL[name].inputs(some_ids(4))
+    if torch._dynamo.explain(model)(**inputs).graph_break_count:
+        pytest.skip("with these versions the graph breaks without a shift, too")
+    torch._dynamo.reset()
     shift_positions(model, 20)
     explained = torch._dynamo.explain(model)(**inputs)
     assert (explained.graph_count, explained.graph_break_count) == (1, 0)
