@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -219,6 +220,18 @@ def run(*perplexities):
 )
 def test_where_a_run_has_settled(perplexities, update):
     assert curves.settled(run(*perplexities)) == update
+
+
+def test_convergence_is_compared_on_the_seeds_that_all_have(monkeypatch):
+    early, late = run(5.0, 5.0, 5.0), run(9.0, 5.0, 5.0)  # settled after 100 and 200 updates
+    monkeypatch.setattr(curves, "positions", lambda *_: ["ape", "shape"])
+    study = SimpleNamespace(scale="tiny")
+    runs = {"ape": {1: (None, early), 2: (None, late)}, "shape": {1: (None, early)}}
+    found = curves._converge_alike(study, {"vanilla": runs})
+    assert found.verdict == HOLDS
+    assert "ape 100, shape 100" in found.measured
+    runs["shape"] = {3: (None, early)}
+    assert curves._converge_alike(study, {"vanilla": runs}).verdict == UNTOLD
 
 
 @pytest.mark.parametrize(

@@ -189,10 +189,14 @@ def _converge_alike(study: Study, found: Mapping[str, Runs]) -> Finding:
         for dataset, runs in found.items()
         if not all(_has_settled(run) for own in runs.values() for _, run in own.values())
     ]
+    shared = {  # of all systems: means of other seeds do not compare
+        dataset: set.intersection(*map(set, runs.values())) if runs else set[int]()
+        for dataset, runs in found.items()
+    }
     updates: dict[str, dict[str, float | None]] = {
         dataset: {
-            position: fmean(settled(run) for _, run in runs[position].values())
-            if position in runs and dataset not in falling
+            position: fmean(settled(runs[position][seed][1]) for seed in shared[dataset])
+            if position in runs and shared[dataset] and dataset not in falling
             else None
             for position in positions(study, dataset)
         }
