@@ -8,11 +8,13 @@ version and is used as it is.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from shapeshift.disk import Disk, make_directory, replace_file, writing
 from shapeshift.errors import ShapeshiftError
@@ -103,6 +105,11 @@ def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
         raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
     lines = (line.split("  ", 1) for line in body.decode().splitlines())
     return {name: expected for expected, name in lines}
+
+
+def digest(document: Any) -> str:
+    """Return the SHA-256 of a document of plain values, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _write_sums(directory: Path, hashes: Mapping[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from shapeshift import __version__
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import digest
 
 Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 """A number, or NaN where there was nothing to measure, which is `null` in JSON."""
@@ -36,14 +36,10 @@ def save_data(data: object, path: str | Path) -> None:
     document = {
         "figure": kind.__name__,
         "version": __version__,
-        "sha256": _sha256(content),
+        "sha256": digest(content),
         "data": content,
     }
     save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _sha256(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def load_data(kind: type[_Data], path: str | Path) -> _Data:
@@ -68,7 +64,7 @@ def load_data(kind: type[_Data], path: str | Path) -> _Data:
     found = document.get("figure") if isinstance(document, dict) else None
     if found != kind.__name__:
         raise ShapeshiftError(f"holds {found or 'no figure'}; {expected}", path=path)
-    if document.get("sha256", _sha256(document.get("data"))) != _sha256(document.get("data")):
+    if document.get("sha256") not in (None, digest(document.get("data"))):
         raise ShapeshiftError(f"differs from what was written (SHA-256); {expected}", path=path)
     try:
         data: _Data = _adapter(kind).validate_python(document.get("data"))

@@ -27,10 +27,10 @@ from shapeshift.config import Config
 from shapeshift.data.config import GrammarCorpus
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.identity import NEUTRAL, digest, essence, how_to_score
+from shapeshift.experiments.identity import NEUTRAL, essence, how_to_score
 from shapeshift.experiments.measures import TRAIN, Measurement
 from shapeshift.experiments.run import Run, has_begun
-from shapeshift.integrity import store, verify
+from shapeshift.integrity import digest, store, verify
 from shapeshift.schema import Strict
 
 _TAIL_BYTES = 1 << 14

@@ -8,14 +8,13 @@ name and the same scheme spelled out are one, and a part of the kind `none` is n
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from shapeshift.config import Config
 from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.integrity import digest
 from shapeshift.positions import INDICES, KINDS, Scheme
 from shapeshift.positions.registry import Entry
 
@@ -102,11 +101,6 @@ def how_to_score(config: Config) -> dict[str, Any]:
     values."""
     settings = config.evaluation.model_dump(mode="json", exclude=HOW_TO_EVALUATE | {"tokenize"})
     return settings | other_tokenizer(config)
-
-
-def digest(document: Any) -> str:
-    """Return the SHA-256 of a document of plain values, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _position(scheme: Scheme) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.experiments.results import Row
+from shapeshift.integrity import digest
 from shapeshift.schema import Strict
 
 FILE = "item.json"
@@ -168,7 +170,9 @@ class ItemDocument(Strict):
     def save(self, directory: Path) -> Path:
         """Write `item.json` into a folder, whole or not at all."""
         path = directory / FILE
-        save(path, self.model_dump_json(indent=1, exclude_defaults=True) + "\n")
+        document = self.model_dump(mode="json", exclude_defaults=True)
+        document["sha256"] = digest(document)
+        save(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         return path
 
     @classmethod
@@ -176,17 +180,22 @@ class ItemDocument(Strict):
         """Read an `item.json`.
 
         Raises:
-            ShapeshiftError: it cannot be read, or is not the document of an item.
+            ShapeshiftError: it cannot be read, or is not what was written.
         """
+        remedy = "remove it and run `shapeshift reproduce` again"
         try:
-            return cls.model_validate_json(path.read_bytes())
+            document = json.loads(path.read_bytes())
+            expected = document.pop("sha256", None)
+            if expected not in (None, digest(document)):
+                raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
+            return cls.model_validate(document)
         except OSError as error:
             raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "document"
             raise ShapeshiftError(
-                f"not the document of an item ({where}: {first['msg']}); run `shapeshift"
-                " reproduce` again",
-                path=path,
+                f"not the document of an item ({where}: {first['msg']}); {remedy}", path=path
             ) from error
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            raise ShapeshiftError(f"not the document of an item; {remedy}", path=path) from error

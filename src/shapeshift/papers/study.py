@@ -16,7 +16,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.experiments.cell_folder import CellFolder
 from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.identity import digest, other_tokenizer
+from shapeshift.experiments.identity import other_tokenizer
 from shapeshift.experiments.measures import (
     OPTIONAL,
     ORIGINAL,
@@ -35,6 +35,7 @@ from shapeshift.experiments.significance import (
     compare_cells,
     summarise,
 )
+from shapeshift.integrity import digest
 from shapeshift.papers.document import Entry
 from shapeshift.papers.entries import missing
 

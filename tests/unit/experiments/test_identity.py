@@ -3,8 +3,9 @@
 import pytest
 
 from shapeshift.config import Config, parse_config
-from shapeshift.experiments.identity import NEUTRAL, cell_key, digest, essence, how_to_score
-from shapeshift.experiments.run import FREE_TO_CHANGE
+from shapeshift.experiments.identity import NEUTRAL, cell_key, essence, how_to_score
+from shapeshift.experiments.run import RESUMABLE
+from shapeshift.integrity import digest
 
 DOCUMENT = {
     "model": {"size": "tiny"},
@@ -106,7 +107,7 @@ def test_whatever_may_differ_between_runs_of_a_name_may_differ_in_their_folder()
     """Otherwise a second grid could not go on with a cell of the first."""
     spelled_otherwise = {"position.name", "model.size"}
     for name in set(NEUTRAL) - spelled_otherwise:
-        assert any(name == free or name.startswith(f"{free}.") for free in FREE_TO_CHANGE), name
+        assert any(name == free or name.startswith(f"{free}.") for free in RESUMABLE), name
 
 
 def test_the_model_of_comet_counts_where_it_judges_checkpoints():
