@@ -29,9 +29,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
     "analysis": {"evaluation", "decoding", "training", "model", "positions", "data", *FOUNDATIONS},
 }
-MAY_IMPORT["config_errors"] = {"errors"}
-MAY_IMPORT["config_file"] = {"errors", "config_errors"}
-MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], "evaluation", "config_file", "config_errors"}
+MAY_IMPORT["yaml_file"] = {"errors"}
+MAY_IMPORT["foreign_names"] = set()
+MAY_IMPORT["config_errors"] = {*MAY_IMPORT["decoding"], "decoding", "foreign_names"}
+MAY_IMPORT["config_file"] = {*MAY_IMPORT["config_errors"], "config_errors", "yaml_file"}
+MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], "evaluation", *MAY_IMPORT["config_file"]}
+MAY_IMPORT["config"] |= {"config_file"}
 MAY_IMPORT["interop"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["experiments"] = {*MAY_IMPORT["config"], "config", "analysis", "export"}
