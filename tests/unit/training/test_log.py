@@ -4,6 +4,7 @@ import json
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.log import Log, read_log
@@ -24,7 +25,9 @@ def test_lines_that_a_restart_undid_are_taken_out(tmp_path):
     assert [x.name for x in tmp_path.iterdir() if x.name.startswith(".")] == []
 
 
-def test_curves_do_not_go_twice_over_an_update(tmp_path):
+def test_curves_do_not_go_twice_over_an_update(tmp_path, monkeypatch):
+    # Files of one process and second are read in the order of this number, as text.
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(10))
     write(tmp_path, 0, [1, 2, 3, 4])
     write(tmp_path, 2, [3, 4, 5])
     curves = EventAccumulator(str(tmp_path / "tensorboard"))
