@@ -19,6 +19,7 @@ Deleting never follows a link either.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import os
@@ -28,6 +29,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -202,7 +204,8 @@ def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     """Open a file that appears under its name when the block ends without an exception, in place of
     an older one; until then, and otherwise, the older one is untouched.
 
-    It is written next to its place, as `.partial-PID-NAME`. What is no regular file, such as
+    It is written next to its place, as `.partial-PID-NAME`; what killed processes have left there
+    is deleted. What is no regular file, such as
     `/dev/stdout` or a named pipe, cannot be replaced and is written into. A link stays a link.
 
     Args:
@@ -219,7 +222,10 @@ def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
             final = Path(os.path.realpath(path))
             partial = final.with_name(f"{PARTIAL}{os.getpid()}-{final.name}")
             make_directory(disk, final.parent)
+            _remove_abandoned(final)
             file = disk.create(partial)
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends, however it does
     try:
         raw = io.BufferedWriter(_Reporting(file, path))
         with raw if binary else io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
@@ -278,6 +284,14 @@ def _open_irregular(path: Path) -> io.FileIO | None:
                 stream.flush()
                 return io.FileIO(os.dup(stream.fileno()), "w")
     return None if stat.S_ISREG(status.st_mode) else io.FileIO(os.open(path, os.O_WRONLY), "w")
+
+
+def _remove_abandoned(final: Path) -> None:
+    """Delete what killed processes have left of a file that they were to replace."""
+    for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
+        with suppress(OSError), open(left, "r+b", opener=_open_own) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 def _open_own(path: str, flags: int) -> int:

@@ -1,6 +1,7 @@
 """Writing and deleting: complete or not at all, and never through a link into another folder."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -38,6 +39,34 @@ def test_a_file_that_is_not_finished_never_appears(tmp_path, old):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert [x.read_text() for x in tmp_path.iterdir()] == ([old] if old else [])
+
+
+def test_what_a_killed_process_left_goes_with_the_next(tmp_path):
+    child = os.fork()
+    if not child:
+        with replacing(tmp_path / "out") as stream:
+            stream.write("half")
+            stream.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(os.listdir(tmp_path)) == 1
+    with replacing(tmp_path / "out") as stream:
+        stream.write("text")
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_another_process_is_writing_stays(tmp_path):
+    with replacing(tmp_path / "out") as stream:
+        stream.write("first")
+        child = os.fork()
+        if not child:
+            with replacing(tmp_path / "out") as second:
+                second.write("second")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (tmp_path / "out").read_text() == "second"
+    assert (tmp_path / "out").read_text() == "first"
+    assert os.listdir(tmp_path) == ["out"]
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ help is shown, so its top level imports `typer` and the standard library only, a
 imports the rest. That keeps `shapeshift --help` instant.
 
 Exit status: 0; 1 for what the user can fix (`ShapeshiftError`, one line on stderr) and for a disk
-that is full or refuses; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM. When the reader of our output goes
-away, we stop without a word, with 1. Anything else is a bug and keeps its Python traceback.
+that is full or refuses; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM. When the reader of
+our output goes away, we stop without a word, with 1. Anything else is a bug and keeps its Python
+traceback.
 """
 
 from __future__ import annotations

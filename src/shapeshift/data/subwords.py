@@ -20,6 +20,7 @@ import sentencepiece
 
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.presplit import Pieces, count_pieces, read_pieces
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 
 PAD, UNK, BOS, EOS, SEP = range(5)
@@ -101,9 +102,8 @@ class Subwords:
                 "source": _train(lambda: (source for source, _ in pairs()), config),
                 "target": _train(lambda: (target for _, target in pairs()), config),
             }
-        directory.mkdir(parents=True, exist_ok=True)
         for name, model in models.items():
-            (directory / f"{name}.model").write_bytes(model)
+            save(directory / f"{name}.model", model)
         return cls(*models.values())
 
     @classmethod
