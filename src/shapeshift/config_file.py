@@ -186,8 +186,8 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
     whole = isinstance(over.get("parts"), list)
     if not whole and str(over.get("name")) in PRESETS:
         return expand_preset(over["name"])
-    if over.keys() == {"name"}:
-        return {}  # no preset, and no parts: an error when it is checked
+    if over.keys() == {"name"} and not (isinstance(base, dict) and "parts" in base):
+        return {}  # neither a preset nor a label of parts: an error when it is checked
     if base is None:
         return {} if whole else expand_preset(DEFAULT_POSITION)
     try:

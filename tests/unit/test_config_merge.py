@@ -49,7 +49,7 @@ def test_a_mapping_with_a_presets_name_is_the_preset(name: str) -> None:
         ({"name": "rope", "parts": [{"kind": "alibi"}]}, (), "named 'rope'"),
         ({"name": "rope", "parts": []}, (), "named 'rope'"),
         ("rope", ("position.indices.name=shifted",), "named 'rope'"),
-        ("less-feeding", ("position.parts.0.add_to=qkv",), "named 'less-feeding'"),
+        ("rope", ("position.parts.0.place=cross",), "named 'rope'"),
     ],
 )
 def test_a_name_says_what_the_scheme_is(
@@ -67,6 +67,13 @@ def test_the_remedy_for_a_wrong_name_works() -> None:
     assert position.name == "rope-changed"
     assert position.scheme.indices.name == "shifted"
     assert position.scheme.parts == PRESETS["rope"].parts
+
+
+def test_a_run_that_was_made_with_a_wrong_name_can_be_named_anew() -> None:
+    document = {"position": {"name": "rope", "indices": {"name": "absolute"}, "parts": []}}
+    message = refused(document)
+    remedy = message.partition("(")[2].partition(")")[0]
+    assert parse_config(document, [remedy]).position.scheme == PRESETS["nope"]
 
 
 def test_fields_that_two_choices_share_stay() -> None:

@@ -61,6 +61,11 @@ def demo(
     source = config or Path(str(files("shapeshift") / "configs" / "demo.yaml"))
     systems = _parse_systems(system) if system else SYSTEMS
     shared = tuple(overrides or ())
+    for setting in shared:
+        if setting.startswith("training.seed="):
+            raise typer.BadParameter("give --seed instead", param_hint=setting)
+        if "=" not in setting and setting.endswith((".yaml", ".yml")):
+            raise typer.BadParameter(f"give --config {setting}", param_hint=setting)
     document = read_document(source)
     set_num_threads(parse_config(document, shared, source).model.dim)
     began = time.monotonic()

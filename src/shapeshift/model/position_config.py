@@ -37,7 +37,7 @@ class PositionConfig(Strict):
     """How the model knows positions: a preset's name, or indices and parts spelled out.
 
     Without `parts`, `name` is a preset's (by default `ape`), which the other keys are laid over.
-    With them it is a label: a preset's name only for that preset, whose numbers may differ.
+    With them it is a label: a preset's name only for that preset, whose options may differ.
 
     Attributes:
         name: a preset, or what the scheme is called.
@@ -144,20 +144,9 @@ def _check_options(scheme: Scheme) -> None:
 
 
 def _outline(scheme: Scheme) -> Any:
-    """Return what has to be the same where two schemes have one name: all that is no number."""
-
-    def words(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        every = {key: option.default for key, option in entry.options().items()} | {**options}
-        return {key: value for key, value in every.items() if isinstance(value, str)}
-
-    indices = scheme.indices
-    return (indices.name, words(INDICES[indices.name], indices.options)), [
-        (
-            part.kind,
-            part.place or KINDS[part.kind].build.places[0],
-            part.stacks,
-            words(KINDS[part.kind], part.options),
-        )
+    """Return what has to be the same where two schemes have one name."""
+    return scheme.indices.name, [
+        (part.kind, part.place or KINDS[part.kind].build.places[0], part.stacks)
         for part in scheme.parts
     ]
 

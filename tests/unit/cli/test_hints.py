@@ -39,6 +39,8 @@ def printed(*arguments: str, status: int = 2) -> str:
         (("translate", "RUN", "a.txt", "decoding.beam=10"), "--set decoding.beam=10"),
         (("score", "a", "b", "evaluation.metrics=bleu"), "--set evaluation.metrics=bleu"),
         (("report", "position=rope"), "has none"),
+        (("demo", "training.seed=4"), "--seed"),
+        (("demo", "my.yaml"), "--config my.yaml"),
         (("demo", "--system", "../x"), "expected a name"),
         (("demo", "--system", ""), "expected a name"),
         (("demo", "--system", "ape", "--system", "ape"), "given twice"),
