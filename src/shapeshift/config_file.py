@@ -2,8 +2,9 @@
 
 Files and overrides follow one rule: what is laid over a configuration replaces values and lists and
 leaves all else as it is. The name of a preset (`position`, `data.corpus`) replaces the whole
-section by that preset. Nothing is ever dropped: a value that the section does not take in the end,
-for another schedule was chosen, say, is an error when the configuration is checked.
+section by that preset. Nothing that was given is ever dropped: a value that the section does not
+take in the end, since another schedule was chosen, say, is an error when the configuration is
+checked. What a preset (or a model's size) has filled in goes with it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from shapeshift.config_errors import no_sections
 from shapeshift.data.presets import CORPORA, expand_corpus
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model.config import SIZES
-from shapeshift.model.position_config import DEFAULT_POSITION, expand_preset, lay_over_preset
+from shapeshift.model.position_config import (
+    DEFAULT_POSITION,
+    PART_FIELDS,
+    expand_preset,
+    lay_over_preset,
+)
 from shapeshift.positions import PRESETS
 from shapeshift.yaml_file import parse_yaml, read_yaml
 
@@ -166,7 +172,8 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
     elif keys == ("data", "corpus"):
         base = _spell_out_corpus(base, over)
     elif keys == ("model",):
-        base = _without_size(base, over)
+        filled_in = SIZES.get(str(base.get("size", "base"))) if isinstance(base, dict) else None
+        base = _without(base, over, "size", filled_in or {})
     if isinstance(over, _Given) and isinstance(base, list):
         items = list(base)
         for key, value in over.items():
@@ -191,7 +198,7 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
     if base is None:
         return {} if whole else expand_preset(DEFAULT_POSITION)
     try:
-        return lay_over_preset(base) if isinstance(base, dict) else base
+        return _without_preset(lay_over_preset(base), over) if isinstance(base, dict) else base
     except ShapeshiftError as error:
         raise ShapeshiftError(f"position: {error}") from error
 
@@ -204,14 +211,36 @@ def _spell_out_corpus(base: Any, over: Mapping[str, Any]) -> Any:
     return base
 
 
-def _without_size(base: Any, over: Mapping[str, Any]) -> Any:
-    """Return the model's settings without those that its size filled in, if `over` chooses another
-    size."""
-    size = over.get("size")
-    if not isinstance(base, dict) or size is None or size == base.get("size"):
+def _without(base: Any, over: Any, choice: str, filled_in: Mapping[str, Any]) -> Any:
+    """Return settings without those that a preset filled in, if `over` makes another choice."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
         return base
-    filled_in = SIZES.get(str(base.get("size", "base")), {})
+    if over.get(choice, base.get(choice)) == base.get(choice):
+        return base
     return {key: value for key, value in base.items() if filled_in.get(key) != value}
+
+
+def _without_preset(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a position without the options that its preset gave to other indices and kinds than
+    those that `over` chooses."""
+    if str(base.get("name")) not in PRESETS:
+        return base
+    preset = expand_preset(base["name"])
+    indices = _without(base.get("indices"), over.get("indices"), "name", preset["indices"])
+    parts = base["parts"]
+    if isinstance(over.get("parts"), _Given):
+        options = [
+            {key: value for key, value in part.items() if key not in PART_FIELDS}
+            for part in preset["parts"]
+        ]
+        options += [{} for _ in parts[len(options) :]]
+        parts = [
+            _without(part, over["parts"].get(str(number)), "kind", options[number])
+            for number, part in enumerate(parts)
+        ]
+    elif "parts" in over and "name" not in over:
+        base = {key: value for key, value in base.items() if key != "name"}
+    return {**base, **({} if indices is None else {"indices": indices}), "parts": parts}
 
 
 def _plain(name: str) -> ShapeshiftError:

@@ -69,6 +69,20 @@ def test_the_remedy_for_a_wrong_name_works() -> None:
     assert position.scheme.parts == PRESETS["rope"].parts
 
 
+def test_what_a_preset_filled_in_goes_with_it() -> None:
+    changed = ["position.indices={name: randomized, max_position: 999}", "position.name=mine"]
+    position = parse_config({"position": "shape"}, changed).position
+    assert position.indices == {"name": "randomized", "max_position": 999}
+    changed = ["position.parts.0.kind=skew", "position.name=mine"]
+    (part,) = parse_config({"position": "rpe"}, changed).position.scheme.parts
+    assert (part.kind, part.place, part.options) == ("skew", "self", {})
+    kept = {"position": {"name": "shape", "indices": {"max_offset": 40}}}
+    message = refused(kept, "position.indices.name=randomized", "position.name=mine")
+    assert "no option 'max_offset'" in message
+    position = parse_config({"position": "rope"}, ["position={parts: [{kind: alibi}]}"]).position
+    assert (position.name, position.scheme.parts[0].kind) == ("custom", "alibi")
+
+
 def test_a_run_that_was_made_with_a_wrong_name_can_be_named_anew() -> None:
     document = {"position": {"name": "rope", "indices": {"name": "absolute"}, "parts": []}}
     message = refused(document)
@@ -114,7 +128,7 @@ def test_what_does_not_go_with_a_choice_is_an_error_whose_remedy_works(
 
 
 def test_another_kind_does_not_take_the_options_of_the_old_one() -> None:
-    document = {"position": {"name": "mine", "parts": [{"kind": "shaw", "max_distance": 4}]}}
+    document = {"position": {"name": "mine", "parts": [{"kind": "shaw", "max_distance": 16}]}}
     assert "null takes out" in refused(document, "position.parts.0.kind=alibi")
     changed = ["position.parts.0.max_distance=null", "position.parts.0.kind=alibi"]
     (part,) = parse_config(document, changed).position.scheme.parts

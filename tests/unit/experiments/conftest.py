@@ -5,6 +5,7 @@ import random
 import pytest
 
 from shapeshift.config import parse_config
+from shapeshift.config_file import lay_over
 from shapeshift.training.trainer import Silent
 
 SIZES = {"train": 120, "valid": 12, "test": 21}
@@ -59,7 +60,9 @@ def make_config(text):
             "decoding": {"max_length_b": 3.0},
             "evaluation": {"edges": [4, 8]},
         }  # fmt: skip
-        return parse_config(document, overrides)
+        for override in overrides:  # a later one counts
+            document = lay_over(document, [override])
+        return parse_config(document)
 
     return make
 

@@ -76,6 +76,7 @@ def make_study(papers_root):
 
     def make(*grids, done=lambda cell: True, seeds=(1, 2), overrides=MINUSCULE, extra=()):
         cells, measures = {}, {}
+        given = {each.partition("=")[0]: each for each in (*overrides, *extra)}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(speed, "SPEED", GivenSpeed())
             for name in grids:
@@ -84,7 +85,7 @@ def make_study(papers_root):
                 cells[name] = [
                     with_seed(cell, seed)
                     for seed in seeds
-                    for cell in grid.cells("tiny", [*overrides, *extra])
+                    for cell in grid.cells("tiny", [*given.values()])
                     if cell.seed == (grid.config.scales["tiny"].seeds or grid.config.seeds)[0]
                 ]
                 report = run_cells(
