@@ -1,5 +1,6 @@
 """What stops a first run is found before its folder is made, and the advice works when followed."""
 
+import json
 import os
 import re
 import shutil
@@ -109,9 +110,14 @@ def test_a_training_pair_that_fits_into_no_batch(go, tmp_path):
     assert go(raised).checkpoints.updates() == [2]
 
 
-def learned(num_positions, **indices):
-    part = {"kind": "learned", "num_positions": num_positions}
-    return f"position={{indices: {indices or {'name': 'absolute'}}, parts: [{part}]}}"
+def scheme(part, name="absolute", **options):
+    """Return the setting of a scheme, which takes the place of the preset `shape`."""
+    indices = {"name": name, "max_offset": None} | options
+    return "position=" + json.dumps({"name": "mine", "indices": indices, "parts": [part]})
+
+
+def learned(num_positions, *indices, **options):
+    return scheme({"kind": "learned", "num_positions": num_positions}, *indices, **options)
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
@@ -137,24 +143,23 @@ def test_text_that_will_not_be_translated_may_be_too_long(go, tmp_path):
 
 
 def test_the_largest_offset_counts_in_training(go):
-    shifted = {"name": "shifted", "max_offset": 30}
-    message = refused(go, learned(35, **shifted))
+    message = refused(go, learned(35, "shifted", max_offset=30))
     assert "training pair" in message
     more = int(re.search(r"add (\d+) to num_positions", message)[1])
-    assert go(learned(35 + more, **shifted)).checkpoints.updates() == [2]
+    assert go(learned(35 + more, "shifted", max_offset=30)).checkpoints.updates() == [2]
 
 
 @pytest.mark.parametrize(("split", "max_position"), [("valid", 30), ("train", 30), ("test", 90)])
 def test_text_that_is_too_long_for_randomized_ids(go, tmp_path, split, max_position):
     add(tmp_path, split, 40)
-    scheme = (
-        f"position={{indices: {{name: randomized, max_position: {max_position}, max_length: 25}},"
-        " parts: [{kind: sinusoidal}]}"
-    )
-    message = refused(go, scheme)
+    limits = {"max_position": max_position, "max_length": 25}
+    position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
+    message = refused(go, position)
     assert not (tmp_path / "run").exists()
-    remedy = [x for x in settings(message) if x.startswith("position.indices")]
-    assert go(scheme, *remedy).checkpoints.updates() == [2]
+    remedy = dict(re.findall(r"position\.indices\.(\w+)=(\d+)", message))
+    limits |= {option: int(value) for option, value in remedy.items()}
+    position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
+    assert go(position).checkpoints.updates() == [2]
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
