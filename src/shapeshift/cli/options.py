@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -22,3 +23,31 @@ PreparedRoot = Annotated[
     Path, typer.Option(help="Folder under which prepared data are kept and found again.")
 ]
 PREPARED_ROOT = Path("prepared")
+
+OF_A_TRAINED_MODEL = (
+    "decoding",
+    "evaluation.detokenize",
+    "training.device",
+    "training.precision",
+)
+"""Settings, and sections of settings, that change what a trained model translates."""
+
+
+def refuse_without_effect(
+    settings: Iterable[str], allowed: tuple[str, ...], remark: str = ""
+) -> None:
+    """Refuse a setting given with `--set` that changes nothing.
+
+    Args:
+        settings: each `KEY=VALUE`.
+        allowed: keys, and sections of keys.
+        remark: stands after "has no effect".
+
+    Raises:
+        typer.BadParameter: for the first one.
+    """
+    for key in (setting.partition("=")[0] for setting in settings):
+        if not any(f"{key}.".startswith(f"{each}.") for each in allowed):
+            raise typer.BadParameter(
+                f"{key} has no effect{remark}; give {' or '.join(allowed)}", param_hint="--set"
+            )

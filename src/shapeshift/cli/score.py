@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
+
 if TYPE_CHECKING:
     from shapeshift.config import Config
     from shapeshift.decoding.pairs import PairScore
     from shapeshift.evaluation.scores import Scores
 
 STDIN = "-"
+_WITHOUT_RUN = (
+    "evaluation.tokenize",
+    "evaluation.comet_model",
+    "evaluation.comet_batch_size",
+    "evaluation.comet_device",
+)
 
 
 def score(
@@ -158,16 +166,12 @@ def _config(run: Path | None, settings: list[str]) -> Config | None:
     if run is not None:
         from shapeshift.experiments.run import Run
 
+        refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
         return Run(run, settings).config
     if settings:
-        for key in (setting.partition("=")[0] for setting in settings):
-            if key != "evaluation.tokenize" and not key.startswith("evaluation.comet_"):
-                raise typer.BadParameter(
-                    f"{key} has no effect without --run; give evaluation.tokenize or"
-                    " evaluation.comet_...",
-                    param_hint="--set",
-                )
         from shapeshift.config import parse_config
+
+        refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
 
         return parse_config({}, settings)
     return None

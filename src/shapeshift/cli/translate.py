@@ -11,6 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
+
 if TYPE_CHECKING:
     from shapeshift.decoding.translator import TranslatedLine, Translator
 
@@ -96,6 +98,7 @@ def translate(
     from shapeshift.experiments.run import Run
     from shapeshift.threads import set_num_threads
 
+    refuse_without_effect(overrides or [], OF_A_TRAINED_MODEL, " on a trained model")
     settings = _settings(overrides or [], max_source_length, on_long, batch_invariant)
     trained = Run(run, settings)
     set_num_threads(trained.config.model.dim)

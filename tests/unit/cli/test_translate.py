@@ -216,3 +216,17 @@ def test_wrong_usage_ends_with_2(run: Path, arguments: tuple[str, ...]) -> None:
     status, out, err = shapeshift(run, *arguments)
     assert (status, out) == (2, b"")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("setting", ["model.dropout=0.3", "position=rope", "training.seed=3"])
+def test_a_setting_without_effect_on_a_trained_model_is_wrong_usage(
+    run: Path, setting: str
+) -> None:
+    key = setting.partition("=")[0]
+    for command in (
+        ["translate", "run"],
+        ["score", "text", "text", "--source", "text", "--run", "run"],
+    ):
+        status, out, err = shapeshift(run, *command, "--set", setting)
+        assert (status, out) == (2, b"")
+        assert f"{key} has no effect on a trained model" in " ".join(err.split())
