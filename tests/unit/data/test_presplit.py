@@ -82,7 +82,7 @@ def test_a_vocabulary_may_be_given(tmp_path):
 
 def test_a_vocabulary_goes_with_one_joint_presplit_model():
     for wrong in ({"algorithm": "bpe"}, {"algorithm": "presplit", "joint": False}):
-        with pytest.raises(ValueError, match="vocabulary goes with"):
+        with pytest.raises(ValueError, match="goes with algorithm=presplit and joint=true"):
             SubwordsConfig(vocabulary="x", **wrong)
 
 

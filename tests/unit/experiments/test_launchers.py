@@ -108,8 +108,8 @@ def _give(cell, path, root):
 
 
 def _checkpoints(folder):
-    """Return the name of each checkpoint and when it was made."""
-    found = (folder.run / "checkpoints").glob("update-*/state.json")
+    """Return the name of each checkpoint and when its weights were written."""
+    found = (folder.run / "checkpoints").glob("update-*/model.safetensors")
     return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
 

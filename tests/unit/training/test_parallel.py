@@ -99,7 +99,9 @@ def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch, name, loc
     ],
 )
 def test_what_fsdp_cannot_do_is_refused(name, value, neutral):
-    message = f"{name} does not go with parallel=fsdp; use ddp or {name}={neutral}"
+    message = (
+        f"does not go with parallel=fsdp; use training.parallel=ddp or training.{name}={neutral}"
+    )
     with pytest.raises(ValidationError, match=message):
         TrainingConfig(parallel="fsdp", **{name: value})
 
