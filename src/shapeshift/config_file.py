@@ -66,8 +66,6 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     other = document.pop("extends")
     if not isinstance(other, str) or not other:
         raise ShapeshiftError(f"extends: expected the path of one file, got {other!r}", path=path)
-    if len(other) > _LONGEST_PATH:
-        raise ShapeshiftError(f"extends: no path has {len(other):,} characters", path=path)
     below, chain = path.parent / other, (*extending, path)
     if any(below.resolve() == file.resolve() for file in chain):
         circle = " -> ".join(map(str, (*chain, below)))
@@ -79,9 +77,6 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
         return merge(base, document)
     except ShapeshiftError as error:
         raise ShapeshiftError(str(error), path=path) from error
-
-
-_LONGEST_PATH = 1_000
 
 
 class _Given(dict[str, Any]):

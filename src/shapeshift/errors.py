@@ -1,18 +1,21 @@
-"""The one exception for everything that a user can mend."""
+"""The one exception for everything that a user can fix."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+_LONGEST_WORD = 1_000
+
 
 class ShapeshiftError(Exception):
-    """Bad input, a bad setting, a missing file: something the user can put right.
+    """Bad input, a bad setting, a missing file: something the user can fix.
 
-    The message is one line that says what is wrong, what was expected and what would work.
-    The command line prints it without a traceback and exits with status 1. Any other exception
-    is a bug of ours and shows its traceback.
+    The message is one line that says what is wrong, what was expected and what would work. A very
+    long word in it is cut. The command line prints it without a traceback and exits with status 1.
+    Any other exception is a bug of ours and shows its traceback.
 
     Args:
         message: one line; no final full stop is needed.
@@ -24,7 +27,8 @@ class ShapeshiftError(Exception):
         self.path = None if path is None else Path(path)
         self.line = line
         place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        super().__init__((place + message).replace("\n", "\\n"))  # a path may hold one
+        text = re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: word[0][:100] + "…", place + message)
+        super().__init__(text.replace("\n", "\\n"))  # a path may hold one
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -126,7 +126,6 @@ def test_another_choice_does_not_inherit_the_settings_of_the_old_one(tmp_path):
     [
         ({"run": "extends: base.yaml"}, r"base\.yaml: no such .* \(extended by .*run\.yaml\)"),
         ({"run": "extends: [a, b]"}, r"run\.yaml: extends: expected the path of one file, got"),
-        ({"run": "extends: " + 5000 * "x"}, r"run\.yaml: extends: no path has 5,000 characters$"),
         ({"run": "extends: run.yaml"}, r"run\.yaml: extends goes in a circle: .*run\.yaml -> "),
         (
             {"run": "extends: a.yaml", "a": "extends: b.yaml", "b": "extends: run.yaml"},

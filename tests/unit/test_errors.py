@@ -19,3 +19,10 @@ def test_nearest_word() -> None:
     assert nearest("maxupdates", ["max_updates", "seed"]) == "; did you mean 'max_updates'?"
     assert nearest("zzz", ["max_updates", "seed"]) == ""
     assert nearest("seed", iter([])) == ""
+
+
+def test_a_value_of_any_length_leaves_a_message_that_can_be_read():
+    error = ShapeshiftError(f"unknown preset {9999 * 'x'!r} (known: ape)", path="run.yaml")
+    assert str(error).endswith("x… (known: ape)")
+    assert len(str(error)) < 200
+    assert len(str(ShapeshiftError("no such file", path="y" * 5000))) < 200

