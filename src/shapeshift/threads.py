@@ -14,22 +14,25 @@ _SPIN_COUNT, _SPIN_COUNT_INTEL = "1000", "10000"
 libgomp's default is 300,000 (milliseconds). Where another process uses one of the cores, the
 threads that spin keep the one that they wait for from running, and training becomes several times
 slower than with a single thread; threads that sleep do not. Of its speed when nothing else runs,
-an AMD processor keeps 0.95 with 1,000, an Intel processor only 0.68, but 0.94 with 10,000
+an AMD processor keeps 0.95 with 1,000, one with AMX only 0.68, but 0.94 with 10,000
 (docs/benchmarks.md, `benchmarks/busy_neighbour.py`)."""
 
 _WIDTH_PER_THREAD = 32
 
 
-def set_spin_count() -> None:
+def set_spin_count(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     """Let idle OpenMP threads sleep soon. Settings in the environment take precedence.
 
     libgomp reads the variable when it is loaded: call this before `torch` is imported.
+
+    Args:
+        cpuinfo: describes the processor.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT_INTEL if _is_intel() else _SPIN_COUNT
+        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT_INTEL if _is_intel(cpuinfo) else _SPIN_COUNT
 
 
-def _is_intel(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+def _is_intel(cpuinfo: Path) -> bool:
     try:
         return "GenuineIntel" in cpuinfo.read_text(encoding="utf-8", errors="replace")[:4096]
     except OSError:  # there is none but on Linux
