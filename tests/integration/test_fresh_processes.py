@@ -15,7 +15,7 @@ import yaml
 
 import shapeshift
 from shapeshift.config import load_config
-from shapeshift.experiments.run import Run, train
+from shapeshift.lab.run import Run, train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent

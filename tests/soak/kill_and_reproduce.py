@@ -29,8 +29,8 @@ import process_group
 import toy_paper
 from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
 
-from shapeshift.experiments import work
-from shapeshift.experiments.cell_folder import StepRecord
+from shapeshift.lab import work
+from shapeshift.lab.cell_folder import StepRecord
 from shapeshift.training.log import read_log
 from shapeshift.training.trainer import Trainer
 

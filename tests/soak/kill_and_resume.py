@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import process_group
 from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
 
-from shapeshift.experiments.final import AVERAGE
+from shapeshift.lab.final import AVERAGE
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest

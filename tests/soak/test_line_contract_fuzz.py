@@ -109,7 +109,7 @@ def patched(data: bytes, on_long: str | None):
     run = SimpleNamespace(translator=lambda *_: ready, subwords=subwords, config=Config())
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shapeshift.experiments.run.Run", lambda *_: run)
+        patch.setattr("shapeshift.lab.run.Run", lambda *_: run)
         stdin = SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: len(data) % 2 == 0)
         patch.setattr(sys, "stdin", stdin)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

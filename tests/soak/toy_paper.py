@@ -16,8 +16,8 @@ from types import ModuleType
 import yaml
 
 from shapeshift.cli import main as shapeshift_main
-from shapeshift.experiments.grid import Grid
-from shapeshift.experiments.measures import mean_of
+from shapeshift.lab.grid import Grid
+from shapeshift.lab.measures import mean_of
 from shapeshift.papers import catalogue, planning
 from shapeshift.papers.document import DocumentTable
 from shapeshift.papers.entries import number, words

@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift.config import Config, load_config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.grid import Grid
+from shapeshift.lab.grid import Grid
 from shapeshift.positions import KINDS, PRESETS, Scheme
 from shapeshift.positions.scheme import PLACES
 from shapeshift.training.config import Noam

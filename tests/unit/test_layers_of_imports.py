@@ -1,5 +1,5 @@
-"""Imports point one way: positions → model → decoding, training → evaluation, analysis →
-experiments → papers → report → cli."""
+"""Imports point one way: positions → model → decoding, training → evaluation → lab →
+papers → report → cli."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "decoding": {"model", "positions", "data", *FOUNDATIONS},
     "training": {"model", "positions", "data", *FOUNDATIONS},
     "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
-    "analysis": {"evaluation", "decoding", "training", "model", "positions", "data", *FOUNDATIONS},
 }
 MAY_IMPORT["yaml_file"] = {"errors"}
 MAY_IMPORT["foreign_names"] = set()
@@ -37,8 +36,8 @@ MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], "evaluation", *MAY_IMPORT["co
 MAY_IMPORT["config"] |= {"config_file"}
 MAY_IMPORT["interop"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config"}
-MAY_IMPORT["experiments"] = {*MAY_IMPORT["config"], "config", "analysis", "export"}
-MAY_IMPORT["papers"] = {*MAY_IMPORT["experiments"], "experiments"}
+MAY_IMPORT["lab"] = {*MAY_IMPORT["config"], "config", "export"}
+MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
 MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT["report"], "report", "interop"}
 MAY_IMPORT["__main__"] = {"cli"}

@@ -15,21 +15,21 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from shapeshift.analysis.document import save_data
-from shapeshift.analysis.length_bleu import LengthBleu
-from shapeshift.analysis.style import save as save_figure
 from shapeshift.config import parse_config
 from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import replacing, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import evaluate
-from shapeshift.experiments.cell_folder import CellFolder, StepRecord
-from shapeshift.experiments.locks import locked
-from shapeshift.experiments.measures import keep_lines
-from shapeshift.experiments.results import Results, Row
-from shapeshift.experiments.run import Run
-from shapeshift.experiments.toolkits.commands import Command, run_commands
+from shapeshift.lab.analysis.document import save_data
+from shapeshift.lab.analysis.length_bleu import LengthBleu
+from shapeshift.lab.analysis.style import save as save_figure
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.locks import locked
+from shapeshift.lab.measures import keep_lines
+from shapeshift.lab.results import Results, Row
+from shapeshift.lab.run import Run
+from shapeshift.lab.toolkits.commands import Command, run_commands
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.write import write_item
 from shapeshift.training.checkpoints import Checkpoints

@@ -13,7 +13,7 @@ import yaml
 
 from shapeshift.config import load_config, parse_config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.grid import Grid
+from shapeshift.lab.grid import Grid
 from shapeshift.yaml_file import MAX_BYTES, parse_yaml, read_yaml
 
 T = TypeVar("T")

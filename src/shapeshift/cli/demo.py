@@ -11,7 +11,7 @@ import typer
 from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
 
 if TYPE_CHECKING:
-    from shapeshift.experiments.comparison import Comparison
+    from shapeshift.lab.comparison import Comparison
 
 SYSTEMS = {
     "ape": ("position=ape",),
@@ -54,7 +54,7 @@ def demo(
     from shapeshift.cli.signals import ending_on_signals
     from shapeshift.config import parse_config
     from shapeshift.config_file import read_document
-    from shapeshift.experiments.comparison import compare
+    from shapeshift.lab.comparison import compare
     from shapeshift.threads import set_num_threads
     from shapeshift.training.stopping import StopSignals
 

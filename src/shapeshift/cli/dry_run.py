@@ -70,7 +70,7 @@ def show_plan(
 
     Args:
         plan: from `papers.planning.plan_items`.
-        prepared_root: see `experiments.run.train`.
+        prepared_root: see `lab.run.train`.
         gpu: a name from `training.gpus.GPUS`, or `HERE`.
         num_gpus: that the runs are shared out to.
         gpus_per_run: that train a run together.

@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from shapeshift.cli.progress import console as standard_console
-from shapeshift.experiments.status import CellStatus, State, Tally
+from shapeshift.lab.status import CellStatus, State, Tally
 
 if TYPE_CHECKING:
-    from shapeshift.experiments.grid import Cell
-    from shapeshift.experiments.runner import Report
+    from shapeshift.lab.grid import Cell
+    from shapeshift.lab.runner import Report
 
 _STYLES = {
     State.WAITING: "dim",

@@ -29,7 +29,7 @@ def prepare(
     from shapeshift.cli.progress import Steps, make_progress, results_console
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
-    from shapeshift.experiments.run import prepared_directory
+    from shapeshift.lab.run import prepared_directory
 
     settings = load_config(config, overrides or [])
     directory = prepared_directory(settings.data, prepared)

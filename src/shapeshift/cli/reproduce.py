@@ -11,7 +11,7 @@ import typer
 from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
 
 if TYPE_CHECKING:
-    from shapeshift.experiments.runner import Launcher, Report
+    from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
     from shapeshift.papers.reproduce import Made
 
@@ -195,7 +195,7 @@ def _launcher(
 ) -> Launcher:
     import torch
 
-    from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
+    from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 
     if slurm:
         if gpus is not None:
@@ -252,7 +252,7 @@ def _run(
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import Steps, console, make_progress
     from shapeshift.errors import ShapeshiftError
-    from shapeshift.experiments.launchers import Slurm
+    from shapeshift.lab.launchers import Slurm
     from shapeshift.papers import reproduce as papers
     from shapeshift.papers.dry_run import check_space
 

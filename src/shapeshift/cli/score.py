@@ -164,7 +164,7 @@ def _read(name: str) -> tuple[str, list[str]]:
 def _config(run: Path | None, settings: list[str]) -> Config | None:
     """Return a run's settings with these, or these alone; `None` if there is neither."""
     if run is not None:
-        from shapeshift.experiments.run import Run
+        from shapeshift.lab.run import Run
 
         refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
         return Run(run, settings).config
@@ -201,7 +201,7 @@ def _likelihood(
     texts: tuple[list[str], list[str]],
     names: tuple[str | Path, str | Path],
 ) -> _Likelihood:
-    from shapeshift.experiments.run import Run
+    from shapeshift.lab.run import Run
 
     return _Likelihood(Run(run, settings).translator().score(*texts, names=names))
 

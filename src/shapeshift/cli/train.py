@@ -11,7 +11,7 @@ from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, Prepare
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
-    from shapeshift.experiments.run import Run
+    from shapeshift.lab.run import Run
 
 
 def train(
@@ -94,7 +94,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
         show_resumed,
         show_skipped,
     )
-    from shapeshift.experiments import run as runs
+    from shapeshift.lab import run as runs
     from shapeshift.threads import set_num_threads
     from shapeshift.training.parallel import join
     from shapeshift.training.stopping import StopSignals
@@ -122,7 +122,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 def _test(run: Run, prepared: Path) -> None:
     from shapeshift.cli.progress import Steps, make_progress
     from shapeshift.evaluation.tables import length_table, score_table
-    from shapeshift.experiments.run import translate_and_score
+    from shapeshift.lab.run import translate_and_score
 
     name = run.directory.name
     with make_progress() as progress:

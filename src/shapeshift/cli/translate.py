@@ -95,7 +95,7 @@ def translate(
     lines before it are answered first, unless --output names a file, which does not appear.
     """
     from shapeshift.data.files import rereadable
-    from shapeshift.experiments.run import Run
+    from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
 
     refuse_without_effect(overrides or [], OF_A_TRAINED_MODEL, " on a trained model")

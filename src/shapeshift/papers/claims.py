@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.lab.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.study import NO_AXES, Axes, Study, Texts

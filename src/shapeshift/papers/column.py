@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import holm
 from shapeshift.papers.document import Entry
 from shapeshift.papers.entries import missing, number

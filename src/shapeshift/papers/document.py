@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.results import Row
 from shapeshift.integrity import digest
+from shapeshift.lab.results import Row
 from shapeshift.schema import Strict
 
 FILE = "item.json"

@@ -13,7 +13,7 @@ from shapeshift.config import Config
 from shapeshift.data.origins import Origin, origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.planning import CELLS, Plan
 from shapeshift.training.estimate import Estimate, assumed_length, estimate, measure_speed
 from shapeshift.training.gpus import GPUS, Gpu

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shapeshift.data.prepare import Prepared
 from shapeshift.evaluation.tables import NO_VALUE
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import Entry
 
 

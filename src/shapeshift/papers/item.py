@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from matplotlib.figure import Figure
 
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
 from shapeshift.papers.study import Axes, Study, fits
 

@@ -14,11 +14,11 @@ from shapeshift.data.corpora import fetch
 from shapeshift.data.download import Progress
 from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.experiments.cell_folder import CellFolder
-from shapeshift.experiments.grid import Cell, Grid
-from shapeshift.experiments.measures import usable
-from shapeshift.experiments.requirements import missing_requirements
-from shapeshift.experiments.run import prepared_directory
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell, Grid
+from shapeshift.lab.measures import usable
+from shapeshift.lab.requirements import missing_requirements
+from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
 from shapeshift.training.precision import check_hardware
@@ -115,7 +115,7 @@ class Plan:
 
     def usable(self, grid: str) -> tuple[list[str], list[str]]:
         """Return the measures of a grid that can be taken here, and a line for each other one; see
-        `experiments.measures.usable`."""
+        `lab.measures.usable`."""
         return usable(self.grids[grid].config.steps)
 
     def finished(self, directory: Path) -> set[tuple[str, str]]:
@@ -184,12 +184,12 @@ class Plan:
         packages_only: bool = False,
     ) -> list[str]:
         """Return a line for each thing that the runs need and that is not here, each once; see
-        `experiments.requirements`.
+        `lab.requirements`.
 
         Args:
-            prepared_root: see `experiments.run.train`.
+            prepared_root: see `lab.run.train`.
             finished: runs that are not asked about; see `finished`.
-            packages_only: see `experiments.requirements.missing_requirements`.
+            packages_only: see `lab.requirements.missing_requirements`.
         """
         configs = {cell.key: cell.config for cell in self.unfinished(finished)}
         lines = (

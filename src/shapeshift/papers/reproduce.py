@@ -11,11 +11,11 @@ from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.locks import locked
-from shapeshift.experiments.results import Results, Row
-from shapeshift.experiments.run import DataProgress
-from shapeshift.experiments.runner import Launcher, Report, run_cells
-from shapeshift.experiments.status import GridObserver
+from shapeshift.lab.locks import locked
+from shapeshift.lab.results import Results, Row
+from shapeshift.lab.run import DataProgress
+from shapeshift.lab.runner import Launcher, Report, run_cells
+from shapeshift.lab.status import GridObserver
 from shapeshift.papers import planning
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.item import Item
@@ -44,13 +44,13 @@ def run(
     prepared_root: Path,
     observer: GridObserver | None = None,
 ) -> Report:
-    """Train and measure what is not yet done of all grids; see `experiments.runner.run_cells`.
+    """Train and measure what is not yet done of all grids; see `lab.runner.run_cells`.
 
     Args:
         plan: what is needed.
         directory: of all results.
         launcher: where to run.
-        prepared_root: see `experiments.run.train`.
+        prepared_root: see `lab.run.train`.
         observer: told how far each cell is.
     """
     return run_cells(
@@ -82,7 +82,7 @@ def write(
     Args:
         plan: the items and their cells.
         directory: of all results.
-        prepared_root: see `experiments.run.train`.
+        prepared_root: see `lab.run.train`.
         on_prepare: told of preparing data, if that is needed.
         on_failure: told of an item (or `results.csv`) that cannot be made, instead of an error; the
             others are made.

@@ -10,14 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from shapeshift.analysis.document import load_data, save_data
 from shapeshift.data.prepare import Prepared, prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
-from shapeshift.experiments.cell_folder import CellFolder
-from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.identity import other_tokenizer
-from shapeshift.experiments.measures import (
+from shapeshift.integrity import digest
+from shapeshift.lab.analysis.document import load_data, save_data
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.identity import other_tokenizer
+from shapeshift.lab.measures import (
     OPTIONAL,
     ORIGINAL,
     TRAIN,
@@ -25,9 +26,9 @@ from shapeshift.experiments.measures import (
     kept_lines,
     references_file,
 )
-from shapeshift.experiments.results import Results, Row
-from shapeshift.experiments.run import DataProgress, Run, prepared_directory
-from shapeshift.experiments.significance import (
+from shapeshift.lab.results import Results, Row
+from shapeshift.lab.run import DataProgress, Run, prepared_directory
+from shapeshift.lab.significance import (
     METHOD,
     NUM_SAMPLES,
     Comparison,
@@ -35,7 +36,6 @@ from shapeshift.experiments.significance import (
     compare_cells,
     summarise,
 )
-from shapeshift.integrity import digest
 from shapeshift.papers.document import Entry
 from shapeshift.papers.entries import missing
 
@@ -50,7 +50,7 @@ Axes = Mapping[str, Wanted]
 NO_AXES: Axes = {}
 
 Texts = Literal["valid", "test", "original-order"]
-"""What a run keeps translations and references of; see `experiments.measures`."""
+"""What a run keeps translations and references of; see `lab.measures`."""
 
 
 AGGREGATES: dict[str, Callable[[Summary], str]] = {
@@ -75,7 +75,7 @@ class Study:
         cells: grid → its cells.
         steps: grid → the measures taken on its cells.
         root: folder of the cells' folders.
-        prepared_root: see `experiments.run.train`.
+        prepared_root: see `lab.run.train`.
         on_prepare: told of preparing data, if that is needed.
     """
 
@@ -142,7 +142,7 @@ class Study:
 
     def is_finished(self, cell: Cell) -> bool:
         """Return whether training and all measures are done, but for the optional ones; see
-        `experiments.measures.OPTIONAL`."""
+        `lab.measures.OPTIONAL`."""
         folder = CellFolder(self._root / cell.key)
         missing = folder.missing(self._steps[cell.grid], cell.config)
         return not set(missing) - OPTIONAL
@@ -223,7 +223,7 @@ class Study:
             grid: its name.
             metric: its name.
             axes: see `cells`.
-            dataset, bucket: see `experiments.measures.Measurement`; without a bucket those that
+            dataset, bucket: see `lab.measures.Measurement`; without a bucket those that
                 have none. Measurements in the middle of training are left out.
         """
         return [
@@ -269,7 +269,7 @@ class Study:
         minus: str | None = None,
     ) -> dict[tuple[str, ...], list[Comparison]]:
         """Test the settings of an axis against one of them on BLEU, each on the seeds that both
-        have; see `experiments.significance.compare_cells`.
+        have; see `lab.significance.compare_cells`.
 
         Args:
             grid: its name.

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from shapeshift.analysis.style import save as save_figure
 from shapeshift.disk import save
 from shapeshift.evaluation.tables import Table
-from shapeshift.experiments.results import csv_text
+from shapeshift.lab.analysis.style import save as save_figure
+from shapeshift.lab.results import csv_text
 from shapeshift.papers.document import DocumentTable, ItemDocument
 from shapeshift.papers.item import Drawn
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shapeshift.experiments.results import Row
+from shapeshift.lab.results import Row
 from shapeshift.papers.document import Entry, ItemDocument
 from shapeshift.report.markup import Anchors, Html, element, joined
 

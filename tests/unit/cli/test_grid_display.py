@@ -9,9 +9,9 @@ from rich.console import Console
 from shapeshift.cli.grid_display import GridDisplay, show_failures
 from shapeshift.cli.progress import PlainConsole
 from shapeshift.config import parse_config
-from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.runner import Report
-from shapeshift.experiments.status import CellStatus, State
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.runner import Report
+from shapeshift.lab.status import CellStatus, State
 
 CELLS = [
     Cell("mine", "tiny", {"position": "ape"}, seed, parse_config({}, [f"training.seed={seed}"]))

@@ -13,7 +13,7 @@ import typer
 from shapeshift.cli import signals
 from shapeshift.cli.demo import demo
 from shapeshift.cli.signals import SignalledError, ending_on_signals
-from shapeshift.experiments import comparison
+from shapeshift.lab import comparison
 from shapeshift.training.stopping import StoppedError, StopSignals
 
 

@@ -23,7 +23,7 @@ from shapeshift import cli
 from shapeshift.config import parse_config
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import Subwords
-from shapeshift.experiments.run import AVERAGE, Run
+from shapeshift.lab.run import AVERAGE, Run
 from shapeshift.model import build
 
 MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 1, "decoder_layers": 1}

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from shapeshift.experiments import speed
-from shapeshift.experiments.launchers import InProcess
-from shapeshift.experiments.measures import Measurement
-from shapeshift.experiments.runner import run_cells
+from shapeshift.lab import speed
+from shapeshift.lab.launchers import InProcess
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.runner import run_cells
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 

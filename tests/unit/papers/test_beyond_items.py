@@ -2,9 +2,9 @@
 
 import pytest
 
-from shapeshift.experiments import properties, speed
-from shapeshift.experiments.launchers import InProcess
-from shapeshift.experiments.runner import run_cells
+from shapeshift.lab import properties, speed
+from shapeshift.lab.launchers import InProcess
+from shapeshift.lab.runner import run_cells
 from shapeshift.papers.beyond import PAPER
 from shapeshift.papers.beyond.master import DATASETS, PROPERTIES, is_declared
 from shapeshift.papers.document import ItemDocument

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.beyond.judge import (
     Shifts,
     all_better,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers import claims
 
 HOLDS, NOT, UNTOLD = "holds", "does not hold", "cannot tell"

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.results import Row
+from shapeshift.lab.results import Row
 from shapeshift.papers.document import (
     DocumentFigure,
     DocumentTable,

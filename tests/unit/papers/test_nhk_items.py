@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.significance import Comparison
 from shapeshift.model import build
 from shapeshift.papers import claims
 from shapeshift.papers.nhk import PAPER, figure3, layout, table1, table2, table3, table5, table6

@@ -11,10 +11,10 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.cell_folder import CellFolder, StepRecord
-from shapeshift.experiments.grid import Grid
-from shapeshift.experiments.launchers import InProcess, Slurm, Subprocesses
-from shapeshift.experiments.measures import Measurement
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.grid import Grid
+from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+from shapeshift.lab.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
 from shapeshift.papers.dry_run import check_space, dry_run

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shapeshift.experiments.measures import ORIGINAL, hypotheses_file, references_file
+from shapeshift.lab.measures import ORIGINAL, hypotheses_file, references_file
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import PAPER, curves, datasets, offsets, similarity, table1

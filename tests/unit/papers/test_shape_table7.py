@@ -4,11 +4,11 @@ from itertools import chain
 
 import pytest
 
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.results import Results, Row
-from shapeshift.experiments.toolkits.baseline import Baseline
-from shapeshift.experiments.toolkits.export import Text
-from shapeshift.experiments.toolkits.measure import FAIRSEQ, OPENNMT
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.results import Results, Row
+from shapeshift.lab.toolkits.baseline import Baseline
+from shapeshift.lab.toolkits.export import Text
+from shapeshift.lab.toolkits.measure import FAIRSEQ, OPENNMT
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.shape import PAPER, table7
 from shapeshift.papers.study import Study

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.analysis.curves import RunCurve
-from shapeshift.analysis.length_bleu import Curve, LengthBleu
-from shapeshift.analysis.token_gain import TokenGain
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.analysis.curves import RunCurve
+from shapeshift.lab.analysis.length_bleu import Curve, LengthBleu
+from shapeshift.lab.analysis.token_gain import TokenGain
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.shape import (
     curves,
     figure3,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers import claims
 from shapeshift.papers.shaw import PAPER, speed, table1, table2, table3
 

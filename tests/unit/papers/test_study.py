@@ -9,9 +9,9 @@ from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
-from shapeshift.experiments.cell_folder import CellFolder, StepRecord
-from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.measures import (
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
     Measurement,

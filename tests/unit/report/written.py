@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from shapeshift.analysis.style import look, styled
-from shapeshift.experiments.results import Row
+from shapeshift.lab.analysis.style import look, styled
+from shapeshift.lab.results import Row
 from shapeshift.papers.document import (
     DocumentFigure,
     DocumentTable,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from shapeshift.analysis import length_bleu, tradeoff
-from shapeshift.analysis.style import TEXT_WIDTH_IN, styled
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.analysis import length_bleu, tradeoff
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.claims import all_of, has_learned, holm, shown
 from shapeshift.papers.document import Finding, Verdict
 

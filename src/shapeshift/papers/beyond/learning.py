@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from shapeshift.analysis import progress
-from shapeshift.analysis.progress import Panel, Progress
-from shapeshift.experiments.analyses import SHIFTS
-from shapeshift.experiments.results import Row
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.analyses import SHIFTS
+from shapeshift.lab.analysis import progress
+from shapeshift.lab.analysis.progress import Panel, Progress
+from shapeshift.lab.results import Row
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.beyond.judge import LATER, any_better, any_of
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.column import Column, note

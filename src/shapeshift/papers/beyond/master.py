@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shapeshift.data.config import Extrapolate
 from shapeshift.evaluation.metrics import BY_SENTENCE
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.properties import DECODED_LENGTH, MEMORY_LENGTH
-from shapeshift.experiments.results import Row
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.properties import DECODED_LENGTH, MEMORY_LENGTH
+from shapeshift.lab.results import Row
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.beyond import figures
 from shapeshift.papers.beyond.judge import LATER, Shifts, all_better, all_export, as_declared
 from shapeshift.papers.column import Column, note

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.beyond.judge import LATER, all_better
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentTable, Entry, Finding

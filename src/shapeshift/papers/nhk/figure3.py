@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shapeshift.analysis import nhk_lengths
-from shapeshift.analysis.nhk_lengths import SliceBleu, Trained
 from shapeshift.data.config import LengthSlice
 from shapeshift.evaluation.lengths import LengthBucket
+from shapeshift.lab.analysis import nhk_lengths
+from shapeshift.lab.analysis.nhk_lengths import SliceBleu, Trained
 from shapeshift.papers.claims import (
     LEARNED,
     NOT_MEASURED,

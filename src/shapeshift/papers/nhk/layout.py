@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shapeshift.experiments.measures import mean_of
+from shapeshift.lab.measures import mean_of
 from shapeshift.papers.column import Column
 from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.entries import number, words

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from shapeshift.analysis import by_setting
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import LEVEL, Comparison, summarise
+from shapeshift.lab.analysis import by_setting
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.significance import LEVEL, Comparison, summarise
 from shapeshift.papers.claims import (
     Tests,
     all_of,

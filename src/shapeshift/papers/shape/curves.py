@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import fmean
 
-from shapeshift.analysis import curves
-from shapeshift.analysis.curves import Against, Curves, RunCurve, SystemCurves
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.analysis import curves
+from shapeshift.lab.analysis.curves import Against, Curves, RunCurve, SystemCurves
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import missing, number, words

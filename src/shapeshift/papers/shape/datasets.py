@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shapeshift.analysis import lengths
-from shapeshift.analysis.lengths import DatasetLengths, Lengths
 from shapeshift.data.prepare import Prepared
 from shapeshift.errors import ShapeshiftError
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.analysis import lengths
+from shapeshift.lab.analysis.lengths import DatasetLengths, Lengths
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import counted, missing, words

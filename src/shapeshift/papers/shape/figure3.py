@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from shapeshift.analysis import length_bleu
-from shapeshift.analysis.length_bleu import Curve, LengthBleu
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
-from shapeshift.experiments.grid import Cell
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.analysis import length_bleu
+from shapeshift.lab.analysis.length_bleu import Curve, LengthBleu
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.claims import (
     LEARNED,
     NOT_MEASURED,

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shapeshift.analysis import token_gain
-from shapeshift.analysis.token_gain import FEW_TOKENS, TokenGain
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.analysis import token_gain
+from shapeshift.lab.analysis.token_gain import FEW_TOKENS, TokenGain
+from shapeshift.lab.grid import Cell
 from shapeshift.papers import claims
 from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict

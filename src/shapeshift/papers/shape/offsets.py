@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Literal
 
-from shapeshift.analysis import k_search
-from shapeshift.analysis.k_search import KSearch, Runs
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.results import Row
+from shapeshift.lab.analysis import k_search
+from shapeshift.lab.analysis.k_search import KSearch, Runs
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.results import Row
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, better, finding, told, versus
 from shapeshift.papers.column import Column, note
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict

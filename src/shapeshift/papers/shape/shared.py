@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from shapeshift.data.config import Extrapolate
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED
 from shapeshift.papers.document import Entry, Verdict
 from shapeshift.papers.study import Axes, Study
@@ -98,7 +98,7 @@ def longest_trained(study: Study) -> int:
 
 
 def speed(study: Study, axes: Axes) -> Entry:
-    """Return how fast training is, APE's speed being 1; see `experiments.speed`."""
+    """Return how fast training is, APE's speed being 1; see `lab.speed`."""
     return study.entry(study.rows(GRID, "speed", axes))
 
 

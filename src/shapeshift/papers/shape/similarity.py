@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from shapeshift.analysis import similarity
-from shapeshift.analysis.similarity import OFFSETS, ShiftSimilarity
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.analysis import similarity
+from shapeshift.lab.analysis.similarity import OFFSETS, ShiftSimilarity
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import number, words

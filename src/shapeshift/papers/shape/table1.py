@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from shapeshift.experiments.measures import ORIGINAL, SWAPPED
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.measures import ORIGINAL, SWAPPED
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.claims import NOT_MEASURED, difference, finding, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import missing, number, words

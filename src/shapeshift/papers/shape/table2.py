@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from shapeshift.evaluation.metrics import BY_SENTENCE
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import MARGIN, Tests, alike, better, finding, told, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import number, words

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from shapeshift.data.config import FilesCorpus
 from shapeshift.evaluation.metrics import BY_SENTENCE
-from shapeshift.experiments.grid import Cell
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.claims import LEARNED, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import missing, number, words
@@ -112,7 +112,7 @@ def judge(gains: Mapping[str, float | None], best: float) -> Verdict:
 
 
 def _sets(cell: Cell) -> list[str]:
-    """Return the datasets under which `experiments.measures.Score` has the sets' BLEU."""
+    """Return the datasets under which `lab.measures.Score` has the sets' BLEU."""
     corpus = cell.config.data.corpus
     found: list[str] = []
     for split in ("valid", "test"):

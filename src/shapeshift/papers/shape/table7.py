@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shapeshift.experiments.toolkits.measure import FAIRSEQ, OPENNMT
+from shapeshift.lab.toolkits.measure import FAIRSEQ, OPENNMT
 from shapeshift.papers.claims import LEARNED, MARGIN, NOT_MEASURED, finding
 from shapeshift.papers.document import DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import number, words

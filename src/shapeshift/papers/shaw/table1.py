@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import LEVEL, MARK, Comparison
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.claims import Tests, better, finding, told, versus
 from shapeshift.papers.document import DocumentTable, Entry, Finding
 from shapeshift.papers.entries import missing, number, words

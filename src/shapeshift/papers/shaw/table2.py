@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from shapeshift.analysis import by_setting
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import Comparison, summarise
+from shapeshift.lab.analysis import by_setting
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.significance import Comparison, summarise
 from shapeshift.papers.claims import (
     MARGIN,
     Tests,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from shapeshift.experiments.measures import mean_of
-from shapeshift.experiments.significance import Comparison
+from shapeshift.lab.measures import mean_of
+from shapeshift.lab.significance import Comparison
 from shapeshift.papers.claims import (
     MARGIN,
     Tests,

@@ -1,0 +1,181 @@
+"""The analyses of single runs as measures: what `shapeshift.lab.analysis` computes, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shapeshift.data.config import Interpolate
+from shapeshift.data.prepare import Prepared
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import sha256_lines
+from shapeshift.lab.analysis import loss_by_offset, similarity, swapped_order
+from shapeshift.lab.analysis.swapped_order import SystemOrder
+from shapeshift.lab.measures import (
+    ORIGINAL,
+    SWAPPED,
+    Measurement,
+    hypotheses_file,
+    keep_lines,
+    references_file,
+)
+from shapeshift.lab.run import Run
+from shapeshift.model import Transformer
+from shapeshift.training.precision import choose_device
+
+_NUM_SENTENCES = 10
+"""Of the figures in the SHAPE paper's appendix C."""
+
+SHIFTS = (10, 40, 100, 500)
+"""The largest offsets under which `learning` compares states."""
+
+_SAMPLED, _MIN_SAMPLE = 45, 500
+"""The SHAPE paper's Table 1 samples one in 45 of its training sequences: 10,000 of 450,000."""
+
+
+class LossByOffset:
+    """Validation loss with all positions shifted (bucket `offset K`), plain, and with the source in
+    random order: is the model shift invariant, and does it know word order at all?"""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it; see `analysis.loss_by_offset`."""
+        batch = run.config.training.batch
+        found = loss_by_offset.compute({"": _model(run)}, data.valid, batch=batch)
+        [system] = found.systems
+        losses = [
+            Measurement(metric="shifted_loss", value=loss, dataset="valid", bucket=f"offset {k}")
+            for k, loss in zip(found.offsets, system.losses, strict=True)
+        ]
+        order = {"plain_loss": system.order.plain, "shuffled_loss": system.order.shuffled}
+        return losses + [
+            Measurement(metric=name, value=loss, dataset="valid") for name, loss in order.items()
+        ]
+
+
+class Similarity:
+    """How alike the encoder's states are under different offsets, for each layer (bucket `layer n`,
+    0 the embeddings): 1 is shift invariant (Kiyono et al. 2021, Figures 2 and 6)."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it on the first sentences of validation; see `analysis.similarity`."""
+        return _similarity(_model(run), data)
+
+
+class SwappedOrder:
+    """BLEU of the first sentence of joined training pairs in its place and at the end (Kiyono et
+    al. 2021, Table 1), and the percentage of outputs with another number of sentences than their
+    source; nothing for a run whose pairs are not joined. The translations of both orders and the
+    references are kept as those of a split are."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it on one in 45 training pairs, 500 at least and 10,000 at most; see
+        `analysis.swapped_order`."""
+        if not _is_joined(run):
+            return []
+        found, results = _swapped_order(run, data), run.directory / "results"
+        keep_lines(results / hypotheses_file(ORIGINAL), found.original.outputs)
+        keep_lines(results / hypotheses_file(SWAPPED), found.swapped.outputs)
+        keep_lines(results / references_file(ORIGINAL), found.references)
+        return _of_orders(found)
+
+
+class Learning:
+    """Shift invariance on the way: what `similarity` and `swapped-order` measure, and BLEU on the
+    validation set, of the last checkpoint in each eighth of training, if one is kept. Offsets
+    are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket `layer n to K`): 500 are the paper's."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure one checkpoint after the other; `step` says of which update."""
+        found = []
+        for update in _eighths(run):
+            which = str(update)
+            at_update = _validation_bleu(run, data, which)
+            model = _model(run, which)
+            for most in SHIFTS:
+                offsets = (0, most // 5, most // 2, most)
+                at_update += _similarity(model, data, offsets, bucket=f" to {most}")
+            if _is_joined(run):
+                at_update += _of_orders(_swapped_order(run, data, which))
+            found += [each.model_copy(update={"step": update}) for each in at_update]
+        return found
+
+
+def _eighths(run: Run) -> list[int]:
+    """Return the update of the last checkpoint in each eighth of training that has one."""
+    last, checkpoints = run.config.training.max_updates, run.checkpoints.updates()
+    in_order = ((-(-8 * update // last), update) for update in checkpoints)
+    return list(dict(in_order).values())
+
+
+def _validation_bleu(run: Run, data: Prepared, which: str) -> list[Measurement]:
+    sources, references = data.text("valid")
+    hypotheses = list(run.translator(which).translate(sources))
+    [bleu] = score_corpus(
+        hypotheses, references, ("bleu",), tokenizer=run.config.bleu_tokenizer, sources=sources
+    )
+    return [Measurement(metric="BLEU", value=bleu.value, dataset="valid", signature=bleu.signature)]
+
+
+def _similarity(
+    model: Transformer,
+    data: Prepared,
+    offsets: Sequence[int] = similarity.OFFSETS,
+    bucket: str = "",
+) -> list[Measurement]:
+    numbers = range(min(_NUM_SENTENCES, len(data.valid)))
+    sentences = [data.valid[number][0].tolist() for number in numbers]
+    [system] = similarity.compute({"": model}, sentences, offsets).systems
+    return [
+        Measurement(
+            metric="shift_similarity",
+            value=system.invariance(layer),
+            dataset="valid",
+            bucket=f"layer {layer}{bucket}",
+        )
+        for layer in range(system.num_layers + 1)
+    ]
+
+
+def _is_joined(run: Run) -> bool:
+    return isinstance(run.config.data.dataset, Interpolate)
+
+
+def _swapped_order(run: Run, data: Prepared, which: str = "average") -> SystemOrder:
+    wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
+    pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
+    tokenizer = run.config.bleu_tokenizer
+    translator = run.translator(which)
+    [system] = swapped_order.compute({"": translator}, pairs, tokenizer=tokenizer).systems
+    return system
+
+
+def _of_orders(system: SystemOrder) -> list[Measurement]:
+    orders = {"original order": system.original, "swapped order": system.swapped}
+    scores = [
+        Measurement(
+            metric="BLEU",
+            value=order.bleu.value,
+            dataset="train",
+            bucket=name,
+            signature=order.bleu.signature,
+            hypotheses=sha256_lines(order.outputs),
+            references=sha256_lines(system.references),
+        )
+        for name, order in orders.items()
+    ]
+    return scores + [
+        Measurement(
+            metric="misparted_percent",
+            value=100 * order.num_misparted / len(system.references),
+            dataset="train",
+            bucket=name,
+        )
+        for name, order in orders.items()
+    ]
+
+
+def _model(run: Run, which: str = "average") -> Transformer:
+    return run.model(which, device=choose_device(run.config.training.device))
+
+
+LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER = LossByOffset(), Similarity(), SwappedOrder()
+LEARNING = Learning()

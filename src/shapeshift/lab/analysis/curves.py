@@ -1,0 +1,217 @@
+"""Validation perplexity, or BLEU, against updates and against the time that training took.
+
+Kiyono et al. 2021 (SHAPE), Figure 8 (updates), Figure 9 (wall clock) and Table 6 (training time).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.analysis.document import Measured
+from shapeshift.lab.analysis.labels import End, label_ends
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, looks, styled
+from shapeshift.training.log import read_log
+
+Against = Literal["updates", "time"]
+Measure = Literal["perplexity", "bleu"]
+
+_HEIGHT_IN = 2.6
+_FEW_SYSTEMS = 6  # their names have room at the ends of their lines
+_MEASURES: dict[Measure, str] = {"perplexity": "validation perplexity", "bleu": "validation BLEU"}
+_UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+
+
+@dataclass(frozen=True)
+class RunCurve:
+    """The validations of one run, in the order of training.
+
+    Attributes:
+        updates: after how many updates.
+        elapsed_s: seconds since training began, validation and saving among them, the time that it
+            was stopped not; `None` where it is not known.
+        perplexity: exp(nats a target token).
+        bleu: NaN where it was not measured.
+    """
+
+    updates: tuple[int, ...]
+    elapsed_s: tuple[float, ...] | None
+    perplexity: tuple[float, ...]
+    bleu: tuple[Measured, ...]
+
+
+@dataclass(frozen=True)
+class SystemCurves:
+    """One system's runs, one for each seed."""
+
+    name: str
+    runs: tuple[RunCurve, ...]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The data of the figures."""
+
+    systems: tuple[SystemCurves, ...]
+
+
+def read_run(directory: str | Path) -> RunCurve:
+    """Return the validations of one run.
+
+    Raises:
+        ShapeshiftError: there are none, or the log is damaged.
+    """
+    directory = Path(directory)
+    lines = [line for line in read_log(directory / "log.jsonl") if "valid_loss" in line]
+    if not lines:
+        raise ShapeshiftError(
+            "no validation is logged there yet; name the folder of a run that has validated",
+            path=directory / "log.jsonl",
+        )
+    updates = tuple(int(line["update"]) for line in lines)
+    times = wall_clock(directory / "tensorboard")
+    return RunCurve(
+        updates,
+        tuple(times[x] for x in updates) if all(x in times for x in updates) else None,
+        tuple(math.exp(line["valid_loss"]) for line in lines),
+        tuple(line.get("valid_bleu", math.nan) for line in lines),
+    )
+
+
+def wall_clock(directory: Path) -> dict[int, float]:
+    """Return seconds of training at each update that TensorBoard's files have.
+
+    Each file is one stretch of training. It begins with the moment when it was made, and every
+    value has the moment when it was written. A stretch that goes on from update u begins at the
+    time of u: what an earlier one did after u is undone, and the time between them does not count.
+    """
+    elapsed: dict[int, float] = {}
+    stretches = [list(_events(path)) for path in directory.glob("events.out.tfevents.*")]
+    for (_, made), *values in sorted(filter(None, stretches), key=lambda stretch: stretch[0][1]):
+        if not values:
+            continue
+        first = min(update for update, _ in values)
+        elapsed = {update: time for update, time in elapsed.items() if update < first}
+        before = max(elapsed.values(), default=0.0)
+        elapsed.update((update, before + moment - made) for update, moment in values)
+    return elapsed
+
+
+def plot(data: Curves, measure: Measure = "perplexity", against: Against = "updates") -> Figure:
+    """Draw a line for each run; the runs of a system share their look, and its name stands at the
+    end of the longest, or in a legend where systems are many. Save the figure with `style.save`.
+
+    Raises:
+        ShapeshiftError: no run has been measured so, or one has no times.
+    """
+    unit, scale = ("updates", 1.0) if against == "updates" else _time_unit(data)
+    with styled():
+        crowded = len(data.systems) > _FEW_SYSTEMS
+        size = (TEXT_WIDTH_IN, 1.4 * _HEIGHT_IN) if crowded else (0.72 * TEXT_WIDTH_IN, _HEIGHT_IN)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots()
+        ends = []
+        styles = looks([system.name for system in data.systems])
+        for system, style in zip(data.systems, styles, strict=True):
+            lines = [_points(run, measure, against, scale) for run in system.runs]
+            lines = [(xs, ys) for xs, ys in lines if xs]
+            if not lines:
+                continue
+            for xs, ys in lines:
+                axes.plot(
+                    xs,
+                    ys,
+                    color=style.colour,
+                    linestyle=style.dash,
+                    marker=style.marker,
+                    markersize=3,
+                    markeredgewidth=0,
+                    label=system.name,
+                )
+            _, longest = max(lines, key=lambda line: line[0][-1])
+            ends.append(End(longest[-1], system.name, style.colour))
+        if not ends:
+            raise ShapeshiftError(
+                f"no run has {_MEASURES[measure]}; train with training.validate_bleu=true"
+            )
+        axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+        axes.set_xlim(0)
+        axes.set_xlabel("updates" if against == "updates" else f"training time ({unit})")
+        axes.set_ylabel(_MEASURES[measure])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        if measure == "perplexity":
+            _scale_perplexity(axes)
+        if crowded:
+            _add_legend(figure, axes)
+        else:
+            label_ends(axes, ends, 0.78 * _HEIGHT_IN)
+    return figure
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Name each system once, with its line, in the order of the data."""
+    lines = {str(line.get_label()): line for line in reversed(axes.get_lines())}
+    names = list(reversed(lines))
+    figure.legend(
+        [lines[name] for name in names],
+        names,
+        loc="outside right center",
+        frameon=False,
+        handlelength=3,  # so that dashes can be told apart
+    )
+
+
+def _points(
+    run: RunCurve, measure: Measure, against: Against, scale: float
+) -> tuple[list[float], list[float]]:
+    """Return where a run's measured points stand."""
+    xs: Iterable[float] = run.updates
+    if against == "time":
+        if run.elapsed_s is None:
+            raise ShapeshiftError(
+                "a run has no times: its folder tensorboard/ is missing or incomplete; draw it"
+                " against updates"
+            )
+        xs = (time / scale for time in run.elapsed_s)
+    ys = run.perplexity if measure == "perplexity" else run.bleu
+    points = [(x, y) for x, y in zip(xs, ys, strict=True) if not math.isnan(y)]
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _time_unit(data: Curves) -> tuple[str, float]:
+    longest = max(
+        (run.elapsed_s[-1] for system in data.systems for run in system.runs if run.elapsed_s),
+        default=0.0,
+    )
+    return next((unit for unit in _UNITS if longest >= 2 * unit[1]), _UNITS[-1])
+
+
+def _scale_perplexity(axes: Axes) -> None:
+    # It falls from thousands to a few: a linear axis would show the first updates and nothing else.
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    steps = (1, 2, 5) if high / low > 4 else tuple(range(1, 10))
+    axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.minorticks_off()
+
+
+def _events(path: Path) -> Iterator[tuple[int, float]]:
+    """Yield (update, moment in seconds), first of the file itself, then of its values."""
+    # Imported here: it takes a second, and nothing but the time needs it.
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    for record in RawEventFileLoader(str(path)).Load():
+        event: Any = Event.FromString(record)
+        if event.HasField("file_version") or event.HasField("summary"):
+            yield event.step, event.wall_time

@@ -1,0 +1,310 @@
+"""Where one model gives reference tokens a higher probability than another.
+
+Kiyono et al. 2021 (SHAPE), section 4 and Figure 4: the share of validation tokens that SHAPE scores
+higher than APE, by position in the decoder and by how often the token stands in the training data.
+Differs from the paper: a tie counts one half, so that a cell of equal models shows 50 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from shapeshift.data.batching import collate, plan_in_order
+from shapeshift.data.config import BatchConfig
+from shapeshift.data.store import TokenStore
+from shapeshift.data.subwords import EOS, PAD
+from shapeshift.decoding.scoring import ReferenceBatch, ScoringModel, score_references
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.tables import Table
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
+
+POSITION_EDGES = (10, 20, 30, 40, 50, 60, 70)
+FREQUENCY_EDGES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+
+FEW_TOKENS = 30
+"""A share of fewer tokens is drawn faint, in brackets: its standard error is over nine points."""
+
+_X_TITLE = "position in the decoder (target tokens before)"
+_Y_TITLE = "occurrences in training"
+_FEW = f"in brackets: fewer than {FEW_TOKENS} tokens"
+
+_PANEL_COLUMNS = 4
+_PANEL_HEIGHT_IN = 1.5
+_CHUNK = 10_000
+_EQUAL = 50.0
+_COLOURS = "PuOr"  # told apart under every colour blindness
+
+
+@dataclass(frozen=True)
+class TokenGain:
+    """The data of the figure. Grids have a row for each frequency and a column for each position.
+
+    Attributes:
+        system: whose gain is measured.
+        baseline: over whom.
+        position_edges: bounds between columns: `(10, 20)` makes [0, 10), [10, 20), [20, ∞). A
+            position is counted from 0, so that it is the number of target tokens before.
+        frequency_edges: bounds between rows, in occurrences in the training data.
+        higher: tokens that the system scores higher.
+        ties: tokens that both score alike, to the last bit.
+        total: all tokens, with each sentence's `</s>`.
+    """
+
+    system: str
+    baseline: str
+    position_edges: tuple[int, ...]
+    frequency_edges: tuple[int, ...]
+    higher: tuple[tuple[int, ...], ...]
+    ties: tuple[tuple[int, ...], ...]
+    total: tuple[tuple[int, ...], ...]
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the percentage of tokens that the system scores higher, NaN where there are none.
+        Shape: (frequencies, positions)."""
+        return _shares(np.array(self.higher), np.array(self.ties), np.array(self.total))
+
+    def overall(self) -> float:
+        """Return the percentage over all tokens."""
+        counts = (np.sum(grid) for grid in (self.higher, self.ties, self.total))
+        return float(_shares(*counts))
+
+
+def token_counts(store: TokenStore) -> NDArray[np.int64]:
+    """Count how often each target id stands in a store; `</s>` once a sentence. Shape: (V,)."""
+    counts = np.zeros(store.target_size, dtype=np.int64)
+    for start in range(0, len(store), _CHUNK):
+        chunk = range(start, min(start + _CHUNK, len(store)))
+        ids = np.concatenate([store[number][1] for number in chunk])
+        counts += np.bincount(ids, minlength=len(counts))
+    counts[EOS] += len(store)
+    return counts
+
+
+def compute(
+    baseline: tuple[str, ScoringModel],
+    system: tuple[str, ScoringModel],
+    batches: Iterable[ReferenceBatch],
+    frequencies: NDArray[np.int64],
+    *,
+    position_edges: Sequence[int] = POSITION_EDGES,
+    frequency_edges: Sequence[int] = FREQUENCY_EDGES,
+) -> TokenGain:
+    """Score all references with both models, each token given those before it, and compare.
+
+    Log-probabilities are float32. Where two models are both certain of a token, they may well
+    agree in every bit.
+
+    Args:
+        baseline, system: name and model, in any mode.
+        batches: validation pairs on the device of the models, such as those of `in_order`.
+        frequencies: of each target id in the training data, see `token_counts`. (V,)
+        position_edges, frequency_edges: bounds of the cells, ascending from 1 up.
+
+    Raises:
+        ShapeshiftError: edges that do not ascend from 1, frequencies of another vocabulary, or no
+            tokens at all.
+    """
+    _check_edges("position_edges", position_edges)
+    _check_edges("frequency_edges", frequency_edges)
+    grids = np.zeros((3, len(frequency_edges) + 1, len(position_edges) + 1), dtype=np.int64)
+    for batch in batches:
+        [old] = score_references(baseline[1], [batch])
+        [new] = score_references(system[1], [batch])
+        gains = (new.tokens - old.tokens).cpu().numpy()  # (B, T)
+        targets = batch.target_output.cpu().numpy()
+        if targets.max() >= len(frequencies):
+            raise ShapeshiftError(
+                f"target id {targets.max()}, but counts of {len(frequencies)} subwords; count the"
+                " training data of the same subword model"
+            )
+        real = targets != PAD
+        columns = np.digitize(np.arange(targets.shape[1]), position_edges)
+        rows = np.digitize(frequencies[targets[real]], frequency_edges)
+        cells = (rows, np.broadcast_to(columns, targets.shape)[real])
+        for grid, chosen in zip(grids, (gains > 0, gains == 0, real), strict=True):
+            np.add.at(grid, cells, chosen[real])
+    if not grids[2].any():
+        raise ShapeshiftError("no tokens to compare: expected at least one pair, got none")
+    higher, ties, total = (tuple(map(tuple, grid.tolist())) for grid in grids)
+    return TokenGain(
+        system[0],
+        baseline[0],
+        tuple(position_edges),
+        tuple(frequency_edges),
+        higher,
+        ties,
+        total,
+    )
+
+
+def in_order(
+    store: TokenStore, device: torch.device | str = "cpu", batch: BatchConfig | None = None
+) -> Iterable[ReferenceBatch]:
+    """Yield the pairs of a store in batches, shortest first, on a device."""
+    plan = plan_in_order(store.source_lengths, store.target_lengths, batch or BatchConfig())
+    return (collate(store, pairs).to(device) for pairs in plan)
+
+
+def plot(data: TokenGain, trained: int | None = None) -> Figure:
+    """Draw the heat map; 50 %, where neither is better, is white. Save it with `style.save`.
+
+    Args:
+        data: what `compute` returned.
+        trained: the most target subwords in training; a line stands where longer ones begin.
+    """
+    with styled():
+        figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, 2.7), layout="constrained")
+        axes = figure.subplots()
+        kept = _occupied(data)
+        most = _most(data)
+        _draw(axes, data, kept, most)
+        shares, total = data.shares()[kept], np.array(data.total)[kept]
+        _write_shares(axes, shares, total, most)
+        few = "" if (total >= FEW_TOKENS)[total > 0].all() else f"\n{_FEW}"
+        axes.set_xlabel(_X_TITLE + few)
+        axes.set_ylabel(_Y_TITLE)
+        if trained is not None:
+            place = _mark_end_of_training(axes, data.position_edges, trained, kept[1].start)
+            axes.text(
+                place,
+                1.02,
+                " unseen in training →",
+                transform=axes.get_xaxis_transform(),
+                fontsize=7,
+            )
+        _add_colours(figure, axes, most, data.system, data.baseline)
+    return figure
+
+
+def tabulate(data: TokenGain) -> Table:
+    """Lay out the same as a table: a row for each frequency, a column for each position."""
+    shares = data.shares()
+    rows = [
+        (label, *("–" if math.isnan(share) else f"{share:.1f}" for share in shares[row]))
+        for row, label in enumerate(_labels(data.frequency_edges))
+    ]
+    tied = 100 * np.sum(data.ties) / np.sum(data.total)
+    notes = [
+        f"percentage of tokens that {data.system} scores higher than {data.baseline}, by position"
+        " in the decoder (columns) and occurrences in training (rows); a tie counts one half",
+        f"over all {np.sum(data.total):,} tokens: {data.overall():.1f}; ties: {tied:.1f}",
+    ]
+    return Table(("occurrences", *_labels(data.position_edges)), rows, notes)
+
+
+def _shares(
+    higher: NDArray[np.int64], ties: NDArray[np.int64], total: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):
+        shares: NDArray[np.float64] = 100 * (higher + 0.5 * ties) / total
+    return shares
+
+
+def _occupied(data: TokenGain) -> tuple[slice, slice]:
+    """Return the rows, and the columns, from the first to the last that have tokens."""
+    spans = [np.nonzero(np.sum(data.total, axis=axis))[0] for axis in (1, 0)]
+    rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans)
+    return rows, columns
+
+
+def _most(data: TokenGain) -> float:
+    """Return how far from one half a share of many tokens is, in percentage points; at least 5."""
+    many = np.array(data.total) >= FEW_TOKENS
+    return float(max([5.0, *np.abs(data.shares()[many] - _EQUAL)]))
+
+
+def _draw(axes: Axes, data: TokenGain, kept: tuple[slice, slice], most: float) -> None:
+    """Draw the colours and the ticks.
+
+    Args:
+        axes: empty.
+        data: what is drawn.
+        kept: rows and columns.
+        most: percentage points from one half that have the full colour.
+    """
+    shares, total = data.shares()[kept], np.array(data.total)[kept]
+    axes.imshow(
+        np.ma.masked_invalid(shares),
+        cmap=_COLOURS,
+        norm=_norm(most),
+        alpha=np.where(total >= FEW_TOKENS, 1.0, 0.3),
+        origin="lower",
+        aspect="auto",
+    )
+    for axis, edges, part in zip(
+        (axes.yaxis, axes.xaxis), (data.frequency_edges, data.position_edges), kept, strict=True
+    ):
+        labels = _labels(edges)[part]
+        axis.set_ticks(range(len(labels)), labels)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _norm(most: float) -> Normalize:
+    return Normalize(_EQUAL - most, _EQUAL + most)
+
+
+def _add_colours(
+    figure: Figure, axes: Axes | Sequence[Axes], most: float, system: str, baseline: str
+) -> None:
+    bar = figure.colorbar(ScalarMappable(_norm(most), _COLOURS), ax=axes, pad=0.02, aspect=25)
+    bar.set_label(f"tokens that {system} scores\nhigher than {baseline} (%)")
+    bar.outline.set_visible(False)
+
+
+def _write_shares(
+    axes: Axes, shares: NDArray[np.float64], total: NDArray[np.int64], most: float
+) -> None:
+    for (row, column), share in np.ndenumerate(shares):
+        if total[row, column] == 0:
+            continue
+        few = total[row, column] < FEW_TOKENS
+        strong = not few and abs(share - _EQUAL) > 0.6 * most
+        axes.text(
+            column,
+            row,
+            f"({share:.0f})" if few else f"{share:.0f}",
+            ha="center",
+            va="center",
+            fontsize=6,
+            style="italic" if few else "normal",
+            color="white" if strong else "black",
+        )
+
+
+def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> float:
+    """Draw a line where training ends, and return its place on the axis."""
+    # Training shows the positions 0 … trained: at the last stands the </s> of the longest targets.
+    widest = edges[-1] - (edges[-2] if len(edges) > 1 else 0)
+    bounds = [
+        0,
+        *edges,
+        edges[-1] + widest,
+    ]  # the last column, without end, as wide as its neighbour
+    place = float(np.interp(trained + 1, bounds, np.arange(len(bounds)) - 0.5 - first))
+    axes.axvline(place, color="black", linewidth=1)
+    return place
+
+
+def _labels(edges: Sequence[int]) -> list[str]:
+    inner = [f"{low:,}–{high - 1:,}" for low, high in pairwise((0, *edges))]
+    return [*inner, f"≥ {edges[-1]:,}"]
+
+
+def _check_edges(name: str, edges: Sequence[int]) -> None:
+    if not edges or any(low >= high for low, high in pairwise((0, *edges))):
+        raise ShapeshiftError(
+            f"{name} must be positive and ascend, like 10,20,30;"
+            f" got {','.join(map(str, edges)) or 'none'}"
+        )

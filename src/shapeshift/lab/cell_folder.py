@@ -1,0 +1,211 @@
+"""The folder of a cell: named by what its result depends on, whichever grid it belongs to.
+
+ROOT/KEY/
+  config-HASH.yaml   every setting of the cell
+  run/               the run: checkpoints, log, translations; see `lab.run`
+  steps/             a JSON document for each step that is done
+  lock               held by the process at work; see `locks`
+  group.lock         held by the processes that train together, where there are several
+  torchrun.log       what torchrun said of them
+  output.log         what the last process at work printed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shapeshift.config import Config
+from shapeshift.data.config import GrammarCorpus
+from shapeshift.disk import save
+from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import digest, store, verify
+from shapeshift.lab.identity import NEUTRAL, essence, how_to_score
+from shapeshift.lab.measures import TRAIN, Measurement
+from shapeshift.lab.run import Run, has_begun
+from shapeshift.schema import Strict
+
+_TAIL_BYTES = 1 << 14
+
+
+class StepRecord(Strict):
+    """What a step that is done found, and how it came about.
+
+    Attributes:
+        step: its name.
+        version: of Shapeshift.
+        command: what was typed.
+        time: when it was done, UTC, ISO 8601.
+        elapsed_s: how long it took, this time.
+        checkpoint: SHA-256 of the weights that were measured.
+        text: fingerprint of the corpus text, whatever its settings; see `data.corpora`.
+        measurements: the numbers.
+        hardware: that it ran on; `None` where it was not recorded.
+    """
+
+    step: str
+    version: str
+    command: str
+    time: str
+    elapsed_s: float
+    checkpoint: str
+    text: str
+    measurements: tuple[Measurement, ...]
+    hardware: str | None = None
+
+
+@dataclass(frozen=True)
+class CellFolder:
+    """The folder of a cell; see the module."""
+
+    path: Path
+
+    @property
+    def run(self) -> Path:
+        """The run's folder."""
+        return self.path / "run"
+
+    @property
+    def lock(self) -> Path:
+        """The lock file."""
+        return self.path / "lock"
+
+    @property
+    def group_lock(self) -> Path:
+        """The lock file of processes that train together, which each of them holds; see `group`."""
+        return self.path / "group.lock"
+
+    @property
+    def group_log(self) -> Path:
+        """What torchrun, which starts them, said last."""
+        return self.path / "torchrun.log"
+
+    @property
+    def output(self) -> Path:
+        """What the last process at work printed."""
+        return self.path / "output.log"
+
+    def check_settings(self, config: Config) -> None:
+        """Raise `ShapeshiftError` if the folder's run has other settings, although the key is the
+        same: a default has changed since."""
+        if has_begun(self.run) and essence(Run(self.run).config) != essence(config):
+            raise ShapeshiftError(
+                "was made when other settings were default; move the folder away to train anew",
+                path=self.path,
+            )
+
+    def write_settings(self, config: Config) -> Path:
+        """Make the folder, put the settings into it, and return their file.
+
+        Several runners may want the cell with different settings of `identity.NEUTRAL`, so the file
+        is named by all of them.
+
+        Raises:
+            ShapeshiftError: it cannot be written.
+        """
+        path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
+        text = config.to_yaml()
+        if not path.is_file() or path.read_bytes() != text.encode():
+            save(path, text)
+        return path
+
+    def reconcile(self, config: Config) -> Config:
+        """Return the settings to work with: `config`, but in the words of the run that is there.
+
+        Raises:
+            ShapeshiftError: see `check_settings`.
+        """
+        self.check_settings(config)
+        if not has_begun(self.run):
+            return config
+        old = Run(self.run).config
+        free = {name: getattr(config.training, name) for name in _neutral("training")}
+        corpus = old.data.corpus
+        if not isinstance(config.data.corpus, GrammarCorpus):
+            corpus = corpus.model_copy(update={"root": config.data.corpus.root})
+        return old.model_copy(
+            update={
+                "data": old.data.model_copy(update={"corpus": corpus}),
+                "training": old.training.model_copy(update=free),
+                "decoding": config.decoding,
+                "evaluation": config.evaluation,
+            }
+        )
+
+    def record(self, step: str, config: Config) -> StepRecord | None:
+        """Return what is recorded of a step, or `None` if it is not done.
+
+        Raises:
+            ShapeshiftError: the record is damaged.
+        """
+        path = self._record_path(step, config)
+        if not path.exists():
+            return None
+        remedy = "remove it, and the step is done again"
+        verify(path.parent, path.name, remedy=remedy)
+        try:
+            return StepRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise ShapeshiftError(f"not the record of a step; {remedy}", path=path) from error
+
+    def missing(self, steps: Sequence[str], config: Config) -> list[str]:
+        """Return those of `train` and `steps` that are not done."""
+        return [step for step in (TRAIN, *steps) if self.record(step, config) is None]
+
+    def check_text(self, text: str, config: Config) -> None:
+        """Raise `ShapeshiftError` if the cell was trained on text with another fingerprint."""
+        trained = self.record(TRAIN, config)
+        if trained is not None and trained.text != text:
+            raise ShapeshiftError(
+                "was trained on other text than the corpus now holds; give each text a --directory"
+                " of its own, or bring the old text back",
+                path=self.path,
+            )
+
+    def write_record(self, record: StepRecord, config: Config) -> None:
+        """Keep what a step found."""
+        path = self._record_path(record.step, config)
+        store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
+
+    def last_lines(self, number: int = 12) -> list[str]:
+        """Return the end of what the last process at work printed."""
+        return tail(self.output).splitlines()[-number:]
+
+    def last_log_lines(self) -> list[dict[str, Any]]:
+        """Return the last lines of the run's log; none if there is no log."""
+        lines = []
+        for line in tail(self.run / "log.jsonl").splitlines():
+            with suppress(
+                ValueError, RecursionError
+            ):  # the first may be cut, the last half written
+                lines.append(json.loads(line))
+        return [line for line in lines if isinstance(line, dict) and "update" in line]
+
+    def _record_path(self, step: str, config: Config) -> Path:
+        name = re.sub(r"[^\w.-]+", "-", step)
+        if step != TRAIN:  # a measure may depend on these, which the key leaves out
+            name += "." + digest(how_to_score(config))[:8]
+        return self.path / "steps" / f"{name}.json"
+
+
+def _neutral(section: str) -> list[str]:
+    return [name.removeprefix(f"{section}.") for name in NEUTRAL if name.startswith(f"{section}.")]
+
+
+def tail(path: Path) -> str:
+    """Return the last 16 KiB of a text file; nothing if there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,318 @@
+"""A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
+
+    title: "SHAPE (Kiyono et al. 2021), Table 2"
+    axes:                                  # name -> setting -> dotted overrides
+      dataset:
+        vanilla: [data.dataset.name=vanilla]
+        extrapolate: [data.dataset.name=extrapolate]
+      position:
+        ape: [position=ape]
+        shape: [position=shape]
+    seeds: [1, 2, 3]
+    base: ../demo.yaml                     # a file, relative to this one, or a mapping
+    scales:
+      tiny: {overrides: [training.max_updates=2000]}
+      paper: {base: ../shape-paper.yaml, seeds: [1]}
+    rules:                                 # more overrides, for some cells
+      - {when: {scale: tiny, dataset: extrapolate}, overrides: [data.dataset.max_length=20]}
+    exclude: [{dataset: vanilla, position: shape}]
+    steps: [score-test]
+
+A condition names axes (and `scale`, `seed`) with one value or a list of values, and holds where
+all of them do. `exclude` takes out the cells for which one condition holds, `only` those for which
+none does. Overrides come in this order: the scale's, the axes' in theirs, the rules' in theirs, the
+seed.
+
+The settings of an axis may be the name of a catalogue instead of a mapping: `presets` is a setting
+`position=NAME` for each preset, `kinds` one `position.parts.0.kind=NAME` for each kind, and
+`second-kinds` the same of the second part. What is registered is in the grid, then, and a new
+position needs no change of its file. With `impossible: leave out` the cells whose position has no
+meaning, such as a kind at a place that it does not act at, are left out, as the library decides,
+instead of being an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from shapeshift.config import Config, parse_config
+from shapeshift.config_errors import messages
+from shapeshift.config_file import lay_over, read_document
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.lab.identity import cell_key
+from shapeshift.positions import KINDS, PRESETS
+from shapeshift.schema import Strict
+
+
+def _name(given: Any) -> Any:
+    """Return a name that YAML reads as a number, or as true or false, as text."""
+    return str(given).lower() if isinstance(given, bool | int | float) else given
+
+
+def _several(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+def _listed(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    if given not in _CATALOGUES:
+        known = ", ".join(_CATALOGUES)
+        raise ValueError(
+            f"no catalogue {given!r}{nearest(given, _CATALOGUES)} (known: {known}; else give a"
+            " mapping: setting -> overrides)"
+        )
+    names, override = _CATALOGUES[given]
+    return {name: [override.format(name)] for name in names}
+
+
+_CATALOGUES: dict[str, tuple[Iterable[str], str]] = {
+    "presets": (PRESETS, "position={}"),
+    "kinds": (KINDS, "position.parts.0.kind={}"),
+    "second-kinds": (KINDS, "position.parts.1.kind={}"),
+}
+
+Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
+Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
+Overrides = tuple[str, ...]
+Settings = Annotated[dict[Name, Overrides], BeforeValidator(_listed), Field(min_length=1)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+Base = str | dict[str, Any]
+
+_PSEUDO_AXES = ("scale", "seed")
+
+
+class Recipe(Strict):
+    """What a scale lays over the base.
+
+    Attributes:
+        base: instead of the grid's.
+        overrides: before those of the axes.
+        seeds: instead of the grid's.
+    """
+
+    base: Base | None = None
+    overrides: Overrides = ()
+    seeds: Seeds | None = None
+
+
+class Rule(Strict):
+    """Overrides for the cells that a condition holds for."""
+
+    when: Condition = Field(min_length=1)
+    overrides: Overrides
+
+
+class GridConfig(Strict):
+    """What the file of a grid says; see the module.
+
+    Attributes:
+        title: what the grid reproduces or asks, for people.
+        axes: axis → setting → overrides, or axis → the name of a catalogue.
+        scales: name → recipe.
+        seeds: of training.
+        base: the configuration that all cells share.
+        rules, exclude, only, impossible: see the module.
+        steps: what is measured once a cell is trained; see `lab.measures`.
+    """
+
+    title: str = ""
+    axes: dict[Name, Settings] = Field(min_length=1)
+    scales: dict[Name, Recipe] = Field(min_length=1)
+    seeds: Seeds = (1,)
+    base: Base = Field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    exclude: tuple[Condition, ...] = ()
+    only: tuple[Condition, ...] = ()
+    impossible: Literal["refuse", "leave out"] = "refuse"
+    steps: tuple[str, ...] = ("score-test",)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> GridConfig:
+        taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
+        if taken:
+            raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
+        known: dict[str, Sequence[str] | None] = {axis: [*self.axes[axis]] for axis in self.axes}
+        known |= {"scale": [*self.scales], "seed": None}
+        conditions = (*(rule.when for rule in self.rules), *self.exclude, *self.only)
+        for axis, values in (item for condition in conditions for item in condition.items()):
+            if axis not in known:
+                raise ValueError(f"a condition names {axis!r}, no axis{nearest(axis, known)}")
+            for value in values:
+                settings = known[axis]
+                if settings is not None and value not in settings:
+                    hint = nearest(value, settings)
+                    raise ValueError(f"a condition names {axis}={value}, which is not there{hint}")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes:
+        grid, scale: where it is from.
+        axes: axis → the setting's name, in the grid's order.
+        seed: of training.
+        config: with everything applied.
+    """
+
+    grid: str
+    scale: str
+    axes: Mapping[str, str]
+    seed: int
+    config: Config
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the cell's folder: what its result depends on, hashed; see `identity`."""
+        return cell_key(self.config)
+
+    @property
+    def name(self) -> str:
+        """What people call it: `extrapolate/shape/1`."""
+        return "/".join((*self.axes.values(), str(self.seed)))
+
+
+class Grid:
+    """A grid, read from a file; see the module.
+
+    Attributes:
+        name: the file's, without its suffix.
+        path: the file.
+        config: what it says.
+
+    Raises:
+        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.name = self.path.stem
+        document = read_document(self.path)
+        try:
+            self.config = GridConfig.model_validate(document)
+        except ValidationError as error:
+            raise ShapeshiftError("; ".join(messages(error, GridConfig)), path=self.path) from error
+        self._listed = {name for name, given in document["axes"].items() if isinstance(given, str)}
+
+    def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
+        """Return the cells of a scale: the last axis runs fastest but for the seed.
+
+        Two cells may have the same key, where two settings mean the same; they share a folder.
+
+        Args:
+            scale: a name from `config.scales`.
+            overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
+
+        Raises:
+            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), a
+                setting of the file that is impossible with all others, an override of the seed or
+                of what an axis sets, or no cell left.
+        """
+        if scale not in self.config.scales:
+            known = self.config.scales
+            raise ShapeshiftError(
+                f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
+                path=self.path,
+            )
+        self._refuse_axes(overrides)
+        recipe = self.config.scales[scale]
+        document = self._base(recipe)
+        cells: list[Cell] = []
+        refused: dict[tuple[str, str], ShapeshiftError] = {}
+        for axes, seed in self._combinations(recipe):
+            place = {**axes, "scale": scale, "seed": str(seed)}
+            if not self._wanted(place):
+                continue
+            layers = [*self._settings(recipe, place), overrides]
+            try:
+                config = parse_config(_overridden(document, layers))
+            except ShapeshiftError as error:
+                where = " ".join(f"{axis}={value}" for axis, value in place.items())
+                named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
+                if self.config.impossible == "refuse" or _has_meaning(document, layers):
+                    raise named from error
+                refused |= dict.fromkeys(axes.items(), named)
+                continue
+            if config.training.seed != seed:
+                raise ShapeshiftError(
+                    "a grid sets training.seed by itself; choose among its seeds with --seed",
+                    path=self.path,
+                )
+            cells.append(Cell(self.name, scale, axes, seed, config))
+        for (axis, value), reason in refused.items():
+            written = axis not in self._listed  # by hand: more likely a slip than without meaning
+            if written and not any(cell.axes[axis] == value for cell in cells):
+                raise reason
+        if not cells:
+            raise ShapeshiftError(
+                f"no cell is left at scale {scale!r}; look at `exclude` and `only`", path=self.path
+            )
+        return tuple(cells)
+
+    def _refuse_axes(self, overrides: Sequence[str]) -> None:
+        """Raise a `ShapeshiftError` if an override would give all settings of an axis one value."""
+        for key in (override.partition("=")[0] for override in overrides):
+            for axis, settings in self.config.axes.items():
+                own = {each.partition("=")[0] for values in settings.values() for each in values}
+                if any(f"{each}.".startswith(f"{key}.") for each in own):
+                    raise ShapeshiftError(
+                        f"{key} is what the axis {axis} is about ({', '.join(settings)}) and cannot"
+                        " have one value in all cells; leave it out, or write a grid of your own",
+                        path=self.path,
+                    )
+
+    def _settings(self, recipe: Recipe, place: Mapping[str, str]) -> Iterator[Sequence[str]]:
+        """Yield the overrides of a cell, each of which replaces those before it."""
+        yield recipe.overrides
+        for axis, settings in self.config.axes.items():
+            yield settings[place[axis]]
+        for rule in self.config.rules:
+            yield rule.overrides if _holds(rule.when, place) else ()
+        yield (f"training.seed={place['seed']}",)
+
+    def _base(self, recipe: Recipe) -> Any:
+        base = self.config.base if recipe.base is None else recipe.base
+        return read_document(self.path.parent / base) if isinstance(base, str) else deepcopy(base)
+
+    def _combinations(self, recipe: Recipe) -> Iterator[tuple[dict[str, str], int]]:
+        names = [*self.config.axes]
+        for values in product(*self.config.axes.values()):
+            for seed in recipe.seeds or self.config.seeds:
+                yield dict(zip(names, values, strict=True)), seed
+
+    def _wanted(self, place: Mapping[str, str]) -> bool:
+        if any(_holds(condition, place) for condition in self.config.exclude):
+            return False
+        only = self.config.only
+        return not only or any(_holds(condition, place) for condition in only)
+
+
+def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
+    return all(place[axis] in values for axis, values in condition.items())
+
+
+def _overridden(document: Any, layers: Iterable[Sequence[str]]) -> Any:
+    for layer in layers:
+        document = lay_over(document, layer) if layer else document
+    return document
+
+
+def _has_meaning(document: Any, layers: Iterable[Sequence[str]]) -> bool:
+    """Return whether the position alone, without the other settings, is one that exists."""
+    position = {"position": document["position"]} if "position" in document else {}
+    own = ([each for each in layer if each.startswith("position")] for layer in layers)
+    try:
+        parse_config(_overridden(position, own))
+    except ShapeshiftError:
+        return False
+    return True

@@ -1,0 +1,302 @@
+"""Where cells run: in this process, in processes of their own, on GPUs, or on a SLURM cluster."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import shapeshift
+from shapeshift.disk import open_in_place
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.runner import Job, Order, RefusedError
+from shapeshift.lab.work import attempt
+from shapeshift.threads import num_cores as available_cores
+
+_GRACE_S = 60.0
+"""How long a process that was asked to end may take, to finish an update and save."""
+
+
+class InProcess:
+    """One cell after the other, in this process."""
+
+    num_slots = 1
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Do all the work on a cell, and return when it is over."""
+        order.on_update()
+        status = attempt(
+            str(order.folder.path),
+            str(order.settings),
+            order.steps,
+            str(order.prepared_root),
+            order.command,
+            observer=_Relay(order),
+        )
+        return _Done(status, order.folder)
+
+
+class _Relay:
+    """Passes on that a run has written to its log."""
+
+    def __init__(self, order: Order):
+        self._order = order
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        self._order.on_update()
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        self._order.on_update()
+
+
+class _Done:
+    def __init__(self, status: int, folder: CellFolder):
+        self._status, self._folder = status, folder
+
+    def poll(self) -> int | None:
+        return self._status
+
+    def interrupt(self) -> None:
+        """It is over."""
+
+    def stop(self) -> None:
+        """It is over."""
+
+    def output(self) -> list[str]:
+        return self._folder.last_lines()
+
+
+class Subprocesses:
+    """Each cell in a process of its own, as many at a time as there are environments.
+
+    The processes end when this one does, however that ends.
+
+    Args:
+        environments: for each slot, the variables that differ from this process's.
+        processes_per_run: that train a cell together, on the GPUs of its slot.
+    """
+
+    def __init__(self, environments: Sequence[Mapping[str, str]], processes_per_run: int = 1):
+        if not environments:
+            raise ShapeshiftError("no processes to run in: expected one at least, got none")
+        self._environments = environments
+        self._processes_per_run = processes_per_run
+        self.num_slots = len(environments)
+
+    @classmethod
+    def on_cpu(cls, num_processes: int, num_cores: int | None = None) -> Subprocesses:
+        """Return a launcher that divides the cores among `num_processes`.
+
+        Args:
+            num_processes: cells at a time.
+            num_cores: all that this process may use, by default.
+        """
+        if num_processes < 1:
+            raise ShapeshiftError(f"expected 1 process or more at a time, got {num_processes}")
+        cores = available_cores() if num_cores is None else num_cores
+        threads = str(max(1, cores // num_processes))
+        return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
+
+    @classmethod
+    def of_threads(cls, num_threads: int, num_cores: int | None = None) -> Subprocesses:
+        """Return a launcher that gives each process `num_threads` threads, or as many as there are
+        cores, and runs as many processes as that leaves room for.
+
+        The number of threads decides how sums round: unlike `on_cpu`, this way results do not
+        depend on the number of cells at a time.
+
+        Args:
+            num_threads: of each process, at most.
+            num_cores: all that this process may use, by default.
+        """
+        cores = available_cores() if num_cores is None else num_cores
+        threads = min(num_threads, cores)
+        return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
+
+    @classmethod
+    def on_gpus(
+        cls, devices: Sequence[int | str] | None = None, gpus_per_run: int = 1
+    ) -> Subprocesses:
+        """Return a launcher that gives each cell one of the CUDA devices, or several.
+
+        Args:
+            devices: by number or UUID; all that this process sees, by default.
+            gpus_per_run: how many train a cell together.
+
+        Raises:
+            ShapeshiftError: there is no such device, or the devices cannot be divided so.
+        """
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        numbers = range(torch.cuda.device_count())
+        there = [*map(str, numbers)]
+        if seen is not None and numbers:  # what is beyond the last one that is there is not seen
+            there = [each.strip() for each in seen.split(",")]
+            if not there[0].startswith("MIG-"):  # a process sees one of those, and another another
+                there = there[: len(numbers)]
+        chosen = there if devices is None else [str(device) for device in devices]
+        for device in chosen:
+            if device not in there and not (numbers and device.startswith(("GPU-", "MIG-"))):
+                known = ", ".join(there) or "none"
+                raise ShapeshiftError(f"no GPU {device!r} that PyTorch can use; there are {known}")
+        if not chosen:
+            raise ShapeshiftError("no GPU that PyTorch can use: expected one at least, got none")
+        if len(chosen) % gpus_per_run:
+            raise ShapeshiftError(
+                f"{len(chosen)} GPUs cannot be divided into groups of {gpus_per_run}; name more or"
+                " fewer of them"
+            )
+        if gpus_per_run > 1:
+            _check_group(chosen)
+        groups = [chosen[i : i + gpus_per_run] for i in range(0, len(chosen), gpus_per_run)]
+        return cls([{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in groups], gpus_per_run)
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Start the process of a cell."""
+        return _Process(order, self._environments[slot], self._processes_per_run)
+
+
+def _check_group(devices: Sequence[str]) -> None:
+    """Raise `ShapeshiftError` for devices that cannot train together."""
+    if len(set(devices)) < len(devices) or any(each.startswith("MIG-") for each in devices):
+        raise ShapeshiftError(
+            f"{', '.join(devices)} cannot train together: that takes whole GPUs, each named once"
+        )
+
+
+class _Process:
+    def __init__(self, order: Order, environment: Mapping[str, str], num_processes: int):
+        self._folder = order.folder
+        command = [
+            *(sys.executable, "-m", "shapeshift.lab.work"),
+            *(str(order.folder.path), str(order.settings), *order.steps),
+            *("--prepared", str(order.prepared_root), "--command", order.command, "--child"),
+            *("--processes", str(num_processes)),
+        ]
+        # The child finds the package that this process runs, installed or not.
+        source = str(Path(shapeshift.__file__).parents[1])
+        paths = [source, os.environ.get("PYTHONPATH", "")]
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        with open_in_place(order.folder.output, "ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # never written: its end is ours, and tells the child of it
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **own, **environment},
+                start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
+            )
+
+    def poll(self) -> int | None:
+        status = self._process.poll()
+        if status is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        return status
+
+    def interrupt(self) -> None:
+        self._process.terminate()
+
+    def stop(self) -> None:
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.poll()
+
+    def output(self) -> list[str]:
+        return self._folder.last_lines()
+
+
+class Slurm:
+    """Each cell a job of a SLURM cluster, through submitit (the extra `slurm`).
+
+    Args:
+        directory: for submitit's files, on a disk that all nodes see, as the cells' folders.
+        num_jobs: at most so many jobs at a time.
+        parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
+            `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
+        gpus_per_run: how many of a job's node train its cell together.
+        cluster: `slurm`; submitit's `local` and `debug` run without a cluster.
+
+    Raises:
+        ShapeshiftError: submitit is not installed, there is no such cluster, or a parameter is
+            wrong.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        num_jobs: int,
+        parameters: Mapping[str, Any],
+        gpus_per_run: int = 1,
+        cluster: str = "slurm",
+    ):
+        try:
+            import submitit
+        except ImportError as error:
+            raise ShapeshiftError(
+                "SLURM needs submitit, which is not installed; pip install 'shapeshift[slurm]'"
+            ) from error
+        self.num_slots = num_jobs
+        self._gpus_per_run = gpus_per_run
+        try:
+            self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
+            self._executor.update_parameters(**parameters)
+        except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
+            raise ShapeshiftError(_refusal(error)) from error
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Submit the job of a cell.
+
+        Raises:
+            RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
+        """
+        try:
+            with redirect_stderr(io.StringIO()):  # where submitit prints that, too
+                job = self._executor.submit(
+                    attempt,
+                    str(order.folder.path.absolute()),
+                    str(order.settings.absolute()),
+                    list(order.steps),
+                    str(order.prepared_root.absolute()),
+                    order.command,
+                    num_processes=self._gpus_per_run,
+                )
+        except RuntimeError as error:  # the base of what submitit raises
+            raise RefusedError(_refusal(error)) from error
+        return _SlurmJob(job, order.folder)
+
+
+def _refusal(error: Exception) -> str:
+    return f"SLURM refuses the jobs: {' '.join(str(error).split())}"
+
+
+class _SlurmJob:
+    def __init__(self, job: Any, folder: CellFolder):
+        self._job, self._folder = job, folder
+
+    def poll(self) -> int | None:
+        if not self._job.done():
+            return None
+        try:
+            return int(self._job.result())
+        except Exception:  # killed, out of time or memory: submitit raises one of several
+            return 1
+
+    def interrupt(self) -> None:
+        self._job.cancel()
+
+    def stop(self) -> None:
+        """The cluster ends it in its own time."""
+
+    def output(self) -> list[str]:
+        own = self._folder.last_lines()
+        return own or str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]

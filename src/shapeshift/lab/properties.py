@@ -1,0 +1,241 @@
+"""What a position representation brings along, whatever the model has learned: the memory of a
+training step, the speed of decoding, and whether PyTorch can export the model.
+
+Ratios are to the same configuration with absolute positions, as in `lab.speed`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, export
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from shapeshift.data.batching import Batch
+from shapeshift.data.prepare import Prepared
+from shapeshift.decoding.capacity import capacity
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.run import Run
+from shapeshift.lab.speed import ratio_by_turns
+from shapeshift.model import Transformer, build
+from shapeshift.model.layers import Memory
+from shapeshift.positions import PRESETS, Scheme
+from shapeshift.training.precision import autocast, choose_device, choose_precision
+from shapeshift.training.step import TrainingStep, random_batch
+
+BASELINE = PRESETS["ape"]
+
+MEMORY_LENGTH = 256
+"""Subwords of each sentence, `</s>` among them, in the step whose memory is measured."""
+
+DECODED_LENGTH = 32
+"""Tokens that each sentence is decoded to when its speed is measured."""
+
+_NUM_SENTENCES, _NUM_ROUNDS = 32, 5
+_LONGEST = 512  # that an exported model has to take
+
+
+class StepMemory:
+    """The most bytes of tensors alive at a time in a training step (forward, backward, update) on
+    sentences of `MEMORY_LENGTH` subwords: `step_bytes`, weights and optimiser included, and
+    `step_memory`, that over APE's. On a CPU what PyTorch's operations return is counted, on a GPU
+    what its allocator hands out, so that neither other programs nor the interpreter count."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it with fresh weights; see `Measure`."""
+        own, first = (_peak_bytes(run, data, scheme) for scheme in (_scheme(run), BASELINE))
+        bucket = f"length {MEMORY_LENGTH}"
+        return [
+            Measurement(metric="step_bytes", value=own, bucket=bucket),
+            Measurement(metric="step_memory", value=own / first, bucket=bucket),
+        ]
+
+
+class DecodingSpeed:
+    """Speed of decoding token by token with a cache: APE's time over the model's own, the median
+    over rounds (`decoding_speed`; 1 for APE itself, by definition). Both write `DECODED_LENGTH`
+    tokens for each sentence whatever they would say, so that both do the same work."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it with fresh weights; see `Measure`."""
+        ratio = 1.0 if _scheme(run) == BASELINE else self._ratio(run, data)
+        return [Measurement(metric="decoding_speed", value=ratio)]
+
+    def _ratio(self, run: Run, data: Prepared) -> float:
+        device = choose_device(run.config.training.device)
+        first, own = (_decoder(run, data, scheme) for scheme in (BASELINE, _scheme(run)))
+        first(), own()  # which is slow, the first time
+        return ratio_by_turns(repeat((first, own)), device, rounds=_NUM_ROUNDS)
+
+
+class Export:
+    """Whether `torch.export` makes programs of encoder and decoder that take any batch and length
+    up to 512 (or what the model has positions for) and give what the model gives: `exports`, 1 or
+    0. Where it is 0, the bucket `because` has the reason as its signature."""
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Try it on a CPU with the trained weights; see `Measure`."""
+        signature = f"torch.export {torch.__version__}"
+        reason = why_not_exported(run.model())
+        found = [Measurement(metric="exports", value=float(reason is None), signature=signature)]
+        if reason is not None:
+            found.append(
+                Measurement(metric="exports", value=0.0, bucket="because", signature=reason)
+            )
+        return found
+
+
+def why_not_exported(model: Transformer) -> str | None:
+    """Return `None` if a model can be exported, else the reason in a line.
+
+    Args:
+        model: in evaluation mode, on a CPU, float32.
+    """
+    sizes = model.source.tokens.num_embeddings, model.target.tokens.num_embeddings
+
+    def batch(num_sentences: int, length: int) -> Batch:
+        return random_batch(num_sentences, length, sizes, torch.device("cpu"))
+
+    source, target = batch(3, 9).source, batch(3, 7).target_input
+    room = capacity(model)
+    B = Dim("B", max=_LONGEST)
+    S = Dim("S", max=min(_LONGEST, room.source or _LONGEST))
+    T = Dim("T", max=min(_LONGEST, room.target or _LONGEST))
+    try:
+        with torch.no_grad():
+            memory = model.encode(source)
+            encoder = export(_Encoder(model), (source,), dynamic_shapes=({0: B, 1: S},)).module()
+            decoder = export(
+                _Decoder(model),
+                (target, memory),
+                dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, {1: S}, {0: B, 3: S}]),
+            ).module()
+            source, target = batch(2, 40).source, batch(2, 33).target_input
+            expected = model.project(model.decode(target, model.encode(source)))
+            torch.testing.assert_close(
+                decoder(target, encoder(source)), expected, rtol=1e-3, atol=1e-3
+            )
+    except Exception as error:  # whatever the exporter or the program raises is the finding
+        lines = str(error).strip().splitlines()
+        return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    return None
+
+
+class _Encoder(nn.Module):
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor) -> Memory:
+        return self.model.encode(source)
+
+
+class _Decoder(nn.Module):
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(self, target_input: Tensor, memory: Memory) -> Tensor:
+        return self.model.project(self.model.decode(target_input, memory))
+
+
+class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts, within its block, the bytes of the tensors that operations return, until they are
+    freed. What a kernel uses for itself does not show.
+
+    Attributes:
+        now: alive at the moment.
+        peak: the most that were alive at a time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now: int = 0
+        self.peak: int = 0
+        self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {
+            leaf.untyped_storage()._cdata
+            for leaf in tree_leaves((args, kwargs))
+            if isinstance(leaf, Tensor)
+        }
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
+                self._add(leaf.untyped_storage())
+        return result
+
+    def _add(self, storage: torch.UntypedStorage) -> None:
+        if storage in self._known:
+            return
+        self._known.add(storage)
+        size = storage.nbytes()
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._remove, size)
+
+    def _remove(self, size: int) -> None:
+        self.now -= size
+
+
+def _peak_bytes(run: Run, data: Prepared, scheme: Scheme) -> int:
+    config = run.config.training
+    device = choose_device(config.device)
+    step = TrainingStep(_fresh(run, data, scheme, device), config)
+    num_sentences = max(1, config.batch.max_tokens // MEMORY_LENGTH)
+    batch = random_batch(num_sentences, MEMORY_LENGTH, _vocabularies(data), device)
+    step(batch)  # which allocates the optimiser's moments
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        step(batch)
+        return int(torch.cuda.max_memory_allocated(device))
+    kept: list[Tensor] = [*step.model.parameters(), *step.model.buffers()]
+    for state in step.optimizer.state.values():
+        kept += [x for x in state.values() if torch.is_tensor(x)]
+    with TensorBytes() as counted:
+        step(batch)
+    held: int = sum(x.nbytes for x in kept)
+    peak: int = counted.peak
+    return peak + held
+
+
+def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Callable[[], None]:
+    config = run.config.training
+    device = choose_device(config.device)
+    dtype = choose_precision(config.precision, device)
+    model = _fresh(run, data, scheme, device).eval()
+    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, _vocabularies(data), device)
+
+    @torch.inference_mode()
+    def decode() -> None:
+        with autocast(device, dtype):
+            state = model.start(batch.source)
+            for token in batch.target_input.unbind(1):
+                state.step(token)
+
+    return decode
+
+
+def _scheme(run: Run) -> Scheme:
+    return run.config.position.scheme
+
+
+def _fresh(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Transformer:
+    model = build(run.config.model, scheme, *_vocabularies(data))
+    return model.to(device)
+
+
+def _vocabularies(data: Prepared) -> tuple[int, int]:
+    return data.subwords.source_size, data.subwords.target_size
+
+
+STEP_MEMORY, DECODING_SPEED, EXPORT = StepMemory(), DecodingSpeed(), Export()

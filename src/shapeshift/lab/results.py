@@ -1,0 +1,166 @@
+"""All that a grid measured, in one tidy table: a row a measurement.
+
+Written as CSV, and as Parquet where pyarrow is installed (the extra `results`). A file appears
+complete or not at all, and reading it gives the rows that were written.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from shapeshift.disk import save
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.measures import TRAIN, Measurement, Text
+
+AXIS = "axis:"
+"""Begins the names of the columns that hold axes."""
+
+
+class Row(Measurement):
+    """A measurement and where it is from.
+
+    Attributes:
+        grid, scale, seed: of the cell.
+        cell: the cell's key.
+        axes: axis → the setting's name; in a file, a column each.
+        measure: the step that found it.
+        checkpoint: SHA-256 of the weights.
+        command: what was typed.
+        version: of Shapeshift.
+        time: when, UTC, ISO 8601.
+        hardware: that it was measured on, where that was recorded.
+    """
+
+    grid: Text
+    scale: Text
+    cell: Text
+    axes: dict[Text, Text] = Field(default_factory=dict)
+    seed: int
+    measure: Text
+    checkpoint: Text
+    command: str
+    version: Text
+    time: Text
+    hardware: Text | None = None
+
+    @property
+    def is_corpus_bleu(self) -> bool:
+        """Whether it is BLEU of the translations of a whole set, after training."""
+        whole = self.bucket is None and self.step is None
+        return self.metric == "BLEU" and whole and self.hypotheses is not None
+
+
+_FIRST = ("grid", "scale", "cell")
+_FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows, and their way to files and back."""
+
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def collect(cls, cells: Iterable[Cell], steps: Sequence[str], root: Path) -> Results:
+        """Gather what is recorded of `cells` in the folders under `root`.
+
+        Two cells that share a folder have rows of their own.
+
+        Args:
+            cells: finished or not.
+            steps: names of measures; training comes first by itself.
+            root: as it was for `runner.run_cells`.
+        """
+        rows = []
+        for cell in cells:
+            folder = CellFolder(root / cell.key)
+            for step in (TRAIN, *steps):
+                record = folder.record(step, cell.config)
+                if record is None:
+                    continue
+                shared = {
+                    "grid": cell.grid,
+                    "scale": cell.scale,
+                    "cell": cell.key,
+                    "axes": dict(cell.axes),
+                    "seed": cell.seed,
+                    "measure": step,
+                    **record.model_dump(
+                        include={"checkpoint", "command", "version", "time", "hardware"}
+                    ),
+                }
+                rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
+        return cls(tuple(rows))
+
+    def axes(self) -> list[str]:
+        """Return the names of all axes, in the order in which they come up."""
+        return list({axis: None for row in self.rows for axis in row.axes})
+
+    def write_csv(self, path: Path) -> None:
+        """Write all rows; what is missing is an empty field."""
+        table = self._columns()
+        save(path, csv_text([list(table), *zip(*table.values(), strict=True)]))
+
+    def write_parquet(self, path: Path) -> None:
+        """Write all rows with typed columns.
+
+        Raises:
+            ShapeshiftError: pyarrow is not installed.
+        """
+        pa, parquet = _pyarrow()
+        types = {name: pa.string() for name in self._columns()}
+        types |= {"value": pa.float64(), "seed": pa.int64(), "step": pa.int64()}
+        table = pa.table(self._columns(), schema=pa.schema(list(types.items())))
+        buffer = io.BytesIO()
+        parquet.write_table(table, buffer)
+        save(path, buffer.getvalue())
+
+    def _columns(self) -> dict[str, list[Any]]:
+        columns = {name: [getattr(row, name) for row in self.rows] for name in _FIELDS}
+        for axis in self.axes():
+            columns[AXIS + axis] = [row.axes.get(axis) for row in self.rows]
+        return columns
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; `None` is an empty field.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    text = io.StringIO(newline="")
+    # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    for row in rows:
+        writer.writerow(["" if x is None else _escaped(x) for x in row])
+    return text.getvalue()
+
+
+def _escaped(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ShapeshiftError(
+            "Parquet needs pyarrow, which is not installed; pip install 'shapeshift[results]', or"
+            " use CSV"
+        ) from error
+    return pa, parquet

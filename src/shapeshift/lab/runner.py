@@ -1,0 +1,321 @@
+"""Runs the cells of grids: each once, wherever they have been started before."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Protocol
+
+from shapeshift.config import Config
+from shapeshift.data.config import FilesCorpus
+from shapeshift.data.corpora import corpus_fingerprint
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.locks import is_locked
+from shapeshift.lab.measures import TRAIN, check_measures
+from shapeshift.lab.status import CellStatus, GridObserver, State, Watch
+from shapeshift.lab.work import BUSY
+
+_AGAIN_S = 60.0
+"""After so long a launcher that has refused a cell is asked again; at once if a job ends."""
+
+
+class RefusedError(ShapeshiftError):
+    """A launcher cannot start a cell, and may be able to when others have ended."""
+
+
+class Job(Protocol):
+    """The work on one cell, under way."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, or `None` while it is running; see `lab.work`."""
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+
+    def stop(self) -> None:
+        """Wait until it has ended, and end it by force if that takes long."""
+
+    def output(self) -> list[str]:
+        """Return the last lines that it printed."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a launcher starts.
+
+    Attributes:
+        folder: the cell's.
+        settings: file of its settings.
+        steps: names of measures.
+        prepared_root: see `lab.run.train`.
+        command: what the user typed, for the records.
+        on_update: to be called while the cell is running, by a launcher whose `start` waits.
+    """
+
+    folder: CellFolder
+    settings: Path
+    steps: Sequence[str]
+    prepared_root: Path
+    command: str
+    on_update: Callable[[], None]
+
+
+class Launcher(Protocol):
+    """Where cells run; see `lab.launchers`.
+
+    Attributes:
+        num_slots: how many jobs there may be at a time.
+    """
+
+    num_slots: int
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Begin the work on a cell; `slot`, from 0, is one that no running job has.
+
+        Raises:
+            RefusedError: there is no room for it now.
+        """
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the cells.
+
+    Attributes:
+        statuses: key → how its cell ended; one for each folder.
+        cells: the cells that were asked for.
+    """
+
+    statuses: dict[str, CellStatus]
+    cells: tuple[Cell, ...]
+
+    @property
+    def failed(self) -> list[Cell]:
+        """The cells that failed, one for each folder."""
+        states = {key: status.state for key, status in self.statuses.items()}
+        return [cell for cell in _unique(self.cells) if states[cell.key] is State.FAILED]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all cells are finished."""
+        return all(status.state is State.FINISHED for status in self.statuses.values())
+
+
+@dataclass
+class _Running:
+    cell: Cell
+    watch: Watch
+    job: Job
+
+
+class _Unwatched:
+    def changed(self, cell: Cell, status: CellStatus) -> None:
+        pass
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    steps: Sequence[str] | Mapping[str, Sequence[str]],
+    root: Path,
+    launcher: Launcher,
+    *,
+    prepared_root: Path = Path("prepared"),
+    observer: GridObserver | None = None,
+    poll_s: float = 1.0,
+    command: str | None = None,
+) -> Report:
+    """Do what is not yet done for `cells`: training, and the measures `steps`.
+
+    A cell that is finished is not run again; one that was stopped goes on; one that fails does not
+    stop the others. A cell that another runner is at work on is waited for, and taken over if that
+    runner ends without finishing it. A cell that the launcher refuses while others are running
+    waits, too. When this function is left by an exception, such as `KeyboardInterrupt`, its jobs
+    are stopped first.
+
+    Args:
+        cells: of one or of several grids, in the order that they are begun in.
+        steps: names of measures: of all cells, or grid → of its cells. A cell that several grids
+            have gets the measures of all of them.
+        root: folder of the cells' folders.
+        launcher: where to run them.
+        prepared_root: see `lab.run.train`.
+        observer: told how far each cell is.
+        poll_s: seconds between two looks at the running cells.
+        command: what the user typed, for the records; the default is what started this process.
+
+    Raises:
+        ShapeshiftError: an unknown measure, or a folder that was made from other text or settings.
+        RefusedError: the launcher starts no cell although none is running.
+        StoppedError: a signal has ended training in this process; a checkpoint is saved.
+    """
+    wanted = _steps_by_key(cells, steps)
+    check_measures(list(dict.fromkeys(chain.from_iterable(wanted.values()))))
+    command = shlex.join(sys.argv) if command is None else command
+    runner = _Runner(launcher, observer or _Unwatched(), prepared_root, command)
+    for cell in _unique(cells):
+        runner.enlist(cell, CellFolder(root / cell.key), wanted[cell.key])
+    try:
+        while runner.advance():
+            time.sleep(poll_s)
+    finally:
+        runner.stop()
+    return Report(runner.statuses, tuple(cells))
+
+
+class _Runner:
+    def __init__(
+        self,
+        launcher: Launcher,
+        observer: GridObserver,
+        prepared_root: Path,
+        command: str,
+    ):
+        self._launcher, self._observer = launcher, observer
+        self._prepared_root, self._command = prepared_root, command
+        self.statuses: dict[str, CellStatus] = {}
+        self._folders: dict[str, CellFolder] = {}
+        self._queue: list[tuple[Cell, Watch]] = []
+        self._running: dict[int, _Running] = {}  # by slot
+        self._last_end = self._held_until = -math.inf  # by the monotonic clock
+
+    def enlist(self, cell: Cell, folder: CellFolder, steps: Sequence[str]) -> None:
+        """Put a cell into the queue, or count it as finished."""
+        folder.check_settings(cell.config)
+        if folder.record(TRAIN, cell.config) is not None:
+            _check_text(folder, cell.config)
+        watch = Watch(cell, folder, steps)
+        self._folders[cell.key] = folder
+        if watch.missing():
+            self._queue.append((cell, watch))
+            self._tell(cell, watch.read(State.WAITING))
+        else:
+            self._tell(cell, watch.read(State.FINISHED))
+
+    def advance(self) -> bool:
+        """Look after the running jobs and start others; return whether anything is left to do."""
+        for slot in list(self._running):
+            self._look_after(slot)
+        if time.monotonic() >= self._held_until:
+            self._start_waiting()
+        return bool(self._queue or self._running)
+
+    def stop(self) -> None:
+        """Stop all jobs."""
+        for running in self._running.values():
+            running.job.interrupt()
+        for running in self._running.values():
+            self._tell(running.cell, running.watch.read(State.STOPPING))
+        for running in self._running.values():
+            running.job.stop()
+
+    def _start_waiting(self) -> None:
+        """Try each cell of the queue once, while there is room: a busy one goes to its end."""
+        for cell, watch in self._queue[:]:
+            free = set(range(self._launcher.num_slots)) - self._running.keys()
+            if not free:
+                return
+            self._queue.remove((cell, watch))
+            try:
+                self._start(cell, watch, min(free))
+            except RefusedError:
+                now = time.monotonic()
+                # A cluster may count a job for a while after its work is over.
+                if not self._running and now - self._last_end >= _AGAIN_S:
+                    raise
+                self._queue.insert(0, (cell, watch))
+                self._tell(cell, watch.read(State.WAITING))
+                self._held_until = now + _AGAIN_S
+                return
+
+    def _start(self, cell: Cell, watch: Watch, slot: int) -> None:
+        if not watch.missing():  # another runner has finished it
+            self._tell(cell, watch.read(State.FINISHED))
+            return
+        folder = self._folders[cell.key]
+        if is_locked(folder.lock):
+            self._postpone(cell, watch)
+            return
+
+        def on_update() -> None:
+            self._tell(cell, watch.read(State.RUNNING))
+
+        order = Order(
+            folder,
+            folder.write_settings(cell.config),
+            watch.steps,
+            self._prepared_root,
+            self._command,
+            on_update,
+        )
+        self._running[slot] = _Running(cell, watch, self._launcher.start(order, slot))
+        self._look_after(slot)
+
+    def _look_after(self, slot: int) -> None:
+        running = self._running[slot]
+        status = running.job.poll()
+        if status is None:
+            self._tell(running.cell, running.watch.read(State.RUNNING))
+        else:
+            del self._running[slot]
+            self._ended(running, status)
+
+    def _ended(self, running: _Running, exit_status: int) -> None:
+        cell, watch = running.cell, running.watch
+        self._last_end, self._held_until = time.monotonic(), -math.inf
+        if exit_status == BUSY:
+            self._postpone(cell, watch)
+        elif exit_status == 0 and not watch.missing():
+            self._tell(cell, watch.read(State.FINISHED))
+        else:
+            lines = running.job.output() or [f"ended with status {exit_status} and no message"]
+            self._tell(cell, watch.read(State.FAILED, "\n".join(lines)))
+
+    def _postpone(self, cell: Cell, watch: Watch) -> None:
+        self._queue.append((cell, watch))
+        self._tell(cell, watch.read(State.ELSEWHERE))
+
+    def _tell(self, cell: Cell, status: CellStatus) -> None:
+        self.statuses[cell.key] = status
+        self._observer.changed(cell, status)
+
+
+def _steps_by_key(
+    cells: Sequence[Cell], steps: Sequence[str] | Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return key → the measures of all cells that have it, each once."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        own = steps[cell.grid] if isinstance(steps, Mapping) else steps
+        known = found.setdefault(cell.key, [])
+        known += [step for step in own if step not in known]
+    return found
+
+
+def _unique(cells: Iterable[Cell]) -> list[Cell]:
+    """Return one cell for each key, the first."""
+    return list({cell.key: cell for cell in reversed(list(cells))}.values())[::-1]
+
+
+def _check_text(folder: CellFolder, config: Config) -> None:
+    """Refuse a trained cell whose text is not the present one; without text, trust it."""
+    corpus = config.data.corpus
+    try:
+        text = _fingerprint(corpus.model_dump_json()) if isinstance(corpus, FilesCorpus) else None
+    except ShapeshiftError:
+        return
+    if text is not None:
+        folder.check_text(text, config)
+
+
+@cache
+def _fingerprint(corpus: str) -> str:
+    return corpus_fingerprint(FilesCorpus.model_validate_json(corpus))

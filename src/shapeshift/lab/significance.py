@@ -1,0 +1,346 @@
+"""Whether one system is better than another: summaries over seeds and paired bootstrap tests.
+
+Two kinds of chance are kept apart. How results vary from seed to seed is the standard deviation of
+`summarise`. Whether a difference would hold on other sentences is the paired bootstrap test (Koehn
+2004), to the digit as sacreBLEU computes it; of a test set of several files, each resampled within
+itself, it is on the mean of their scores. It is made for each seed by itself: the translations of
+one sentence by three seeds are not three independent sentences, as a test on all seeds one after
+the other would have it, and its p-value would be too small. The p-values of the seeds, which come
+from the same sentences and so depend on each other in an unknown way, become one by twice their
+mean, which is valid whatever the dependence (Vovk and Wang 2020, "Combining p-values via
+averaging"). That errs on the careful side. For one seed it is the test's own p-value. A seed that
+points the other way than the means is no evidence for their difference, however sure it is of
+itself: its p counts as 1.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric as SacrebleuMetric
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import SACREBLEU, check_parallel
+from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.measures import (
+    hypotheses_file,
+    kept_lines,
+    recorded_files,
+    references_file,
+)
+
+LEVEL = 0.05
+"""A p-value below this is called significant."""
+
+MARK = "*"
+"""Stands behind a difference that is significant."""
+
+NUM_SAMPLES = 2000
+"""Of the bootstrap: enough that a claim of thirty parts can fail, each at its share of `LEVEL`."""
+
+METHOD = 3
+"""Of `compare_cells`: raised whenever comparisons come about in another way, so that kept ones are
+made again."""
+
+_SEED = 12345
+"""Of the bootstrap: sacreBLEU's."""
+
+Outputs = Mapping[int, Sequence[str]]
+"""Seed → translations, one for each reference."""
+
+_ALL = (slice(None),)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Values over seeds.
+
+    Attributes:
+        mean, median: of the values.
+        stdev: sample standard deviation (n − 1); 0 for a single value.
+        num_values: n.
+    """
+
+    mean: float
+    median: float
+    stdev: float
+    num_values: int
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Return mean, median and standard deviation of one value or more."""
+    return Summary(
+        statistics.fmean(values),
+        statistics.median(values),
+        statistics.stdev(values) if len(values) > 1 else 0.0,
+        len(values),
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A system against a baseline.
+
+    Attributes:
+        system, baseline: their names.
+        metric: from `evaluation.metrics.SACREBLEU`.
+        score, baseline_score: means over the seeds.
+        p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
+            sign of the means'.
+        num_samples: of the bootstrap.
+        cells: keys of the runs that were compared, where it is about cells.
+    """
+
+    system: str
+    baseline: str
+    metric: str
+    score: float
+    baseline_score: float
+    p_values: Mapping[int, float]
+    num_samples: int = NUM_SAMPLES
+    cells: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> float:
+        """The system's score minus the baseline's."""
+        return self.score - self.baseline_score
+
+    @property
+    def p_value(self) -> float:
+        """Twice the mean of the seeds' p-values, 1 at most; one seed's own."""
+        mean = statistics.fmean(self.p_values.values())
+        return mean if len(self.p_values) == 1 else min(1.0, 2 * mean)
+
+    @property
+    def significant(self) -> bool:
+        """Whether the p-value is below `LEVEL`."""
+        return self.p_value < LEVEL
+
+
+def compare(
+    systems: Mapping[str, Outputs],
+    references: Sequence[str],
+    *,
+    baseline: str,
+    metric: str = "bleu",
+    tokenizer: str = DEFAULT,
+    num_samples: int = NUM_SAMPLES,
+    files: Sequence[slice] = _ALL,
+    minus: Mapping[str, Outputs] | None = None,
+) -> list[Comparison]:
+    """Test every system against the baseline, seed by seed.
+
+    Differs from sacreBLEU where two systems have the same score, as where they translate everything
+    alike: its p-value is then the smallest there is; here it is 1, as it is for a seed that
+    contradicts the means.
+
+    Args:
+        systems: name → seed → translations; the seeds are the same for all.
+        references: one for each translation.
+        baseline: one of the systems.
+        metric: from `evaluation.metrics.SACREBLEU`.
+        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
+        num_samples: of the bootstrap.
+        files: the sentences of each file of the test set, which counts as much as the others.
+        minus: other translations of all systems and seeds; what is compared is the score that is
+            lost from the first to these.
+
+    Raises:
+        ShapeshiftError: an unknown baseline, other seeds, or unequal counts.
+    """
+    if baseline not in systems:
+        raise ShapeshiftError(
+            f"unknown baseline {baseline!r}: expected one of {', '.join(systems)}"
+        )
+    for name, outputs in systems.items():
+        if outputs.keys() != systems[baseline].keys():
+            raise ShapeshiftError(
+                f"{name!r} has the seeds {_list(outputs)} but {baseline!r} has"
+                f" {_list(systems[baseline])}; a paired test needs the same ones: run those that"
+                " are missing"
+            )
+    sacrebleu = SACREBLEU[metric](tokenizer)
+
+    def sampled(translations: Sequence[str]) -> NDArray[np.float64]:
+        return _sampled(translations, references, files, sacrebleu, num_samples)
+
+    found = {
+        name: {
+            seed: sampled(lines) - (sampled(minus[name][seed]) if minus is not None else 0.0)
+            for seed, lines in outputs.items()
+        }
+        for name, outputs in systems.items()
+    }
+    means = {name: statistics.fmean(x[0] for x in own.values()) for name, own in found.items()}
+    return [
+        Comparison(
+            name,
+            baseline,
+            metric,
+            means[name],
+            means[baseline],
+            {
+                seed: _p_value(scores - found[baseline][seed], means[name] - means[baseline])
+                for seed, scores in own.items()
+            },
+            num_samples,
+        )
+        for name, own in found.items()
+        if name != baseline
+    ]
+
+
+def compare_cells(
+    cells: Sequence[Cell],
+    root: Path,
+    *,
+    axis: str,
+    baseline: str,
+    split: str = "test",
+    metric: str = "bleu",
+    wanted: Sequence[bool] | None = None,
+    minus: str | None = None,
+) -> dict[tuple[str, ...], list[Comparison]]:
+    """Test the settings of one axis against one of them, for each combination of the other axes.
+
+    BLEU has the cells' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
+    is the mean over them, as `lab.measures.mean_of` has it; of chosen sentences it is that
+    of all files together.
+
+    Args:
+        cells: of one grid; those that were not scored yet, or that have no baseline beside them,
+            are left out.
+        root: folder of the cells' folders.
+        axis: whose settings are the systems.
+        baseline: a setting of `axis`.
+        split: that was translated.
+        metric: from `evaluation.metrics.SACREBLEU`.
+        wanted: which sentences count, of all cells alike; by default all of them.
+        minus: that was translated as well, see `compare`.
+
+    Returns:
+        The settings of the other axes → the comparisons.
+
+    Raises:
+        ShapeshiftError: no such axis, systems that were scored against different references,
+            or with different tokenizers.
+    """
+    groups: dict[tuple[str, ...], _Group] = {}
+    for cell in cells:
+        if axis not in cell.axes:
+            raise ShapeshiftError(f"{cell.grid} has no axis {axis!r}: {', '.join(cell.axes)}")
+        folder = CellFolder(root / cell.key)
+        results = folder.run / "results"
+        if not (results / references_file(split)).exists():
+            continue
+        others = tuple(value for name, value in cell.axes.items() if name != axis)
+        expected = _chosen(results / references_file(split), wanted)
+        tokenizer = cell.config.bleu_tokenizer
+        if others not in groups:
+            record = folder.record(f"score-{split}", cell.config) if wanted is None else None
+            files = recorded_files(record.measurements, split, expected) if record else []
+            groups[others] = _Group(expected, tokenizer, files or _ALL)
+        group = groups[others]
+        if group.references != expected:
+            raise ShapeshiftError(
+                f"the cells {'/'.join(others)} were scored against different references; they"
+                " cannot be compared",
+                path=results,
+            )
+        if group.tokenizer != tokenizer:
+            raise ShapeshiftError(
+                f"BLEU of the cells {'/'.join(others)} has the tokenizers {group.tokenizer} and"
+                f" {tokenizer}; it cannot be compared: give all one evaluation.tokenize",
+                path=results,
+            )
+        system = cell.axes[axis]
+        group.keys.setdefault(system, []).append(cell.key)
+        for outputs, name in ((group.systems, split), (group.minus, minus)):
+            if name is not None:
+                lines = _chosen(results / hypotheses_file(name), wanted)
+                outputs.setdefault(system, {})[cell.seed] = lines
+    return {
+        others: [
+            replace(one, cells=(*group.keys[one.system], *group.keys[baseline]))
+            for one in compare(
+                group.systems,
+                group.references,
+                baseline=baseline,
+                metric=metric,
+                tokenizer=group.tokenizer,
+                files=group.files,
+                minus=group.minus if minus else None,
+            )
+        ]
+        for others, group in groups.items()
+        if baseline in group.systems and len(group.systems) > 1
+    }
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Cells that differ in one axis and the seed alone, by their setting of that axis."""
+
+    references: list[str]
+    tokenizer: str
+    files: Sequence[slice]
+    systems: dict[str, dict[int, Sequence[str]]] = field(default_factory=dict)
+    minus: dict[str, dict[int, Sequence[str]]] = field(default_factory=dict)
+    keys: dict[str, list[str]] = field(default_factory=dict)
+
+
+def _chosen(path: Path, wanted: Sequence[bool] | None) -> list[str]:
+    lines = kept_lines(path)
+    if wanted is None:
+        return lines
+    check_parallel(len(lines), len(wanted))
+    return [line for line, chosen in zip(lines, wanted, strict=True) if chosen]
+
+
+def _sampled(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    files: Sequence[slice],
+    metric: SacrebleuMetric,
+    num_samples: int,
+) -> NDArray[np.float64]:
+    """Return the mean score over files: first of all sentences, then of each of the resamples,
+    which are the same for all that have these references."""
+    check_parallel(len(hypotheses), len(references))
+    rng = np.random.default_rng(_SEED)
+    scores = []
+    for part in files:
+        counts = metric._extract_corpus_statistics(hypotheses[part], [references[part]])
+        drawn = rng.choice(len(counts), size=(num_samples, len(counts)))
+        table = np.array(counts, dtype=np.float32)  # as in sacreBLEU: rounding decides ties
+        whole = metric._aggregate_and_compute(counts)
+        parts = (metric._compute_score_from_stats(table[chosen].sum(0)) for chosen in drawn)
+        scores.append([score.score for score in (whole, *parts)])
+    mean: NDArray[np.float64] = np.mean(scores, axis=0)  # (1 + samples,)
+    return mean
+
+
+def _p_value(differences: NDArray[np.float64], gain: float) -> float:
+    """Return how probable a difference of this seed's size is by chance; 1 if its sign is not that
+    of `gain`.
+
+    Args:
+        differences: of all sentences, then of the resamples.
+        gain: the difference of the means over seeds.
+    """
+    found, samples = differences[0], np.abs(differences[1:])
+    if found * gain <= 0:
+        return 1.0
+    as_large = int(np.sum(samples - samples.mean() > abs(found)))
+    return (as_large + 1) / (len(samples) + 1)
+
+
+def _list(outputs: Outputs) -> str:
+    return ", ".join(map(str, outputs))

@@ -1,0 +1,123 @@
+"""How fast a model trains beside one with absolute positions, on a machine that has other work.
+
+Tokens a second from a log say as much about what else ran at the time as about the model. Here both
+models take whole training steps (forward, backward, update) by turns, on the same batches: what
+slows the machine meets two neighbouring steps alike, and their ratio stays. On a CPU what counts is
+the time that this process had of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from statistics import median
+
+import torch
+
+from shapeshift.data.batching import Batch, collate, plan_epoch
+from shapeshift.data.prepare import Prepared
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.run import Run
+from shapeshift.model import build
+from shapeshift.positions import PRESETS, Scheme
+from shapeshift.training.precision import choose_device, tuned
+from shapeshift.training.step import TrainingStep
+
+Step = Callable[[Batch], object]
+Work = Callable[[], object]
+
+_BASELINE = PRESETS["ape"]
+_NUM_BATCHES = 4
+_MIN_ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Speed of training over that of the same configuration with `position=ape` (Kiyono et al.
+    2021, Table 2): ape's time for a step over the model's own, the median over rounds of one step
+    each. 1 for ape itself, by definition.
+
+    Attributes:
+        budget_s: how long to measure; nine rounds are measured however long they take.
+    """
+
+    budget_s: float = 4.0
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Measure it on the first batches of training, with fresh weights; the trained ones stay as
+        they are."""
+        return [Measurement(metric="speed", value=self._ratio(run, data), dataset="train")]
+
+    def _ratio(self, run: Run, data: Prepared) -> float:
+        scheme, training = run.config.position.scheme, run.config.training
+        if scheme == _BASELINE:
+            return 1.0
+        device = choose_device(training.device)
+        plan = plan_epoch(
+            data.train.source_lengths,
+            data.train.target_lengths,
+            training.batch,
+            seed=training.seed,
+            epoch=0,
+        )
+        batches = [collate(data.train, pairs).to(device) for pairs in plan[:_NUM_BATCHES]]
+        with tuned(device):
+            steps = [_stepper(run, data, each, device) for each in (_BASELINE, scheme)]
+            return self._compare(steps, batches, device)
+
+    def _compare(self, steps: Sequence[Step], batches: list[Batch], device: torch.device) -> float:
+        for batch in batches:  # the first step on a new shape is slow, for the first model most
+            for step in steps:
+                step(batch)
+        first, own = steps
+        works = ((partial(first, batch), partial(own, batch)) for batch in cycle(batches))
+        return ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=self.budget_s)
+
+
+def ratio_by_turns(
+    works: Iterable[tuple[Work, Work]], device: torch.device, *, rounds: int, budget_s: float = 0.0
+) -> float:
+    """Return the first work's time over the second's, the median over rounds. Each of the two is
+    done before the other as often as after it.
+
+    Args:
+        works: the two of each round.
+        device: that they work on.
+        rounds: to do at least.
+        budget_s: more are done until so many seconds are over.
+    """
+    ratios: list[float] = []
+    began = time.perf_counter()
+    for pair in works:
+        if len(ratios) >= rounds and time.perf_counter() - began >= budget_s:
+            break
+        order = (0, 1) if len(ratios) % 2 else (1, 0)
+        times = {number: _seconds(pair[number], device) for number in order}
+        ratios.append(times[0] / times[1])
+    return median(ratios)
+
+
+def _stepper(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Step:
+    """Return a function that trains a fresh model on a batch."""
+    subwords = data.subwords
+    model = build(run.config.model, scheme, subwords.source_size, subwords.target_size)
+    return TrainingStep(model.to(device), run.config.training)
+
+
+def _seconds(work: Work, device: torch.device) -> float:
+    began = _now(device)
+    work()
+    return _now(device) - began
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+SPEED = Speed()

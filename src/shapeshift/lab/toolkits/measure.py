@@ -1,0 +1,109 @@
+"""Measures that train the baseline in another toolkit and score its translations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from shapeshift.config import Config
+from shapeshift.data.prepare import Prepared
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import sha256_lines
+from shapeshift.evaluation.tokenizers import check_usable
+from shapeshift.lab.measures import Measurement, files_of, mean_of
+from shapeshift.lab.run import Run, scored_form
+from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
+from shapeshift.lab.toolkits.commands import find_program, run_commands
+from shapeshift.lab.toolkits.export import export, join
+from shapeshift.lab.toolkits.fairseq import Fairseq
+from shapeshift.lab.toolkits.opennmt import OpenNmt
+from shapeshift.training.precision import choose_device
+
+
+@dataclass(frozen=True)
+class TrainedBy:
+    """BLEU of the run's settings trained by another toolkit, in the bucket of the toolkit's name:
+    over each file of validation and test set, and their means."""
+
+    toolkit: Toolkit
+
+    def missing(self) -> str | None:
+        """Return what to do where the toolkit is not there, in one line; `None` where it is."""
+        lacking = [name for name in self.toolkit.programs if find_program(name) is None]
+        if not lacking:
+            return None
+        return (
+            f"{self.toolkit.name} is left out: {lacking[0]} is not on the PATH;"
+            f" {self.toolkit.install}"
+        )
+
+    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Train, translate and score, all in `toolkits/NAME` beside the run's folder.
+
+        Raises:
+            ShapeshiftError: the toolkit or BLEU's tokenizer is not there; the toolkit cannot do
+                what the run does, or failed.
+        """
+        found = self.missing()
+        if found is not None:
+            raise ShapeshiftError(found)
+        check_usable(run.config.bleu_tokenizer)
+        folder = run.directory.parent / "toolkits"
+        baseline = Baseline(
+            run.config,
+            export(data, folder.absolute() / "text"),
+            folder.absolute() / self.toolkit.name,
+            choose_device(run.config.training.device).type == "cuda",
+        )
+        programs: dict[str, Path] = {}
+        for name in self.toolkit.programs:
+            program = find_program(name)
+            assert program is not None
+            programs[name] = program
+        run_commands(self.toolkit.commands(baseline, programs), baseline.directory)
+        return [each for split in TEST_SPLITS for each in self._score(baseline, data, split)]
+
+    def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
+        subwords = scored_form(data.subwords, baseline.config)
+        try:
+            hypotheses = join(self.toolkit.translations(baseline, split), data, split, subwords)
+        except (OSError, ValueError, LookupError) as error:
+            raise ShapeshiftError(
+                f"{self.toolkit.name}'s translations of {split} cannot be read ({error!r}); remove"
+                " the folder to run it again",
+                path=baseline.directory,
+            ) from error
+        _, references = data.text(split)
+        parts = files_of(data, split, len(references)) or {split: slice(None)}
+        found = [
+            self._bleu(baseline.config, hypotheses[part], references[part], name)
+            for name, part in parts.items()
+        ]
+        mean = found[0].model_copy(
+            update={
+                "dataset": mean_of(split),
+                "value": fmean(each.value for each in found),
+                "hypotheses": None,
+                "references": None,
+            }
+        )
+        return [*found, mean]
+
+    def _bleu(
+        self, config: Config, hypotheses: list[str], references: list[str], dataset: str
+    ) -> Measurement:
+        [score] = score_corpus(hypotheses, references, ("bleu",), tokenizer=config.bleu_tokenizer)
+        return Measurement(
+            metric=score.name,
+            value=score.value,
+            dataset=dataset,
+            bucket=self.toolkit.name,
+            signature=score.signature,
+            hypotheses=sha256_lines(hypotheses),
+            references=sha256_lines(references),
+        )
+
+
+FAIRSEQ, OPENNMT = TrainedBy(Fairseq()), TrainedBy(OpenNmt())

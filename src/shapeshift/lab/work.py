@@ -1,0 +1,215 @@
+"""The work on one cell: train, then measure, each step once.
+
+As a program (`python -m shapeshift.lab.work CELL_FOLDER …`) it is what runners start in
+processes of their own. It exits with 0, with `BUSY` if another process is at work on the cell, and
+with 1 if it failed; what went wrong is then the end of the cell's `output.log`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shlex
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shapeshift import __version__
+from shapeshift.config import Config, load_config
+from shapeshift.data.corpora import corpus_fingerprint, fetch
+from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.disk import Disk, make_directory, open_in_place
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.group import train_in_group
+from shapeshift.lab.locks import LockedError, locked
+from shapeshift.lab.measures import TRAIN, find_measure, measure_training
+from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.training.precision import check_hardware, choose_device, describe_hardware
+from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
+from shapeshift.training.trainer import Observer, Silent
+
+BUSY = 75
+"""Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
+
+_SAME_SIGNAL_S = 1.0
+"""A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
+
+
+def work(
+    folder: CellFolder,
+    config: Config,
+    steps: Sequence[str],
+    prepared_root: Path,
+    *,
+    command: str | None = None,
+    observer: Observer | None = None,
+    stop: StopSignals | None = None,
+    num_processes: int = 1,
+) -> None:
+    """Do what is not yet done of training and of the measures `steps`.
+
+    Training that was stopped goes on from its last checkpoint.
+
+    Args:
+        folder: the cell's.
+        config: its settings.
+        steps: names of measures, in the order in which they are taken.
+        prepared_root: see `lab.run.train`.
+        command: what the user typed, for the records.
+        observer: told of losses and validations.
+        stop: see `lab.run.train`.
+        num_processes: that train together, one for each GPU; this one measures by itself. With
+            more than one, `observer` is told nothing.
+
+    Raises:
+        StoppedError: training was stopped by a signal; a checkpoint is saved.
+        LockedError: another process is at work on the cell.
+        ShapeshiftError: from training or a measure.
+    """
+    command = shlex.join(sys.argv) if command is None else command
+    with _alone(folder):
+        folder.group_log.unlink(missing_ok=True)
+        open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
+        config = folder.reconcile(config)
+        missing = folder.missing(steps, config)
+        text = corpus_fingerprint(fetch(config.data.corpus)) if missing else ""
+        checkpoint: str | None = None
+        for step in missing:
+            began = time.monotonic()
+            if step != TRAIN:
+                folder.check_text(text, config)
+            together = num_processes if step == TRAIN else 1
+            if step == TRAIN and together == 1:  # before the data, which take longer
+                check_hardware(config.training)
+            data = _prepare(config, prepared_root)
+            if together > 1:
+                run = train_in_group(config, folder, together, prepared_root, stop)
+            elif step == TRAIN:
+                watching = observer or Silent()
+                run = train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
+            else:
+                run = Run.create(folder.run, config)
+            found = (
+                measure_training(run) if step == TRAIN else find_measure(step).measure(run, data)
+            )
+            checkpoint = checkpoint or _sha256(run.weights())
+            record = StepRecord(
+                step=step,
+                version=__version__,
+                command=command,
+                time=datetime.now(UTC).isoformat(timespec="seconds"),
+                elapsed_s=round(time.monotonic() - began, 3),
+                checkpoint=checkpoint,
+                text=text,
+                measurements=tuple(found),
+                hardware=describe_hardware(choose_device(config.training.device), together),
+            )
+            folder.write_record(record, config)
+
+
+@contextmanager
+def _alone(folder: CellFolder) -> Iterator[None]:
+    """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
+    make_directory(Disk(), folder.path)
+    with locked(folder.lock):
+        if folder.group_lock.exists():
+            with locked(folder.group_lock):
+                pass
+        yield
+
+
+def _prepare(config: Config, root: Path) -> Prepared:
+    """Prepare data once for all the processes that want them."""
+    directory = prepared_directory(config.data, root)
+    make_directory(Disk(), root)
+    with locked(root / f".{directory.name}.lock", wait=True):
+        return prepare(config.data, directory)
+
+
+def attempt(
+    path: str,
+    settings: str,
+    steps: Sequence[str],
+    prepared_root: str,
+    command: str,
+    observer: Observer | None = None,
+    num_processes: int = 1,
+) -> int:
+    """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
+
+    Raises:
+        StoppedError: see `work`. Signals are heeded in the main thread alone.
+    """
+    folder, root = CellFolder(Path(path)), Path(prepared_root)
+    alone = threading.current_thread() is threading.main_thread()
+    stop = StopSignals(_SAME_SIGNAL_S) if alone else None
+    try:
+        config = load_config(settings)
+        work(
+            folder,
+            config,
+            steps,
+            root,
+            command=command,
+            observer=observer,
+            stop=stop,
+            num_processes=num_processes,
+        )
+    except LockedError:
+        return BUSY
+    except StoppedError as stopped:
+        _tell(folder, str(stopped))
+        raise
+    except ShapeshiftError as error:
+        _tell(folder, f"error: {error}")
+        return 1
+    except Exception:
+        _tell(folder, traceback.format_exc().rstrip())
+        return 1
+    return 0
+
+
+def _tell(folder: CellFolder, text: str) -> None:
+    with open_in_place(folder.output, "a") as file:
+        file.write(f"{text}\n")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Work on one cell as a process of its own; see the module."""
+    parser = argparse.ArgumentParser(prog="python -m shapeshift.lab.work")
+    parser.add_argument("folder", help="of the cell")
+    parser.add_argument("settings", help="YAML file of all its settings")
+    parser.add_argument("steps", nargs="*", help="measures")
+    parser.add_argument("--prepared", default="prepared", help="folder of prepared data")
+    parser.add_argument("--command", default="", help="for the records")
+    parser.add_argument("--processes", type=int, default=1, help="that train it together")
+    parser.add_argument("--child", action="store_true", help="end when standard input closes")
+    given = parser.parse_args(arguments)
+    if given.child:
+        end_with_parent()
+    try:
+        return attempt(
+            given.folder,
+            given.settings,
+            given.steps,
+            given.prepared,
+            given.command,
+            num_processes=given.processes,
+        )
+    except StoppedError as stopped:
+        return stopped.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.analysis import length_bleu
+from shapeshift.lab.analysis.document import Measured, load_data, save_data
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    grid: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    values: tuple[Measured, ...]
+    parts: tuple[Inner, ...]
+    bounds: tuple[int, int | None] | None
+
+
+DATA = Figure((1.5, -2.0), (Inner("é", ((1, 2), (3, 4))),), (1, None))
+
+
+def test_data_come_back_as_they_were(tmp_path):
+    path = tmp_path / "made" / "figure.json"
+    save_data(DATA, path)
+    assert load_data(Figure, path) == DATA
+
+
+def test_what_was_not_measured_is_null_in_the_file_and_nan_again(tmp_path):
+    path = tmp_path / "figure.json"
+    save_data(Figure((math.nan, 3.0), (), None), path)
+    assert json.loads(path.read_text(encoding="utf-8"))["data"]["values"] == [None, 3]
+    first, second = load_data(Figure, path).values
+    assert math.isnan(first)
+    assert second == 3
+
+
+def test_figures_with_scores_are_redrawn_from_their_file(tmp_path, make_scores):
+    scores = [make_scores(20, (30, None, 10), (10, 20))]
+    data = length_bleu.compute({"APE": scores, "SHAPE": scores}, baseline="APE", trained=(1, 11))
+    save_data(data, tmp_path / "figure.json")
+    again = load_data(length_bleu.LengthBleu, tmp_path / "figure.json")
+    assert length_bleu.tabulate(again) == length_bleu.tabulate(data)
+    assert len(length_bleu.plot(again).axes) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "holds no figure; expected the data of Figure"),
+        ('{"figure": "KSearch", "data": {}}', "holds KSearch; expected the data of Figure"),
+        ('{"figure": "Figure", "data": {"values": ["x"]}}', r"values\.0: .*compute them again"),
+        ('{"figure": "Figure"}', "compute them again"),
+    ],
+)
+def test_what_is_not_the_data_of_the_figure_is_refused(text, message, tmp_path):
+    path = tmp_path / "figure.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=message):
+        load_data(Figure, path)
+
+
+def test_a_number_that_has_changed_is_noticed(tmp_path):
+    path = tmp_path / "figure.json"
+    save_data(DATA, path)
+    path.write_text(path.read_text(encoding="utf-8").replace("1.5", "1.6"), encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=r"figure\.json: differs .*; compute them again"):
+        load_data(Figure, path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"figure\.json: cannot read"):
+        load_data(length_bleu.LengthBleu, tmp_path / "figure.json")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ShapeshiftError, match="cannot be written"):
+        save_data(DATA, tmp_path / "file" / "figure.json")

@@ -1,0 +1,184 @@
+import numpy as np
+import pytest
+import torch
+
+from shapeshift.data.batching import make_batch
+from shapeshift.data.config import BatchConfig
+from shapeshift.data.subwords import EOS, SEP
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.analysis.token_gain import (
+    TokenGain,
+    compute,
+    in_order,
+    plot,
+    tabulate,
+    token_counts,
+)
+
+VOCAB = 10
+FREQUENCIES = np.array([0, 0, 0, 900, 0, 800, 7, 60, 60, 0])
+BATCH = make_batch([[5], [6]], [[5, 6, 7], [7, 6]])
+
+
+class Rigged:
+    """Gives every token the same probability, but for those that it likes at some positions.
+
+    Args:
+        likes: (position, token) pairs.
+    """
+
+    def __init__(self, *likes):
+        self.likes = likes
+
+    def encode(self, source):
+        return None
+
+    def decode(self, target_input, memory):
+        logits = torch.zeros(*target_input.shape, VOCAB)
+        for position, token in self.likes:
+            logits[:, position, token] = 2.0
+        return logits
+
+    def project(self, hidden):
+        return hidden
+
+
+def gain(*likes, **options):
+    return compute(
+        ("APE", Rigged()),
+        ("SHAPE", Rigged(*likes)),
+        [BATCH],
+        FREQUENCIES,
+        position_edges=options.pop("position_edges", (1, 2)),
+        frequency_edges=options.pop("frequency_edges", (10, 100)),
+        **options,
+    )
+
+
+def test_tokens_fall_into_cells_by_position_and_frequency():
+    # 5 6 7 </s> and 7 6 </s>; occurrences 800, 7, 60, 900. Rows: <10, 10–99, ≥100.
+    assert gain().total == (
+        (0, 2, 0),  # 6, twice at position 1
+        (1, 0, 1),  # 7 at positions 0 and 2
+        (1, 0, 2),  # 5 at 0, </s> at 2 and 3
+    )
+
+
+def test_equal_models_tie_everywhere_and_show_one_half():
+    data = gain()
+    assert data.ties == data.total
+    assert np.nansum(data.higher) == 0
+    assert data.overall() == 50
+    assert np.unique(data.shares()[~np.isnan(data.shares())]).tolist() == [50]
+
+
+def test_what_a_model_likes_it_scores_higher_at_the_cost_of_the_rest():
+    data = gain((0, 5), (2, EOS))
+    # Position 0: 5 higher, 7 lower. Position 2: </s> higher, 7 lower. Position 3: </s> ties.
+    assert data.higher == ((0, 0, 0), (0, 0, 0), (1, 0, 1))
+    assert data.ties == ((0, 2, 0), (0, 0, 0), (0, 0, 1))
+    assert data.shares()[2].tolist() == [100, pytest.approx(np.nan, nan_ok=True), 75]
+    assert data.overall() == pytest.approx(100 * (2 + 0.5 * 3) / 7)
+
+
+def test_exchanged_models_add_up_to_all(make_model):
+    first, second = make_model("ape"), make_model("rpe")
+    frequencies = np.arange(24)
+    one = compute(("a", first), ("b", second), [BATCH], frequencies)
+    other = compute(("b", second), ("a", first), [BATCH], frequencies)
+    assert one.total == other.total
+    np.testing.assert_array_equal(
+        np.array(one.higher) + np.array(other.higher) + np.array(one.ties), one.total
+    )
+    assert 0 < np.sum(one.higher) < np.sum(one.total)
+
+
+def test_batches_of_any_size_give_the_same(make_model, make_store):
+    store = make_store([([5, 6], [7, 8, 9]), ([10], [11]), ([12, 13, 14], [15, 16])])
+    models = ("a", make_model("ape")), ("b", make_model("nope"))
+    frequencies = token_counts(store)
+    wide, narrow = (
+        compute(*models, in_order(store, batch=BatchConfig(max_tokens=size)), frequencies)
+        for size in (100, 4)
+    )
+    assert wide == narrow
+    assert np.sum(wide.total) == 6 + 3
+
+
+def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
+    store = make_store([([5], [7, 7, SEP, 8]), ([5], []), ([5, 5], [8])])
+    counts = token_counts(store)
+    assert len(counts) == 24
+    assert {int(token): int(counts[token]) for token in np.nonzero(counts)[0]} == {
+        EOS: 3,
+        SEP: 1,
+        7: 2,
+        8: 2,
+    }
+
+
+@pytest.mark.parametrize("edges", [(), (0, 5), (5, 5), (9, 3)])
+def test_edges_must_ascend(edges):
+    with pytest.raises(ShapeshiftError, match="frequency_edges must be positive and ascend"):
+        gain(frequency_edges=edges)
+
+
+def test_counts_of_another_vocabulary_are_refused():
+    with pytest.raises(ShapeshiftError, match="target id 7, but counts of 7 subwords"):
+        compute(("a", Rigged()), ("b", Rigged()), [BATCH], FREQUENCIES[:7])
+
+
+def test_no_batches_are_refused():
+    with pytest.raises(ShapeshiftError, match="no tokens to compare"):
+        compute(("a", Rigged()), ("b", Rigged()), [], FREQUENCIES)
+
+
+DATA = TokenGain(
+    "SHAPE",
+    "APE",
+    position_edges=(10, 20),
+    frequency_edges=(10, 100, 1000),
+    higher=((0, 0, 0), (60, 80, 4), (50, 50, 50), (0, 0, 0)),
+    ties=((0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0)),
+    total=((0, 0, 0), (100, 100, 4), (100, 100, 100), (0, 0, 0)),
+)
+
+
+def test_the_map_leaves_out_empty_rows_and_is_white_at_one_half():
+    [axes, bar] = plot(DATA).axes
+    [image] = axes.images
+    assert image.get_array().tolist() == [[60, 80, 100], [50, 50, 50]]
+    # The scale is that of the cells with many tokens; 100 % of four tokens does not widen it.
+    assert image.get_clim() == (20, 80)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["10–99", "100–999"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0–9", "10–19", "≥ 20"]
+    assert "SHAPE scores\nhigher than APE (%)" in bar.get_ylabel()
+
+
+def test_cells_of_few_tokens_are_faint_and_in_brackets():
+    [axes, _] = plot(DATA).axes
+    assert [text.get_text() for text in axes.texts] == ["60", "80", "(100)", "50", "50", "50"]
+    assert axes.images[0].get_alpha()[0].tolist() == [1, 1, pytest.approx(0.3)]
+    assert "fewer than 30 tokens" in axes.get_xlabel()
+
+
+def test_a_handful_of_tokens_can_be_drawn():
+    [axes, _] = plot(gain((0, 5))).axes
+    assert axes.images[0].get_clim() == (45, 55)
+    assert all(text.get_text().startswith("(") for text in axes.texts)
+
+
+@pytest.mark.parametrize(("trained", "place"), [(9, 0.5), (14, 1.0), (19, 1.5), (24, 2.0)])
+def test_a_line_stands_where_training_ended(trained, place):
+    # With 9 subwords at most, </s> stands at position 9: the first that is unseen is 10.
+    [axes, _] = plot(DATA, trained=trained).axes
+    [line] = axes.lines
+    assert list(line.get_xdata()) == [pytest.approx(place)] * 2
+
+
+def test_the_table_has_all_cells():
+    table = tabulate(DATA)
+    assert table.header == ("occurrences", "0–9", "10–19", "≥ 20")
+    assert table.rows[0] == ("0–9", "–", "–", "–")
+    assert table.rows[1] == ("10–99", "60.0", "80.0", "100.0")
+    assert "over all 504 tokens: 58.3; ties: 0.0" in table.notes[1]

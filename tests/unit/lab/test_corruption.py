@@ -1,0 +1,163 @@
+"""Damage to any file that preparing, training, translating, scoring or measuring reads: it is
+reported in one sentence that names the file, or changes nothing that is read.
+"""
+
+import hashlib
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shapeshift.config import Config, load_config
+from shapeshift.data.prepare import prepare
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.measures import kept_lines
+from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.lab.work import work
+from shapeshift.training.log import read_log
+from shapeshift.training.optim import build_optimizer
+from shapeshift.training.trainer import Silent
+
+NOT_READ = {"lock", "output.log"}
+KINDS = ("bit", "byte", "cut", "longer", "empty", "missing", "folder")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A corpus, its prepared data, and a cell that was trained and scored on them."""
+
+    root: Path
+    config: Config
+
+    @property
+    def cell(self) -> CellFolder:
+        return CellFolder(self.root / "cell")
+
+    def files(self) -> list[Path]:
+        """Return all files that are read. (Locks may be empty.)"""
+        paths = sorted(x for x in self.root.rglob("*") if x.is_file() and x.stat().st_size)
+        return [x for x in paths if x.name not in NOT_READ and "tensorboard" not in x.parts]
+
+    def read(self) -> str:
+        """Read everything as the commands do; return a hash of it."""
+        config = self.config
+        data = prepare(config.data, prepared_directory(config.data, self.root / "prepared"))
+        found = [data.report, data.subwords.fingerprint, data.text("valid")]
+        found += [data.text("test"), data.train.source_size, data.train.target_size]
+        for store in (data.train, data.valid, data.test):
+            found += [ids.tolist() for pair in store for ids in pair]
+        found += [self.cell.record(step, config) for step in ("train", "score-test")]
+        for name in ("test.average.txt", "test.references.txt"):
+            found.append(kept_lines(self.cell.run / "results" / name))
+        run = Run(self.cell.run)
+        model = run.model()  # the average
+        found += [run.config, run.subwords().fingerprint]
+        read_log(run.directory / "log.jsonl")  # a record for people: its numbers are not verified
+        optimizer = build_optimizer(run.config.training.optimizer, model.parameters())
+        tensors = [x.detach().clone() for x in model.parameters()]
+        for update in run.checkpoints.updates():
+            found.append(run.checkpoints.restore(update, model, optimizer))
+            tensors += [x.detach().clone() for x in model.parameters()]
+            for state in optimizer.state_dict()["state"].values():
+                tensors += [x.clone() for x in state.values()]
+        found.append(load_config(self.cell.write_settings(config)))
+        digest = hashlib.sha256(repr(found).encode())
+        for tensor in tensors:
+            digest.update(tensor.numpy().tobytes())
+        return digest.hexdigest()
+
+    def train(self) -> str:
+        """Give the training command again, then read everything."""
+        train(self.config, self.cell.run, Silent(), prepared_root=self.root / "prepared")
+        return self.read()
+
+
+@pytest.fixture(scope="module")
+def place(make_config, text, tmp_path_factory):
+    root = tmp_path_factory.mktemp("corruption")
+    shutil.copytree(text, root / "text")
+    small = ("max_updates=4", "checkpoint_every=2", "keep_checkpoints=2", "device=cpu")
+    config = make_config(
+        f"data.corpus.root={root / 'text'}", "model.dim=16", "model.ff_dim=16",
+        *(f"training.{setting}" for setting in small),
+    )  # fmt: skip
+    place = Place(root, config)
+    place.cell.write_settings(config)
+    work(place.cell, config, ["score-test"], root / "prepared")
+    return place
+
+
+def damage(path: Path, kind: str, rng: random.Random) -> None:
+    """Damage a file, so that it is not what it was."""
+    data = bytearray(path.read_bytes())
+    position = rng.randrange(len(data))
+    if kind == "missing":
+        path.unlink()
+        return
+    if kind == "folder":
+        path.unlink()
+        path.mkdir()
+        return
+    if kind == "bit":
+        data[position] ^= 1 << rng.randrange(8)
+    elif kind == "byte":
+        data[position] = (data[position] + rng.randrange(1, 256)) % 256
+    elif kind == "longer":
+        data += rng.randbytes(rng.randint(1, 20))
+    else:
+        del data[position if kind == "cut" else 0 :]
+    path.write_bytes(data)
+
+
+def outcome(place: Place, path: Path, clean: str, read) -> str:
+    """Return what came of reading with a damaged file: `reported`, `harmless`, or what is wrong."""
+    try:
+        found = read()
+    except ShapeshiftError as error:
+        message = str(error)
+        named = path.name in message or "text" in path.parts  # other text, whichever file it is in
+        return "reported" if named and "\n" not in message else f"unclear: {message}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "harmless" if found == clean else "silent"
+
+
+def attack(place: Place, num_cases: int, seed: int) -> dict[str, int]:
+    """Damage every file in every way; return how often it was reported and how often harmless."""
+    rng, paths, clean = random.Random(seed), place.files(), place.read()
+    cases = [(path, kind) for path in paths for kind in KINDS]
+    # A step without a record is done again.
+    cases = [x for x in cases if (x[0].parent.name, x[1]) != ("steps", "missing")]
+    cases += [(rng.choice(paths), rng.choice(KINDS[:4])) for _ in range(num_cases - len(cases))]
+    counts, wrong = {"reported": 0, "harmless": 0}, []
+    for path, kind in cases:
+        before = path.read_bytes()
+        damage(path, kind, rng)
+        result = outcome(
+            place, path, clean, place.train if path.name == "data.json" else place.read
+        )
+        if result in counts:
+            counts[result] += 1
+        else:
+            wrong.append(f"{kind} of {path.relative_to(place.root)}: {result}")
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(before)
+    assert not wrong, "\n".join(wrong)
+    assert place.read() == clean
+    return counts
+
+
+def test_damage_to_any_file_is_reported_or_harmless(place):
+    counts = attack(place, 1_000, seed=1)
+    # What can be restored, and a changed number in the log, do no harm. All else is reported.
+    assert counts["reported"] + counts["harmless"] == 1_000
+    assert counts["reported"] > 800
+
+
+@pytest.mark.soak
+def test_much_damage_to_any_file_is_reported_or_harmless(place):
+    attack(place, 10_000, seed=2)

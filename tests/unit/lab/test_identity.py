@@ -1,0 +1,163 @@
+"""The name of a cell: what its result depends on, and nothing else."""
+
+import pytest
+
+from shapeshift.config import Config, parse_config
+from shapeshift.integrity import digest
+from shapeshift.lab.identity import NEUTRAL, cell_key, essence, how_to_score
+from shapeshift.lab.run import RESUMABLE
+
+DOCUMENT = {
+    "model": {"size": "tiny"},
+    "training": {"max_updates": 7, "seed": 3},
+    "position": "shape",
+}
+
+
+def key(*overrides):
+    return cell_key(parse_config(DOCUMENT, overrides))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.log_every=3",
+        "training.device=cpu",
+        "training.keep_checkpoints=12",
+        "decoding.max_tokens=77",
+        "evaluation.edges=[3]",
+        "position={name: mine, parts: [{kind: sinusoidal}]}",
+        "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}",
+    ],
+)
+def test_what_does_not_change_results_does_not_change_the_name(override):
+    assert key(override) == key()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.seed=4",
+        "training.max_updates=8",
+        "training.average_checkpoints=2",
+        "training.batch.max_tokens=77",
+        "model.dim=64",
+        "decoding.beam=9",
+        "position.indices.max_offset=40",
+        "position=rpe",
+        "data.dataset.name=extrapolate",
+        "data.corpus.num_train=99",
+    ],
+)
+def test_what_changes_results_changes_the_name(override):
+    assert key(override) != key()
+
+
+def test_a_corpus_may_move_but_not_change_its_files():
+    files = {"train": ["a"], "valid": ["a"], "test": ["a"]}
+    base = {"corpus": "files", "source": "en", "target": "de", **files}
+
+    def named(**settings):
+        return cell_key(parse_config({"data": {"corpus": {**base, **settings}}}))
+
+    assert named(root="here") == named(root="there")
+    assert named(test=["b"]) != named()
+
+
+def test_a_scheme_counts_by_what_it_does():
+    spelled_out = {
+        "name": "mine",
+        "indices": {"max_offset": 500, "name": "shifted"},
+        "parts": [{"stacks": "both", "kind": "sinusoidal", "base": 10000.0}],
+    }
+    assert cell_key(parse_config({**DOCUMENT, "position": spelled_out})) == key()
+
+
+def test_a_part_without_a_position_is_no_part():
+    nothing = {"parts": [{"kind": "none", "place": "cross", "layers": 1}]}
+    nowhere = {**DOCUMENT, "position": "nope"}
+    assert cell_key(parse_config({**DOCUMENT, "position": nothing})) == cell_key(
+        parse_config(nowhere)
+    )
+
+
+def test_a_name_is_for_good_whatever_the_order_of_keys():
+    """If this fails, everybody's finished cells are lost: they would be trained again."""
+    other_order = dict(reversed(DOCUMENT.items()))
+    assert cell_key(parse_config(other_order)) == key() == "4e2885035ff35168"
+
+
+def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monkeypatch):
+    before = key()
+    dump = Config.model_dump
+
+    def with_new_setting(self, **options):
+        document = dump(self, **options)
+        document["training"]["new_setting"] = 1
+        return document
+
+    monkeypatch.setattr(Config, "model_dump", with_new_setting)
+    monkeypatch.setattr("shapeshift.lab.identity._default_essence", lambda: essence(Config()))
+    assert key() == before
+
+
+def test_whatever_may_differ_between_runs_of_a_name_may_differ_in_their_folder():
+    """Otherwise a second grid could not go on with a cell of the first."""
+    spelled_otherwise = {"position.name", "model.size"}
+    for name in set(NEUTRAL) - spelled_otherwise:
+        assert any(name == free or name.startswith(f"{free}.") for free in RESUMABLE), name
+
+
+def test_the_model_of_comet_counts_where_it_judges_checkpoints():
+    assert key("evaluation.comet_model=other") == key()
+    judged = key("training.best_by=comet")
+    assert judged != key()
+    assert key("training.best_by=comet", "evaluation.comet_model=other") != judged
+    assert key("training.best_by=comet", "evaluation.comet_device=cpu") == judged
+
+
+def test_how_text_is_detokenised_counts_where_validation_scores_it():
+    assert key("evaluation.detokenize=moses") == key()
+    scored = key("training.validate_bleu=true")
+    assert key("training.validate_bleu=true", "evaluation.detokenize=moses") != scored
+
+
+def test_settings_that_came_later_do_not_rename_cells_or_what_was_measured():
+    """Both hashes are those of the versions that did not have them."""
+    assert key() == cell_key(parse_config(DOCUMENT, LATER_DEFAULTS))
+    assert digest(Config().evaluation.model_dump(mode="json"))[:8] == "b6a541b6"
+
+
+LATER_DEFAULTS = [
+    "training.validate_metrics=[]",
+    "training.final=average",
+    "training.best_by=loss",
+    "evaluation.comet_model=Unbabel/wmt20-comet-da",
+    "evaluation.tokenize=auto",
+]
+
+
+def japanese(*overrides):
+    files = {"train": ["a"], "valid": ["a"], "test": ["a"]}
+    corpus = {"corpus": "files", "source": "en", "target": "ja", **files}
+    return parse_config({**DOCUMENT, "data": {"corpus": corpus}}, overrides)
+
+
+def test_how_bleu_splits_text_counts_where_it_is_not_13a():
+    """`auto` is what it stands for; scores that were 13a's before there was a choice stay."""
+    german = parse_config(DOCUMENT)
+    assert digest(how_to_score(german))[:8] == "b6a541b6"
+    explicit = parse_config(DOCUMENT, ["evaluation.tokenize=13a"])
+    assert how_to_score(explicit) == how_to_score(german)
+    assert how_to_score(japanese("evaluation.tokenize=13a")) == how_to_score(german)
+    assert how_to_score(japanese()) != how_to_score(german)
+    assert how_to_score(japanese("evaluation.tokenize=ja-mecab")) == how_to_score(japanese())
+
+
+def test_bleu_s_tokenizer_is_in_the_name_where_validation_has_bleu():
+    thirteen, validated = "evaluation.tokenize=13a", "training.validate_bleu=true"
+    assert cell_key(japanese()) == cell_key(japanese(thirteen))
+    assert cell_key(japanese(validated)) != cell_key(japanese(validated, thirteen))
+    assert key(validated) == key(validated, thirteen)
+    chrf = "training.validate_metrics=[chrf]"
+    assert cell_key(japanese(chrf)) == cell_key(japanese(chrf, thirteen))

@@ -1,0 +1,332 @@
+"""Cells in processes: killed, interrupted, several at a time, on GPUs, on a cluster."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from shapeshift.config import load_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import store
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+from shapeshift.lab.locks import LockedError
+from shapeshift.lab.runner import Order, RefusedError, run_cells
+from shapeshift.lab.status import State
+from shapeshift.lab.work import work
+from shapeshift.training.log import read_log
+
+
+def make_cell(config):
+    seed = config.training.seed
+    return Cell("mine", "tiny", {"position": "shape"}, seed, config)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    return tmp_path_factory.mktemp("prepared")
+
+
+class Watched(Subprocesses):
+    """Remembers its jobs by the seed of their cells."""
+
+    jobs = {}  # noqa: RUF012
+
+    def start(self, order, slot):
+        job = super().start(order, slot)
+        self.jobs[load_config(order.settings).training.seed] = job
+        return job
+
+
+class Killer:
+    """An observer that kills the first cell once it has trained a while, and pretends to the second
+    that its parent has died."""
+
+    def __init__(self, launcher, root, prepared):
+        self.launcher, self.root, self.prepared = launcher, root, prepared
+        self.done = set()
+        self.locked = None
+
+    def changed(self, cell, status):
+        if status.update < 20 or cell.seed in self.done or status.state is not State.RUNNING:
+            return
+        self.done.add(cell.seed)
+        process = self.launcher.jobs[cell.seed]._process
+        if cell.seed == 2:
+            process.stdin.close()
+            return
+        with pytest.raises(LockedError) as error:
+            work(CellFolder(self.root / cell.key), cell.config, [], self.prepared)
+        self.locked = str(error.value)
+        process.send_signal(signal.SIGKILL)
+
+
+def test_workers_that_are_killed_or_orphaned_lose_nothing(make_config, prepared, tmp_path):
+    base = ("training.log_every=1", "training.checkpoint_every=10")
+    cells = [
+        make_cell(make_config(f"training.seed={seed}", "training.max_updates=100000", *base))
+        for seed in (1, 2)
+    ]
+    launcher = Watched.on_cpu(2)
+    killer = Killer(launcher, tmp_path, prepared)
+    report = run_cells(
+        cells, [], tmp_path, launcher, prepared_root=prepared, observer=killer, poll_s=0.1
+    )
+    killed, orphaned = (report.statuses[cell.key] for cell in cells)
+    assert (killed.state, orphaned.state) == (State.FAILED, State.FAILED)
+    assert killed.message == "ended with status -9 and no message"
+    assert orphaned.message.startswith("stopped by SIGTERM after update")
+    assert "is at work here" in killer.locked
+    assert launcher.jobs[2].poll() == 128 + signal.SIGTERM
+
+    for cell, before in zip(cells, (killed, orphaned), strict=True):
+        goal = before.update + 10
+        shorter = make_cell(
+            make_config(f"training.seed={cell.seed}", f"training.max_updates={goal}", *base)
+        )
+        folder = _give(shorter, tmp_path / cell.key, tmp_path)
+        saved = _checkpoints(folder)
+        assert run_cells([shorter], [], tmp_path, InProcess(), prepared_root=prepared).ok
+        updates = [line["update"] for line in read_log(folder.run / "log.jsonl") if "loss" in line]
+        assert updates == list(range(1, goal + 1))  # none is missing, none stands twice
+        now = _checkpoints(folder)
+        assert saved
+        assert all(now[name] == made for name, made in saved.items() if name in now)
+
+
+def _give(cell, path, root):
+    """Give a run of another cell to `cell`, which has fewer updates to go, so that the test ends;
+    training allows that."""
+    folder = CellFolder(root / cell.key)
+    path.rename(folder.path)
+    store(folder.run, {"config.yaml": cell.config.to_yaml().encode()})
+    return folder
+
+
+def _checkpoints(folder):
+    """Return the name of each checkpoint and when its weights were written."""
+    found = (folder.run / "checkpoints").glob("update-*/model.safetensors")
+    return {path.parent.name: path.stat().st_mtime_ns for path in found}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "variable", "values"),
+    [
+        (Subprocesses([{"X": "0"}, {"X": "GPU-5e"}]), "X", ["0", "GPU-5e"]),
+        (Subprocesses.on_cpu(2, num_cores=7), "OMP_NUM_THREADS", ["3", "3"]),
+        (Subprocesses.on_cpu(1, num_cores=7), "OMP_NUM_THREADS", ["7"]),
+        (Subprocesses.on_cpu(3, num_cores=2), "OMP_NUM_THREADS", ["1", "1", "1"]),
+    ],
+)
+def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
+    launcher, variable, values, tmp_path, monkeypatch
+):
+    given = []
+    monkeypatch.setattr(
+        "subprocess.Popen", lambda command, env, **_: given.append(env) or SimpleNamespace()
+    )
+    assert launcher.num_slots == len(values)
+    for slot in range(launcher.num_slots):
+        launcher.start(Order(CellFolder(tmp_path), tmp_path, [], tmp_path, "x", lambda: None), slot)
+    assert [env[variable] for env in given] == values
+    assert all(env["PATH"] == os.environ["PATH"] for env in given)
+
+
+@pytest.mark.parametrize(
+    ("seen", "count", "asked", "given"),
+    [
+        (None, 2, None, ["0", "1"]),
+        (None, 2, [1], ["1"]),
+        ("3, 5", 2, None, ["3", "5"]),
+        ("3, 5", 2, [5], ["5"]),
+        ("GPU-5e,GPU-a1", 2, ["GPU-a1"], ["GPU-a1"]),
+        ("0", 1, ["MIG-7"], ["MIG-7"]),
+        ("MIG-a,MIG-b", 1, None, ["MIG-a", "MIG-b"]),
+    ],
+)
+def test_each_run_has_a_gpu(seen, count, asked, given, monkeypatch):
+    launcher = _on_gpus(seen, count, asked, monkeypatch)
+    assert launcher._environments == [{"CUDA_VISIBLE_DEVICES": device} for device in given]
+
+
+def test_several_gpus_may_train_one_run(monkeypatch, tmp_path):
+    launcher = _on_gpus("3,5,GPU-a,7", 4, None, monkeypatch, gpus_per_run=2)
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher._environments] == ["3,5", "GPU-a,7"]
+    with pytest.raises(ShapeshiftError, match="3 GPUs cannot be divided into groups of 2"):
+        _on_gpus(None, 4, [0, 1, 3], monkeypatch, gpus_per_run=2)
+    for devices in ([0, 0], ["MIG-a", "MIG-b"]):
+        with pytest.raises(ShapeshiftError, match=f"^{devices[0]}, {devices[1]} cannot train"):
+            _on_gpus(None, 4, devices, monkeypatch, gpus_per_run=2)
+
+
+@pytest.mark.parametrize(
+    ("seen", "count", "asked", "known"),
+    [
+        (None, 0, [0], "none"),
+        ("0", 0, [0], "none"),  # a PyTorch without CUDA
+        ("", 0, ["GPU-5e"], "none"),
+        (None, 2, [2], "0, 1"),
+        ("3,5", 2, [0], "3, 5"),
+        ("3,5,-1", 2, [-1], "3, 5"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_refused(seen, count, asked, known, monkeypatch):
+    message = f"no GPU '{asked[0]}' that PyTorch can use; there are {known}$"
+    with pytest.raises(ShapeshiftError, match=message):
+        _on_gpus(seen, count, asked, monkeypatch)
+
+
+@pytest.mark.parametrize("seen", [None, "", "0"])
+def test_without_gpus_there_are_no_slots(seen, monkeypatch):
+    with pytest.raises(ShapeshiftError, match="expected one at least"):
+        _on_gpus(seen, 0, None, monkeypatch)
+
+
+def _on_gpus(seen, count, asked, monkeypatch, **options):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    return Subprocesses.on_gpus(asked, **options)
+
+
+def test_no_slots_are_refused():
+    with pytest.raises(ShapeshiftError, match="expected one at least"):
+        Subprocesses.on_gpus([])
+    with pytest.raises(ShapeshiftError, match="expected 1 process or more"):
+        Subprocesses.on_cpu(0)
+
+
+class FakeExecutor:
+    """What we use of submitit: runs a job when it is first asked whether it is done."""
+
+    def __init__(self, folder, cluster):
+        self.folder, self.cluster, self.parameters = folder, cluster, {}
+
+    def update_parameters(self, **parameters):
+        self.parameters |= parameters
+
+    def submit(self, function, *arguments, **options):
+        return FakeJob(lambda: function(*arguments, **options))
+
+
+class FakeJob:
+    def __init__(self, call):
+        self.call, self.asked, self.cancelled = call, 0, False
+
+    def done(self):
+        self.asked += 1
+        return self.asked > 2
+
+    def result(self):
+        if self.call is None:
+            raise TimeoutError("the job was killed")
+        return self.call()
+
+    def stderr(self):
+        return "slurmstepd: error: Exceeded job memory limit\n"
+
+    def stdout(self):
+        return ""
+
+    def cancel(self):
+        self.cancelled = True
+
+
+@pytest.fixture
+def submitit(monkeypatch):
+    module = ModuleType("submitit")
+    module.AutoExecutor = FakeExecutor
+    monkeypatch.setitem(sys.modules, "submitit", module)
+    return module
+
+
+def test_a_cell_runs_as_a_job_of_a_cluster(submitit, make_config, prepared, tmp_path):
+    launcher = Slurm(tmp_path / "jobs", 4, {"timeout_min": 60})
+    assert launcher._executor.parameters == {"timeout_min": 60}
+    cell = make_cell(make_config("training.max_updates=15"))
+    report = run_cells([cell], [], tmp_path / "cells", launcher, prepared_root=prepared, poll_s=0.0)
+    assert report.ok
+
+
+def test_a_cell_runs_through_submitit_itself(make_config, prepared, tmp_path):
+    pytest.importorskip("submitit")
+    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
+    cell = make_cell(make_config("training.max_updates=15"))
+    cells = tmp_path / "cells"
+    assert run_cells([cell], ["score-test"], cells, launcher, prepared_root=prepared).ok
+    updates = [line["update"] for line in read_log(cells / cell.key / "run" / "log.jsonl")]
+    assert max(updates) == 15
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_path):
+    """As SLURM does it, by SIGTERM to the process of the job."""
+    pytest.importorskip("submitit")
+    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
+    cell = make_cell(make_config("training.max_updates=3000", "training.log_every=1"))
+    started, cancelled = [], []
+
+    class Canceller:
+        def changed(self, cell, status):
+            if status.update >= 10 and status.state is State.RUNNING and not cancelled:
+                cancelled.append(cell)
+                submitted = started[0]._job._process.pid
+                for job in Path(f"/proc/{submitted}/task/{submitted}/children").read_text().split():
+                    os.kill(int(job), signal.SIGTERM)
+
+    start = launcher.start
+    launcher.start = lambda order, slot: started.append(start(order, slot)) or started[0]
+    report = run_cells(
+        [cell], [], tmp_path / "cells", launcher, prepared_root=prepared, observer=Canceller()
+    )
+    [status] = report.statuses.values()
+    assert status.state is State.FAILED
+    assert status.message.startswith("stopped by SIGTERM")
+    assert len(status.message.splitlines()) == 1
+
+
+def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(
+    submitit, make_config, tmp_path
+):
+    launcher = Slurm(tmp_path / "jobs", 1, {})
+    launcher._executor.submit = lambda *_, **__: FakeJob(None)
+    cell = make_cell(make_config())
+    report = run_cells([cell], [], tmp_path / "cells", launcher, poll_s=0.0)
+    [failed] = report.failed
+    assert report.statuses[failed.key].message.endswith("Exceeded job memory limit")
+
+
+@pytest.mark.parametrize("error", [NameError("no parameter 'x'"), RuntimeError("no srun\nhere")])
+def test_what_the_cluster_refuses_is_one_line(submitit, monkeypatch, error):
+    def refuse(self, **parameters):
+        raise error
+
+    monkeypatch.setattr(FakeExecutor, "update_parameters", refuse)
+    with pytest.raises(ShapeshiftError, match=r"SLURM refuses the jobs: no [^\n]*$"):
+        Slurm(Path("jobs"), 1, {"x": 1})
+
+
+def test_what_sbatch_prints_is_one_line(make_config, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("submitit")
+    limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    failed = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    for name, lines in (("srun", []), ("sbatch", [f"echo '{limit}\n{failed}' >&2", "exit 1"])):
+        program = tmp_path / name
+        program.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10})
+    with pytest.raises(RefusedError, match=f"^SLURM refuses the jobs: {limit} {failed}$"):
+        run_cells([make_cell(make_config())], [], tmp_path / "cells", launcher)
+    assert capfd.readouterr().err == ""
+
+
+def test_without_submitit_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[slurm\]'"):
+        Slurm(Path("jobs"), 1, {})

@@ -1,0 +1,75 @@
+"""One process at a time."""
+
+import os
+import resource
+import threading
+from contextlib import suppress
+
+import pytest
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.locks import LockedError, is_locked, locked
+
+
+def test_a_lock_says_who_holds_it_and_goes_with_an_error(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    holder = f"process {os.getpid()} on .* is at work"
+    with suppress(KeyError), locked(path):
+        assert is_locked(path)
+        with pytest.raises(LockedError, match=holder), locked(path):
+            pass
+        raise KeyError
+    assert not is_locked(path)
+    with locked(path):
+        pass
+
+
+def test_the_text_of_a_holder_that_died_does_not_lock(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text(f"process {os.getpid()} on this machine\n", encoding="utf-8")
+    with locked(path):
+        assert path.read_text(encoding="utf-8").count("process") == 1
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def fail(file, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    message = r"cannot be locked .*a file system with locks"
+    with pytest.raises(ShapeshiftError, match=message), locked(tmp_path / "lock"):
+        pass
+
+
+def test_a_disk_without_room_does_not_keep_anybody_from_a_lock(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # no file may grow
+    try:
+        with locked(tmp_path / "lock"):
+            assert is_locked(tmp_path / "lock")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_lock_that_cannot_be_made_is_named(tmp_path):
+    message = r"lock: cannot be written: Is a directory"
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(ShapeshiftError, match=message), locked(tmp_path / "lock"):
+        pass
+
+
+def test_who_waits_gets_the_lock_when_it_is_free(tmp_path):
+    order = []
+
+    def wait():
+        with locked(tmp_path / "lock", wait=True):
+            order.append("second")
+
+    with locked(tmp_path / "lock"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]

@@ -1,0 +1,118 @@
+"""Measures: found by name, and the scores of splits that consist of several files."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from shapeshift.data.prepare import Prepared
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.scores import sha256_lines
+from shapeshift.lab import measures
+from shapeshift.lab.measures import (
+    SCORE_TEST,
+    check_measures,
+    find_measure,
+    measure_training,
+)
+from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.training.log import read_log
+
+MINE = """
+class Mine:
+    def measure(self, run, data):
+        return []
+MINE, NONE = Mine(), 3
+"""
+
+
+def test_a_measure_is_found_by_name_and_imported_when_it_is_due(tmp_path, monkeypatch):
+    (tmp_path / "my_measures.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_measure("score-test") is SCORE_TEST
+    check_measures(["my_measures:MINE"])
+    assert "my_measures" not in sys.modules
+    assert find_measure("my_measures:MINE").measure(None, None) == []
+    with pytest.raises(ShapeshiftError, match="'my_measures:NONE' is no measure"):
+        find_measure("my_measures:NONE")
+    for missing in ("my_measures:YOURS", "your_measures:YOURS"):
+        with pytest.raises(ShapeshiftError, match="cannot be imported"):
+            find_measure(missing)
+    with pytest.raises(ShapeshiftError, match=r"'score-tset'; did you mean 'score-test'"):
+        check_measures(["score-test", "score-tset"])
+
+
+def test_every_registered_measure_can_be_imported():
+    for name in measures.MEASURES:
+        assert callable(find_measure(name).measure)
+
+
+@pytest.fixture(scope="module")
+def two_sets(make_config, text, tmp_path_factory):
+    """A run whose test split has two files, of 21 and of 12 pairs."""
+    folder = tmp_path_factory.mktemp("two-sets")
+    config = make_config(
+        "data.corpus.test=[test, valid]", "training.max_updates=15", "evaluation.edges=[4]"
+    )
+    observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
+    run = train(config, folder / "run", observer, prepared_root=folder)
+    return run, Prepared.open(prepared_directory(config.data, folder))
+
+
+def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
+    """Translations that copy the references of the second file, and are wrong for the first."""
+    run, data = two_sets
+    _, references = data.text("test")
+    hypotheses = ["wrong"] * 21 + references[21:]
+
+    def translate(self, sources):
+        return iter(hypotheses)
+
+    monkeypatch.setattr("shapeshift.decoding.translator.Translator.translate", translate)
+    found = SCORE_TEST.measure(run, data)
+    chrf = {m.dataset: m for m in found if m.metric == "chrF2" and not m.bucket}
+    assert set(chrf) == {"test", "test/test", "test/valid", "test mean"}
+    assert chrf["test/valid"].value == pytest.approx(100)
+    assert chrf["test/valid"].hypotheses == sha256_lines(references[21:])
+    assert chrf["test mean"].value == pytest.approx((chrf["test/test"].value + 100) / 2)
+    assert chrf["test mean"].signature == chrf["test/valid"].signature
+    assert {m.bucket for m in found if m.bucket} == {"0–3", "≥ 4"}
+    files = measures.files_of(data, "test", len(references))
+    assert measures.recorded_files(found, "test", references) == [*files.values()]
+    assert measures.recorded_files(found, "valid", references) == []
+    with pytest.raises(ShapeshiftError, match="references of test/valid are not those"):
+        measures.recorded_files(found, "test", references[:-1])
+
+
+def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_config):
+    _, data = two_sets
+    joined = make_config(
+        "data.corpus.test=[test, valid]",
+        "data.dataset.name=interpolate",
+        "data.dataset.num_joined=4",
+    )
+    report = data.report.model_copy(update={"config": joined.data})
+    parts = measures.files_of(SimpleNamespace(report=report), "test", 9)
+    assert parts == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}
+
+
+def test_training_leaves_its_losses_speed_time_and_size(two_sets):
+    run, _ = two_sets
+    found = measure_training(run)
+    losses = {m.step: m.value for m in found if m.metric == "valid_loss"}
+    [logged] = [
+        line["valid_loss"] for line in read_log(run.directory / "log.jsonl") if "valid_loss" in line
+    ]
+    assert losses == {15: logged, None: logged}
+    values = {m.metric: m.value for m in found if m.step is None}
+    assert values["tokens_per_s"] > 0
+    assert values["training_s"] > 0
+    assert values["parameters"] == sum(p.numel() for p in run.model().parameters())
+
+
+def test_every_file_is_scored_with_the_run_s_tokenizer(two_sets):
+    run, data = two_sets
+    found = SCORE_TEST.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    rows = [m for m in found if m.metric == "BLEU"]
+    assert {m.dataset for m in rows} == {"test", "test/test", "test/valid", "test mean"}
+    assert all("|tok:char|" in m.signature for m in rows)

@@ -1,0 +1,108 @@
+"""Memory of a step, speed of decoding, export."""
+
+import pytest
+import torch
+
+from shapeshift.data.prepare import Prepared
+from shapeshift.lab import properties, speed
+from shapeshift.lab.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
+from shapeshift.lab.run import prepared_directory, train
+
+
+@pytest.fixture(scope="module")
+def trained(make_config, tmp_path_factory):
+    """Makes a run of two updates, with its data."""
+    folder = tmp_path_factory.mktemp("properties")
+
+    class Unwatched:
+        def updated(self, *_):
+            pass
+
+        def validated(self, *_):
+            pass
+
+    def make(position):
+        config = make_config("training.max_updates=2", f"position={position}")
+        run = train(config, folder / position, Unwatched(), prepared_root=folder)
+        return run, Prepared.open(prepared_directory(config.data, folder))
+
+    return make
+
+
+def values(measurements):
+    return {m.metric: m.value for m in measurements if m.bucket != "because"}
+
+
+def test_bytes_of_tensors_are_counted_until_they_are_freed():
+    x = torch.zeros(1000, requires_grad=True)
+    with TensorBytes() as counted:
+        y = x * 2
+        assert counted.now == 4000
+        y.view(10, 100).add_(1)  # neither a view nor a change in place is memory
+        assert counted.now == 4000
+        z = y.exp()  # whose result the backward pass needs
+        del z, y
+        assert counted.now <= 4000
+        (x * 3).sum().backward()
+        del x
+    assert counted.peak == 8000  # the product and its exponential
+
+
+def test_bytes_that_only_the_backward_pass_needs_are_counted():
+    x = torch.zeros(500, requires_grad=True)
+    with TensorBytes() as counted:
+        loss = x.sin().cos().sum()
+        kept = counted.now
+        loss.backward()
+    assert kept >= 2004  # the sine, which nobody names, and the sum
+    assert counted.now < kept + 2004
+
+
+def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_ones(
+    trained, monkeypatch
+):
+    monkeypatch.setattr(properties, "MEMORY_LENGTH", 64)
+    relative, absolute = (values(STEP_MEMORY.measure(*trained(p))) for p in ("tupe", "ape"))
+    assert absolute["step_memory"] == 1
+    assert relative["step_memory"] > 1
+    ratio = relative["step_bytes"] / absolute["step_bytes"]
+    assert ratio == pytest.approx(relative["step_memory"])
+
+
+def test_memory_does_not_depend_on_the_moment(trained):
+    run, data = trained("ape")
+    assert STEP_MEMORY.measure(run, data) == STEP_MEMORY.measure(run, data)
+
+
+def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(trained, monkeypatch):
+    monkeypatch.setattr(properties, "DECODED_LENGTH", 8)
+    assert values(DECODING_SPEED.measure(*trained("ape"))) == {"decoding_speed": 1}
+    times = iter([2.0, 1.0] * 6)  # whoever goes first takes twice as long, by turns
+    monkeypatch.setattr(speed, "_seconds", lambda work, device: next(times))
+    assert values(DECODING_SPEED.measure(*trained("rpe")))["decoding_speed"] in (0.5, 2)
+
+
+def test_a_model_exports(trained):
+    [found] = EXPORT.measure(*trained("rpe"))
+    assert (found.metric, found.value) == ("exports", 1)
+
+
+def test_why_a_model_does_not_export_is_kept(trained, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise RuntimeError("data-dependent\nand more")
+
+    monkeypatch.setattr(properties, "export", refuse)
+    whole, because = EXPORT.measure(*trained("ape"))
+    assert (whole.value, whole.bucket) == (0, None)
+    assert (because.bucket, because.signature) == ("because", "RuntimeError: data-dependent")
+
+
+def test_a_program_that_gives_something_else_counts_as_not_exported(trained, monkeypatch):
+    class Wrong:
+        def module(self):
+            return lambda *args: torch.zeros(())
+
+    monkeypatch.setattr(properties, "export", lambda *args, **kwargs: Wrong())
+    whole, because = EXPORT.measure(*trained("ape"))
+    assert whole.value == 0
+    assert because.signature.startswith("AssertionError")

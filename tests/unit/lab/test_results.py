@@ -1,0 +1,112 @@
+"""The tidy table: gathered, written, read back."""
+
+import csv
+import io
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.results import Results, Row, csv_text
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+MAYBE = st.none() | TEXT
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("results")
+
+
+# Training has the processor flush subnormal numbers, in the process of all tests.
+NUMBER = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
+ROW = st.builds(
+    Row,
+    metric=TEXT, value=NUMBER, dataset=MAYBE, bucket=MAYBE, step=st.none() | st.integers(0, 2**40),
+    signature=MAYBE, hypotheses=MAYBE, references=MAYBE, grid=TEXT, scale=TEXT, cell=TEXT,
+    axes=st.dictionaries(TEXT, TEXT, max_size=3), seed=st.integers(0, 2**40), measure=TEXT,
+    checkpoint=TEXT, command=st.text(max_size=3), version=TEXT, time=TEXT,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(ROW, max_size=3))
+@example(rows=[])
+def test_reading_gives_what_was_written(folder, rows):
+    results = Results(tuple(rows))
+    results.write_csv(folder / "r.csv")
+    results.write_parquet(folder / "r.parquet")
+    with (folder / "r.csv").open(encoding="utf-8", newline="") as file:
+        read = list(csv.DictReader(file, strict=True))
+    assert [float(row["value"]) for row in read] == [row.value for row in rows]
+    for found, row in zip(read, rows, strict=True):
+        assert found["metric"] in (row.metric, f"'{row.metric}")
+    read = parquet.read_table(folder / "r.parquet").to_pylist()
+    assert [(row["value"], row["metric"]) for row in read] == [(x.value, x.metric) for x in rows]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two cells of one key, one of which is trained and measured, and one that is not begun."""
+    config = parse_config({"model": {"size": "tiny"}})
+    cells = [Cell("mine", "tiny", {"position": x}, 1, config) for x in ("ape", "sines")]
+    cells.append(
+        Cell("mine", "tiny", {"position": "late"}, 2, parse_config({}, ["training.seed=2"]))
+    )
+    folder = CellFolder(tmp_path / cells[0].key)
+    for step, bleu in (("train", 1.5), ("score-test", 2.5)):
+        found = Measurement(metric="BLEU", value=bleu, bucket="0–9" if bleu > 2 else None)
+        record = StepRecord(
+            step=step, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
+            elapsed_s=1.0, checkpoint="abc", text="def", measurements=(found,),
+        )  # fmt: skip
+        folder.write_record(record, config)
+    return cells, tmp_path
+
+
+def test_rows_say_where_they_are_from(root):
+    cells, path = root
+    rows = Results.collect(cells, ["score-valid", "score-test"], path).rows
+    assert [(row.axes["position"], row.measure, row.value, row.bucket) for row in rows] == [
+        ("ape", "train", 1.5, None), ("ape", "score-test", 2.5, "0–9"),
+        ("sines", "train", 1.5, None), ("sines", "score-test", 2.5, "0–9"),
+    ]  # fmt: skip
+    first = rows[0]
+    assert (first.grid, first.scale, first.seed, first.cell) == ("mine", "tiny", 1, cells[0].key)
+    assert (first.command, first.checkpoint, first.version) == ("make it", "abc", "1")
+    assert [row.measure for row in Results.collect(cells, [], path).rows] == ["train", "train"]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(root, monkeypatch):
+    cells, path = root
+    results = Results.collect(cells, [], path)
+    results.write_csv(path / "r.csv")
+    before = (path / "r.csv").read_bytes()
+
+    def fail(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(ShapeshiftError, match=r"r\.csv: cannot be written: the disk is full"):
+        Results(results.rows[:1]).write_csv(path / "r.csv")
+    assert (path / "r.csv").read_bytes() == before
+
+
+def test_text_that_a_spreadsheet_would_run_is_escaped():
+    formulas = ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1", "\r=1"]
+    plain = ["-1.5", "+3", "a=b", "'quoted'", "", "–"]
+    [found] = csv.reader(io.StringIO(csv_text([[*formulas, *plain, -2, None]]), newline=""))
+    assert found == [*(f"'{text}" for text in formulas), *plain, "-2", ""]
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[results\]'"):
+        Results(()).write_parquet(tmp_path / "r.parquet")

@@ -1,0 +1,456 @@
+"""A run's folder: made once, continued with the same settings, all that translating needs."""
+
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import sacrebleu
+import torch
+import yaml
+from sacrebleu.tokenizers import tokenizer_ja_mecab
+from safetensors.torch import load_file
+
+from shapeshift.config import Config, load_config
+from shapeshift.data.prepare import Prepared
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation.scores import Scores
+from shapeshift.lab.run import Run, prepared_directory, train, translate_and_score
+from shapeshift.training.log import read_log
+from shapeshift.training.manifest import MODEL
+from shapeshift.training.trainer import Trainer
+
+
+@pytest.fixture(scope="module")
+def trained(make_config, tmp_path_factory):
+    """A finished run; tests only read it, or copy it."""
+    folder = tmp_path_factory.mktemp("trained")
+    stages = []
+
+    class Observer:
+        def __init__(self):
+            self.validations = []
+
+        def updated(self, update, loss, tokens_per_s):
+            pass
+
+        def validated(self, update, values):
+            self.validations.append((update, values))
+
+    observer = Observer()
+    run = train(
+        make_config("training.validate_bleu=true"),
+        folder / "run",
+        observer,
+        prepared_root=folder / "prepared",
+        on_prepare=lambda stage, done, total: stages.append(stage),
+    )
+    return SimpleNamespace(
+        run=run, prepared=folder / "prepared", observer=observer, stages=set(stages)
+    )
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of the run alone, without the prepared data."""
+    shutil.copytree(trained.run.directory, tmp_path / "copied")
+    return Run(tmp_path / "copied")
+
+
+def begun(directory, config):
+    """A run that has begun: it has a checkpoint."""
+    run = Run.create(directory, config)
+    run.checkpoints.path(15).mkdir(parents=True)
+    return run
+
+
+def snapshot(folder):
+    return {x: x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
+
+
+def test_the_folder_has_everything(trained):
+    names = {path.name for path in trained.run.directory.iterdir()}
+    assert names == {
+        "config.yaml", "data.json", "subwords", "checkpoints", "average.safetensors",
+        "log.jsonl", "tensorboard", "SHA256SUMS", "lock",
+    }  # fmt: skip
+    assert {"train subwords", "encode train", "encode valid", "encode test"} <= trained.stages
+    report = json.loads((trained.run.directory / "data.json").read_text(encoding="utf-8"))
+    assert report["splits"]["train"]["built"] == 120
+
+
+def test_the_configuration_in_the_folder_spells_out_every_default(trained):
+    path = trained.run.directory / "config.yaml"
+    assert load_config(path) == trained.run.config
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert document["training"]["optimizer"]["eps"] == 1e-8
+    assert document.keys() == Config.model_fields.keys()
+
+
+def test_bleu_of_the_validation_set_is_in_the_log(trained):
+    lines = read_log(trained.run.directory / "log.jsonl")
+    logged = [(x.pop("update"), x) for x in lines if "valid_loss" in x]
+    assert [update for update, _ in logged] == [15, 30, 45]
+    assert logged == trained.observer.validations
+    assert all(0 <= values["valid_bleu"] <= 100 for _, values in logged)
+
+
+def test_the_average_is_of_the_last_checkpoints(trained):
+    run = trained.run
+    assert run.checkpoints.updates() == [15, 30, 45]
+    last = [load_file(run.checkpoints.path(update) / MODEL) for update in (30, 45)]
+    found = load_file(run.weights())
+    for name, tensor in found.items():
+        expected = (last[0][name].double() + last[1][name].double()) / 2
+        assert torch.equal(tensor, expected.float())
+    loaded = dict(run.model().named_parameters())
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in found.items())
+    assert not run.model().training
+
+
+def test_weights_by_name_and_by_number(trained):
+    run = trained.run
+    assert run.weights() == run.weights("average") == run.directory / "average.safetensors"
+    assert run.weights("last") == run.weights("45") == run.checkpoints.path(45) / MODEL
+    assert run.weights("15") == run.checkpoints.path(15) / MODEL
+    losses = {update: values["valid_loss"] for update, values in trained.observer.validations}
+    best = min(losses, key=losses.get)
+    assert run.weights("best") == run.checkpoints.path(best) / MODEL
+    for which in ("16", "newest", "015", ""):
+        with pytest.raises(ShapeshiftError, match="average, best, last and 15, 30, 45"):
+            run.weights(which)
+
+
+def test_weights_that_are_not_there_yet(copied, make_config, tmp_path):
+    (copied.directory / "average.safetensors").unlink()
+    with pytest.raises(ShapeshiftError, match=r"training is not finished.* --checkpoint last"):
+        copied.weights()
+    assert copied.weights("last").exists()
+
+    fresh = Run.create(tmp_path / "fresh", make_config())
+    for which in ("average", "last", "best", "15"):
+        with pytest.raises(ShapeshiftError, match="fresh: has no checkpoint yet"):
+            fresh.weights(which)
+
+
+def test_translating_needs_the_folder_alone(copied, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no prepared/ here
+    lines = ["abc de", "", "f", " ", "zzz ünknown"]
+    expected = list(trained.run.translator().translate(lines))
+    shutil.move(trained.prepared, tmp_path / "elsewhere")
+    try:
+        found = list(copied.translator().translate(lines))
+    finally:
+        shutil.move(tmp_path / "elsewhere", trained.prepared)
+    assert found == expected
+    assert len(found) == 5
+    assert found[1] == found[3] == ""
+    assert any(found)
+
+
+def test_checkpoints_translate_with_their_own_weights(trained):
+    source = torch.tensor([[6, 7, 8, 3]])
+    target = torch.tensor([[2, 9]])
+    outputs = [trained.run.model(which)(source, target) for which in ("average", "last", "15")]
+    assert not torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[1], outputs[2])
+
+
+def test_the_test_set_is_translated_scored_and_kept(trained, copied):
+    counted = []
+    scores = translate_and_score(
+        copied,
+        prepared_root=trained.prepared,
+        on_translate=lambda done, total: counted.append((done, total)),
+    )
+    assert counted == [(done, 21) for done in range(1, 22)]
+    results = copied.directory / "results"
+    assert {x.name for x in results.iterdir()} >= {"test.average.txt", "test.average.json"}
+    assert Scores.load(results / "test.average.json") == scores
+
+    hypotheses = (results / "test.average.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    sources, references = Prepared.open(
+        prepared_directory(copied.config.data, trained.prepared)
+    ).text("test")
+    assert hypotheses == list(copied.translator().translate(sources))
+    assert hypotheses[2] == ""
+    assert scores.find("BLEU").value == sacrebleu.corpus_bleu(hypotheses, [references]).score
+    assert scores.num_segments == sum(x.num_segments for x in scores.by_length) == 21
+    assert [(x.low, x.high) for x in scores.by_length] == [(0, 4), (4, 8), (8, None)]
+
+    translate_and_score(copied, "valid", "last", prepared_root=trained.prepared)
+    lines = (results / "valid.last.txt").read_text(encoding="utf-8").split("\n")
+    assert len(lines) == 12 + 1
+
+
+def test_scoring_without_the_data_says_what_is_missing(copied, tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"prepared\.json"):
+        translate_and_score(copied, prepared_root=tmp_path / "nothing")
+
+
+def test_a_finished_run_is_left_alone(trained, copied, silent):
+    before = snapshot(copied.directory)
+    train(copied.config, copied.directory, silent, prepared_root=trained.prepared)
+    assert snapshot(copied.directory) == before
+
+
+def test_a_finished_run_goes_on_for_more_updates(trained, copied, make_config, silent):
+    config = make_config("training.validate_bleu=true", "training.max_updates=60")
+    old = load_file(copied.weights())
+    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
+    assert run.checkpoints.updates()[-3:] == [30, 45, 60]
+    assert load_config(run.directory / "config.yaml").training.max_updates == 60
+    new = load_file(run.weights())
+    assert any(not torch.equal(new[name], old[name]) for name in new)
+
+
+def test_what_was_stopped_is_continued_to_the_same_end(
+    trained, tmp_path, make_config, silent, monkeypatch
+):
+    config = make_config("training.validate_bleu=true")
+    step = Trainer._update
+
+    def interrupted(self, batches, window):
+        if self.progress.update == 37:
+            raise KeyboardInterrupt
+        step(self, batches, window)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
+    assert Run(tmp_path / "run").checkpoints.updates() == [15, 30]
+    run = train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
+    assert run.weights().read_bytes() == trained.run.weights().read_bytes()
+
+
+def test_creating_a_run_again_with_the_same_settings_opens_it(make_config, tmp_path):
+    first = Run.create(tmp_path / "run", make_config())
+    again = Run.create(tmp_path / "run", make_config())
+    assert again.config == first.config == make_config()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["training.seed=2"], "training.seed"),
+        (["model.dim=64", "position=ape"], "model.dim, position.indices"),
+        (["data.subwords.vocab_size=41"], "data.subwords.vocab_size"),
+        (["training.schedule={name: noam, peak: null}"], "training.schedule"),
+    ],
+)
+def test_other_settings_are_refused_and_named(make_config, tmp_path, overrides, named):
+    begun(tmp_path / "run", make_config())
+    before = snapshot(tmp_path / "run")
+    with pytest.raises(ShapeshiftError, match=f"run: holds a run with another {named}"):
+        Run.create(tmp_path / "run", make_config(*overrides))
+    assert snapshot(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.max_updates=99",
+        "training.log_every=7",
+        "training.keep_checkpoints=8",
+        "training.average_checkpoints=1",
+        "decoding.beam=9",
+        "decoding.length_penalty={name: none}",
+        "evaluation.edges=[10, 20]",
+    ],
+)
+def test_settings_that_do_not_change_training_may_change(make_config, tmp_path, override):
+    begun(tmp_path / "run", make_config())
+    run = Run.create(tmp_path / "run", make_config(override))
+    assert run.config == make_config(override) != make_config()
+    assert Run(tmp_path / "run").config == run.config
+
+
+def test_overrides_hold_for_one_opening(copied):
+    run = Run(copied.directory, ["decoding.beam=1", "training.device=cpu"])
+    assert run.config.decoding.beam == run.translator().config.beam == 1
+    assert Run(copied.directory).config.decoding.beam == 4
+    with pytest.raises(
+        ShapeshiftError, match=r"decoding\.beem: unknown key; did you mean 'decoding.beam'"
+    ):
+        Run(copied.directory, ["decoding.beem=1"])
+
+
+def test_a_folder_that_is_no_run(make_config, tmp_path):
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    with pytest.raises(ShapeshiftError, match=r"thesis: not a run"):
+        Run(folder)
+    with pytest.raises(ShapeshiftError, match=r"absent: not a run"):
+        Run(tmp_path / "absent")
+    (folder / "chapter1.tex").write_text("text", encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=r"thesis: holds something that is not a run"):
+        Run.create(folder, make_config())
+    assert [x.name for x in folder.iterdir()] == ["chapter1.tex"]
+
+
+def test_every_configuration_of_data_has_a_folder_of_its_own(make_config):
+    one = prepared_directory(make_config().data, "root")
+    assert one == prepared_directory(make_config("training.seed=5").data, "root")
+    assert one.parent.name == "root"
+    assert one.name.startswith("files-vanilla-")
+    assert one != prepared_directory(make_config("data.subwords.vocab_size=41").data, "root")
+
+
+def test_other_text_under_the_same_settings_is_refused(make_config, text, silent, tmp_path):
+    corpus = tmp_path / "text"
+    shutil.copytree(text, corpus)
+    config = make_config(f"data.corpus.root={corpus}", "training.max_updates=5")
+    train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+    before = snapshot(tmp_path / "run" / "subwords")
+    for language, line in (("low", "new words\n"), ("up", "NEW WORDS\n")):
+        with (corpus / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write(line)
+    with pytest.raises(ShapeshiftError, match="trained on other text"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared-again")
+    assert snapshot(tmp_path / "run" / "subwords") == before
+
+
+def test_hardware_that_is_not_there_is_refused_before_anything_is_made(
+    make_config, silent, tmp_path
+):
+    config = make_config("training.device=cuda:99")
+    with pytest.raises(ShapeshiftError, match="use auto or cpu"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_a_cosine_is_part_of_the_schedule(make_config, tmp_path):
+    cosine = ("training.schedule.name=cosine", "training.schedule.warmup_updates=5")
+    begun(tmp_path / "run", make_config(*cosine))
+    with pytest.raises(ShapeshiftError, match=r"training\.max_updates"):
+        Run.create(tmp_path / "run", make_config(*cosine, "training.max_updates=50"))
+    begun(tmp_path / "other", make_config())
+    Run.create(tmp_path / "other", make_config("training.max_updates=50"))
+
+
+def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
+    trained, tmp_path, make_config, silent
+):
+    config = make_config(
+        "training.final=best",
+        "training.best_by=chrf",
+        "training.keep_checkpoints=1",
+        "training.average_checkpoints=1",
+    )
+    run = train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
+    log = read_log(run.directory / "log.jsonl")
+    scores = {line["update"]: line["valid_chrf"] for line in log if "valid_chrf" in line}
+    best = max(scores, key=scores.get)
+    assert list(scores) == [15, 30, 45]
+    assert run.checkpoints.updates() == sorted({best, 45})
+    final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
+    assert final.keys() == chosen.keys()
+    assert all(torch.equal(final[name], chosen[name]) for name in chosen)
+
+
+def test_a_finished_run_may_be_given_another_final_model(trained, copied, make_config, silent):
+    config = make_config("training.validate_bleu=true", "training.final=best")
+    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
+    best = run.checkpoints.progress(45).best_update
+    final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
+    assert all(torch.equal(final[name], chosen[name]) for name in chosen)
+
+
+def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch):
+    asked = []
+
+    def score(self, sources, hypotheses, references):
+        asked.append((self.model, list(sources), list(references)))
+        return 42.0, "a signature"
+
+    monkeypatch.setattr(Comet, "score", score)
+    run = Run(copied.directory, ["evaluation.metrics=[comet]", "evaluation.comet_model=mine"])
+    scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
+    sources, references = Prepared.open(prepared_directory(run.config.data, trained.prepared)).text(
+        "valid"
+    )
+    assert asked == [("mine", sources, references)]
+    assert scores.find("COMET").value == 42.0
+
+
+def test_what_measures_validation_is_looked_for_before_training(
+    trained, tmp_path, make_config, silent, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "comet", None)
+    config = make_config("training.best_by=comet", "evaluation.comet_model=none")
+    with pytest.raises(ShapeshiftError, match="COMET needs unbabel-comet"):
+        train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_detokenizes_is_looked_for_before_training(tmp_path, make_config, silent, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    corpus = "data.corpus={corpus: files, root: nowhere, source: en, target: de,"
+    corpus += " train: [a], valid: [b], test: [c]}"
+    config = make_config("evaluation.detokenize=moses", corpus)
+    with pytest.raises(ShapeshiftError, match="needs sacremoses"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config):
+    judged = ["training.best_by=comet", "evaluation.comet_model=one"]
+    begun(tmp_path / "run", make_config(*judged))
+    with pytest.raises(ShapeshiftError, match=r"another evaluation\.comet_model"):
+        Run.create(tmp_path / "run", make_config(judged[0], "evaluation.comet_model=two"))
+    begun(tmp_path / "free", make_config(judged[1]))
+    Run.create(tmp_path / "free", make_config("evaluation.comet_model=two"))
+
+
+def test_how_validation_detokenizes_is_fixed_where_it_scores(tmp_path, make_config):
+    validates = "training.validate_bleu=true"
+    begun(tmp_path / "run", make_config(validates))
+    with pytest.raises(ShapeshiftError, match=r"another evaluation\.detokenize;"):
+        Run.create(tmp_path / "run", make_config(validates, "evaluation.detokenize=moses"))
+    begun(tmp_path / "free", make_config())
+    Run.create(tmp_path / "free", make_config("evaluation.detokenize=moses"))
+
+
+def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config):
+    """`char` does not mind where words end: with the same words joined it finds the characters."""
+    config = make_config("training.validate_bleu=true", "evaluation.tokenize=char")
+    seen = []
+    observer = SimpleNamespace(
+        updated=lambda *_: None, validated=lambda update, values: seen.append(values)
+    )
+    run = train(config, tmp_path / "run", observer, prepared_root=trained.prepared)
+    scores = translate_and_score(run, "valid", "last", prepared_root=trained.prepared)
+    assert "|tok:char|" in scores.find("BLEU").signature
+    assert all("|tok:char|" in x.score.signature for x in scores.by_length if x.score)
+    assert seen[-1]["valid_bleu"] == pytest.approx(scores.find("BLEU").value)
+    words = trained.observer.validations[-1][1]  # of the same model, scored with 13a
+    assert words["valid_loss"] == seen[-1]["valid_loss"]
+    assert words["valid_bleu"] != seen[-1]["valid_bleu"]
+
+
+def test_bleu_s_tokenizer_is_looked_for_before_training(
+    trained, tmp_path, copied, make_config, silent, monkeypatch
+):
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    config = make_config("evaluation.tokenize=ja-mecab")
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ja\]'"):
+        train(config, tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "prepared").exists()
+    run = Run(copied.directory, ["evaluation.tokenize=ja-mecab"])
+    monkeypatch.setattr(Run, "translator", None)  # nothing is translated
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ja\]'"):
+        translate_and_score(run, prepared_root=trained.prepared)
+
+
+def test_a_run_that_validates_bleu_keeps_its_tokenizer(tmp_path, make_config):
+    validated = "training.validate_bleu=true"
+    begun(tmp_path / "run", make_config(validated))
+    Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=13a"))  # it is auto's
+    with pytest.raises(ShapeshiftError, match=r"another evaluation\.tokenize"):
+        Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=char"))
+    begun(tmp_path / "free", make_config())
+    Run.create(tmp_path / "free", make_config("evaluation.tokenize=char"))

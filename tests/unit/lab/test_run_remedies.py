@@ -1,0 +1,223 @@
+"""What stops a first run is found before its folder is made, and the advice works when followed."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.locks import LockedError, locked
+from shapeshift.lab.run import Run, train, translate_and_score
+from shapeshift.training.trainer import Silent, Trainer
+
+SHORT = ("training.max_updates=2", "training.checkpoint_every=2")
+
+
+@pytest.fixture
+def go(make_config, text, tmp_path):
+    """Trains in one folder, with a copy of the text as its corpus."""
+    shutil.copytree(text, tmp_path / "text")
+
+    def train_again(*overrides, **options):
+        config = make_config(*SHORT, f"data.corpus.root={tmp_path / 'text'}", *overrides)
+        prepared = tmp_path / "prepared"
+        return train(config, tmp_path / "run", Silent(), prepared_root=prepared, **options)
+
+    return train_again
+
+
+def refused(go, *overrides):
+    """Return the message with which training is refused, before its folder is made."""
+    with pytest.raises(ShapeshiftError) as caught:
+        go(*overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def settings(message):
+    """Return the settings that a message names."""
+    return re.findall(r"\b(?:data|training|position|decoding)\.[\w.]+=[\w-]+", message)
+
+
+def add(tmp_path, split, num_words):
+    """Add a pair of so many words, all of one subword, as the third of a split."""
+    for language, word in (("low", "abc "), ("up", "ABC ")):
+        path = tmp_path / "text" / f"{split}.{language}"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        lines.insert(2, word * num_words)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_a_vocabulary_that_is_too_large(go, tmp_path):
+    message = refused(go, "data.subwords.vocab_size=4000")
+    assert not (tmp_path / "run").exists()
+    size = re.search(r"(\d+) or less|at most (\d+)", message)
+    number = next(filter(None, size.groups()))
+    assert go(f"data.subwords.vocab_size={number}").checkpoints.updates() == [2]
+
+
+def test_a_file_name_with_a_typing_error(go, tmp_path):
+    assert "trian.low" in refused(go, "data.corpus.train=[trian]")
+    assert not (tmp_path / "run").exists()
+    assert go().checkpoints.updates() == [2]
+
+
+def test_a_failure_before_the_first_checkpoint_leaves_nothing_that_binds(go, monkeypatch, tmp_path):
+    def fit(*arguments):
+        raise ShapeshiftError("the loss of update 1 is not finite")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "fit", fit)
+        refused(go)
+    run = go("training.schedule.peak=0.001", "data.subwords.vocab_size=44", "position=ape")
+    assert run.subwords().source_size == 44
+    assert Run(tmp_path / "run").config.position.name == "ape"
+
+
+def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go, tmp_path):
+    run = go()
+    average = run.weights().read_bytes()
+    shutil.rmtree(run.directory / "checkpoints")
+    assert "new folder" in refused(go)
+    assert run.weights().read_bytes() == average
+
+
+@pytest.mark.parametrize("longest", ["train", "valid"])
+def test_a_validation_pair_that_fits_into_no_batch(go, tmp_path, longest):
+    add(tmp_path, "valid", 25)
+    add(tmp_path, longest, 30)
+    message = refused(go, "training.batch.max_tokens=20")
+    assert "validation pair 2 (counted from 0) has" in message
+    assert not (tmp_path / "run").exists()
+    [remedy] = settings(message)
+    assert go(remedy).checkpoints.updates() == [2]
+
+
+def test_a_training_pair_that_fits_into_no_batch(go, tmp_path):
+    add(tmp_path, "train", 30)
+    message = refused(go, "training.batch.max_tokens=20")
+    assert "training pair 2 (counted from 0) has" in message
+    raised, *left_out = settings(message)
+    assert left_out == ["data.dataset.name=extrapolate", "data.dataset.max_length=19"]
+    assert go("training.batch.max_tokens=20", *left_out).checkpoints.updates() == [2]
+    shutil.rmtree(tmp_path / "run")
+    assert go(raised).checkpoints.updates() == [2]
+
+
+def scheme(part, name="absolute", **options):
+    """Return the setting of a scheme, which takes the place of the preset `shape`."""
+    indices = {"name": name, "max_offset": None} | options
+    return "position=" + json.dumps({"name": "mine", "indices": indices, "parts": [part]})
+
+
+def learned(num_positions, *indices, **options):
+    return scheme({"kind": "learned", "num_positions": num_positions}, *indices, **options)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_text_that_is_too_long_for_a_learned_table(go, tmp_path, split):
+    add(tmp_path, split, 40)
+    message = refused(go, learned(25))
+    name = {"train": "training", "valid": "validation", "test": "test"}[split]
+    assert f"{name} pair 2 (counted from 0) has" in message
+    assert not (tmp_path / "run").exists()
+    more = int(re.search(r"add (\d+) to num_positions", message)[1])
+    assert "positions for" in refused(go, learned(25 + more - 1))
+    assert go(learned(25 + more)).checkpoints.updates() == [2]
+    shutil.rmtree(tmp_path / "run")
+    other_way = settings(message)
+    keep = () if "position=ape" in message else (learned(25),)
+    run = go(*keep, *(other_way or ["position=ape"]))
+    translate_and_score(run, prepared_root=tmp_path / "prepared")
+
+
+def test_text_that_will_not_be_translated_may_be_too_long(go, tmp_path):
+    add(tmp_path, "test", 40)
+    assert go(learned(25), tested=False).checkpoints.updates() == [2]
+
+
+def test_the_largest_offset_counts_in_training(go):
+    message = refused(go, learned(35, "shifted", max_offset=30))
+    assert "training pair" in message
+    more = int(re.search(r"add (\d+) to num_positions", message)[1])
+    assert go(learned(35 + more, "shifted", max_offset=30)).checkpoints.updates() == [2]
+
+
+@pytest.mark.parametrize(("split", "max_position"), [("valid", 30), ("train", 30), ("test", 90)])
+def test_text_that_is_too_long_for_randomized_ids(go, tmp_path, split, max_position):
+    add(tmp_path, split, 40)
+    limits = {"max_position": max_position, "max_length": 25}
+    position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
+    message = refused(go, position)
+    assert not (tmp_path / "run").exists()
+    remedy = dict(re.findall(r"position\.indices\.(\w+)=(\d+)", message))
+    limits |= {option: int(value) for option, value in remedy.items()}
+    position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
+    assert go(position).checkpoints.updates() == [2]
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_text_over_the_limit_of_decoding(go, tmp_path, split):
+    add(tmp_path, split, 40)
+    limit = ("decoding.max_source_length=25", "training.validate_bleu=true")
+    message = refused(go, *limit)
+    assert ("validation" if split == "valid" else "test") + " pair 2" in message
+    run = go(*limit, "decoding.on_long=split")
+    assert "decoding.on_long=split" in message
+    translate_and_score(run, prepared_root=tmp_path / "prepared")
+
+
+def test_two_trainings_in_one_folder(go, tmp_path):
+    go()
+    with locked(tmp_path / "run" / "lock"):
+        message = refused(go)
+    assert message == (
+        f"{tmp_path / 'run'}: process {os.getpid()} on {os.uname().nodename} is at work here;"
+        " wait for it"
+    )
+    go()
+
+
+def test_two_first_trainings_in_one_folder(go, tmp_path, monkeypatch):
+    """The second one has not seen the folder when it begins."""
+    check = Run.check
+    holders = []
+
+    def check_while_the_other_begins(directory, config):
+        found = check(directory, config)
+        directory.mkdir(exist_ok=True)
+        holders.append(locked(directory / "lock"))
+        holders[-1].__enter__()
+        return found
+
+    monkeypatch.setattr(Run, "check", check_while_the_other_begins)
+    with pytest.raises(LockedError):
+        go()
+    holders[-1].__exit__(None, None, None)
+    monkeypatch.undo()
+    go()
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free(go, tmp_path):
+    (tmp_path / "run").mkdir()
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from shapeshift.lab.locks import locked\n"
+        "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run" / "lock")], stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        assert "is at work here" in refused(go)
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    assert go().checkpoints.updates() == [2]

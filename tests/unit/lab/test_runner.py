@@ -1,0 +1,333 @@
+"""The runner, with cells that are stubs."""
+
+import os
+
+import pytest
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.locks import locked
+from shapeshift.lab.runner import RefusedError, run_cells
+from shapeshift.lab.status import CellStatus, State, Tally, Watch
+from shapeshift.lab.work import BUSY
+
+CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
+
+
+def make_cell(seed, grid="mine"):
+    config = CONFIG.model_copy(
+        update={"training": CONFIG.training.model_copy(update={"seed": seed})}
+    )
+    return Cell(grid, "tiny", {"position": "ape"}, seed, config)
+
+
+def finish(folder, steps):
+    for step in ("train", *steps):
+        record = StepRecord(
+            step=step, version="0", command="", time="now", elapsed_s=0.0, checkpoint="c", text="t",
+            measurements=(),
+        )  # fmt: skip
+        folder.write_record(record, CONFIG)
+
+
+class Stub:
+    """A launcher whose jobs take `rounds` looks; `statuses` gives what they exit with, in turn.
+    It refuses more than `limit` jobs."""
+
+    def __init__(self, num_slots=1, rounds=1, statuses=None, limit=99):
+        self.num_slots, self.rounds, self.limit = num_slots, rounds, limit
+        self.statuses = statuses or {}
+        self.started, self.refused, self.interrupted, self.most = [], [], [], 0
+        self.running = set()
+
+    def start(self, order, slot):
+        assert slot not in self.running
+        if len(self.running) >= self.limit:
+            self.refused.append(order.folder.path.name)
+            raise RefusedError("too many jobs")
+        self.started.append((order.folder.path.name, slot))
+        if not self.rounds:  # it waits
+            order.on_update()
+        self.running.add(slot)
+        self.most = max(self.most, len(self.running))
+        return Job(self, order, slot)
+
+
+class Job:
+    def __init__(self, launcher, order, slot):
+        self.launcher, self.order, self.slot, self.left = launcher, order, slot, launcher.rounds
+
+    def poll(self):
+        self.left -= 1
+        if self.left >= 0:
+            return None
+        self.launcher.running.discard(self.slot)
+        turns = self.launcher.statuses.get(self.order.folder.path.name, [])
+        status = turns.pop(0) if turns else 0
+        if status == 0:
+            finish(self.order.folder, self.order.steps)
+        return status
+
+    def interrupt(self):
+        self.launcher.interrupted.append(self.order.folder.path.name)
+
+    def stop(self):
+        assert self.order.folder.path.name in self.launcher.interrupted
+
+    def output(self):
+        return ["it went", "wrong"]
+
+
+class Recorder:
+    def __init__(self):
+        self.states = {}
+
+    def changed(self, cell, status):
+        states = self.states.setdefault(cell.name, [])
+        if not states or states[-1] != status.state:
+            states.append(status.state)
+
+
+def run(cells, root, launcher, observer=None, steps=()):
+    return run_cells(cells, steps, root, launcher, observer=observer, poll_s=0.0, command="x")
+
+
+def test_cells_of_several_grids_run_together_each_with_its_measures(tmp_path):
+    both = [make_cell(1), make_cell(1, grid="other")]
+    cells = [make_cell(0), *both, make_cell(2, grid="other")]
+    launcher = Stub(num_slots=4, rounds=2)
+    steps = {"mine": ["score-test", "speed"], "other": ["export", "speed"]}
+    assert run(cells, tmp_path, launcher, steps=steps).ok
+    assert launcher.most == 3  # nobody waits for the end of a grid
+    measured = {
+        cell.seed: {
+            path.name.split(".")[0] for path in (tmp_path / cell.key / "steps").glob("*.json")
+        }
+        for cell in cells
+    }
+    assert measured == {
+        0: {"train", "score-test", "speed"},
+        1: {"train", "score-test", "speed", "export"},
+        2: {"train", "speed", "export"},
+    }
+    with pytest.raises(ShapeshiftError, match="unknown measure"):
+        run(cells, tmp_path, launcher, steps=steps | {"other": ["scores"]})
+
+
+@pytest.mark.parametrize(("num_slots", "rounds"), [(1, 0), (1, 2), (2, 2), (3, 1)])
+def test_every_cell_runs_once_and_as_many_at_a_time_as_there_are_slots(tmp_path, num_slots, rounds):
+    cells = [make_cell(seed) for seed in range(5)]
+    launcher = Stub(num_slots, rounds)
+    recorder = Recorder()
+    report = run(cells, tmp_path, launcher, recorder)
+    assert report.ok
+    assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
+    assert launcher.most == (num_slots if rounds else 1)
+    assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
+    again = Stub()
+    assert run(cells, tmp_path, again).ok
+    assert again.started == []
+
+
+def test_a_cell_of_two_grids_runs_once_and_a_new_measure_starts_it_again(tmp_path):
+    cells = [make_cell(1), make_cell(1, grid="other")]
+    launcher = Stub()
+    assert run(cells, tmp_path, launcher).ok
+    assert len(launcher.started) == 1
+    assert run(cells[1:], tmp_path, launcher, steps=["score-test"]).ok
+    assert len(launcher.started) == 2
+
+
+def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path):
+    cells = [make_cell(seed) for seed in range(3)]
+    report = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
+    assert not report.ok
+    assert [cell.seed for cell in report.failed] == [1]
+    assert report.statuses[cells[1].key].message == "it went\nwrong"
+    assert report.statuses[cells[2].key].state is State.FINISHED
+    assert run(cells, tmp_path, Stub()).ok
+
+
+def test_a_job_that_claims_success_without_its_steps_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.finish", lambda folder, steps: None)
+    assert [cell.seed for cell in run([make_cell(1)], tmp_path, Stub()).failed] == [1]
+
+
+def test_a_cell_that_turns_out_busy_is_tried_again_after_the_others(tmp_path):
+    cells = [make_cell(seed) for seed in range(3)]
+    launcher = Stub(statuses={cells[0].key: [BUSY, BUSY, 0]})
+    recorder = Recorder()
+    assert run(cells, tmp_path, launcher, recorder).ok
+    order = [name for name, _ in launcher.started]
+    assert order[:3] == [cell.key for cell in cells]
+    assert order[3:] == [cells[0].key] * 2
+    assert State.ELSEWHERE in recorder.states[cells[0].name]
+
+
+def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_path):
+    cells = [make_cell(1), make_cell(2)]
+    folder = CellFolder(tmp_path / cells[0].key)
+    folder.path.mkdir()
+    launcher = Stub()
+    with locked(folder.lock):
+
+        class Finishing(Recorder):
+            def changed(self, cell, status):
+                super().changed(cell, status)
+                if status.state is State.ELSEWHERE:  # as the other runner would, later
+                    finish(folder, ())
+
+        recorder = Finishing()
+        assert run(cells, tmp_path, launcher, recorder).ok
+    assert [name for name, _ in launcher.started] == [cells[1].key]
+    assert recorder.states[cells[0].name] == ["waiting", "elsewhere", "finished"]
+
+
+def test_a_cell_that_is_refused_waits_until_another_one_ends(tmp_path):
+    cells = [make_cell(seed) for seed in range(4)]
+    launcher, recorder = Stub(num_slots=3, rounds=5, limit=2), Recorder()
+    assert run(cells, tmp_path, launcher, recorder).ok
+    assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
+    assert launcher.refused == [cells[2].key]
+    assert launcher.interrupted == []
+    assert recorder.states[cells[2].name] == ["waiting", "running", "finished"]
+
+
+def test_a_cell_that_is_refused_is_tried_again_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr("shapeshift.lab.runner._AGAIN_S", 0.0)
+
+    class Crowded(Stub):
+        """The jobs of others go when one of ours was refused."""
+
+        def start(self, order, slot):
+            self.limit = 2 if self.refused else 1
+            return super().start(order, slot)
+
+    cells = [make_cell(1), make_cell(2)]
+    launcher = Crowded(num_slots=2, rounds=20)
+    assert run(cells, tmp_path, launcher).ok
+    assert (launcher.refused, launcher.most) == ([cells[1].key], 2)
+
+
+def test_a_cell_that_is_refused_while_none_is_running_is_an_error(tmp_path):
+    with pytest.raises(RefusedError, match="too many jobs"):
+        run([make_cell(1)], tmp_path, Stub(limit=0))
+
+
+def test_a_job_that_the_cluster_still_counts_is_no_reason_to_give_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("shapeshift.lab.runner._AGAIN_S", 0.05)
+
+    class Completing(Stub):
+        def start(self, order, slot):
+            self.limit = 0 if self.started and len(self.refused) < self.lag else 1
+            return super().start(order, slot)
+
+    cells = [make_cell(1), make_cell(2)]
+    launcher = Completing()
+    launcher.lag = 1
+    assert run(cells, tmp_path / "a", launcher).ok
+    assert launcher.refused == [cells[1].key]
+    launcher.lag = 9
+    launcher.started, launcher.refused = [], []
+    with pytest.raises(RefusedError):
+        run(cells, tmp_path / "b", launcher)
+    assert launcher.refused == [cells[1].key] * 2
+
+
+def test_ctrl_c_stops_the_jobs(tmp_path):
+    class Impatient(Recorder):
+        def changed(self, cell, status):
+            if status.state is State.RUNNING and len(launcher.started) == 2:
+                raise KeyboardInterrupt
+
+    launcher = Stub(num_slots=2, rounds=9)
+    cells = [make_cell(1), make_cell(2)]
+    with pytest.raises(KeyboardInterrupt):
+        run(cells, tmp_path, launcher, Impatient())
+    assert launcher.interrupted == [cell.key for cell in cells]
+
+
+def test_jobs_that_were_asked_to_end_are_told_as_stopping(tmp_path):
+    class Impatient(Recorder):
+        def changed(self, cell, status):
+            super().changed(cell, status)
+            if status.state is State.STOPPING:
+                assert launcher.interrupted == [cell.key]
+            elif status.state is State.RUNNING and launcher.started:
+                raise KeyboardInterrupt
+
+    launcher, recorder = Stub(rounds=9), Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        run([make_cell(1)], tmp_path, launcher, recorder)
+    assert recorder.states == {"ape/1": ["waiting", "running", "stopping"]}
+
+
+def test_an_unknown_measure_is_an_error_before_anything_runs(tmp_path):
+    launcher = Stub()
+    with pytest.raises(ShapeshiftError, match="unknown measure 'scores'"):
+        run([make_cell(1)], tmp_path, launcher, steps=["scores"])
+    assert launcher.started == []
+
+
+def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted(tmp_path):
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("x\n", encoding="utf-8")
+    corpus = {"corpus": "files", "source": "en", "target": "de", "root": str(tmp_path)}
+    corpus |= {split: ["a"] for split in ("train", "valid", "test")}
+    config = parse_config({"model": {"size": "tiny"}, "data": {"corpus": corpus}})
+    cell = Cell("mine", "tiny", {"position": "ape"}, 1, config)
+    folder = CellFolder(tmp_path / "cells" / cell.key)
+    finish(folder, ())
+    for steps in ((), ["score-test"]):  # all is done, or it is trained and not yet measured
+        launcher = Stub()
+        with pytest.raises(ShapeshiftError, match="trained on other text"):
+            run([cell], tmp_path / "cells", launcher, steps=steps)
+        assert launcher.started == []
+    moved = parse_config({"model": {"size": "tiny"}, "data": {"corpus": {**corpus, "root": "no"}}})
+    assert run([Cell("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "cells", Stub()).ok
+
+
+def test_a_watch_reads_the_log_and_extrapolates(tmp_path):
+    cell = make_cell(1)
+    folder = CellFolder(tmp_path / cell.key)
+    watch = Watch(cell, folder, ["score-test"])
+    fresh = watch.read(State.WAITING)
+    assert (fresh.step, fresh.update, fresh.max_updates, fresh.loss) == ("train", 0, 40, None)
+    log = folder.run / "log.jsonl"
+    log.parent.mkdir(parents=True)
+    for update, seconds in ((10, 100.0), (20, 105.0)):
+        with log.open("a") as file:
+            file.write(f'{{"update": {update}, "loss": {update / 10}, "tokens_per_s": 7.0}}\n')
+            file.write(f'{{"update": {update}, "valid_loss": 9.0}}\n{{"upda')
+        os.utime(log, (seconds, seconds))
+        status = watch.read(State.RUNNING)
+        log.write_bytes(log.read_bytes().removesuffix(b'{"upda'))
+        os.utime(log, (seconds, seconds))
+    assert (status.update, status.loss, status.tokens_per_s) == (20, 2.0, 7.0)
+    assert status.left_s == pytest.approx(10.0)  # 20 updates more at two a second
+    finish(folder, ())
+    assert watch.read(State.RUNNING).step == "score-test"
+    assert watch.read(State.RUNNING).left_s is None
+
+
+def test_a_tally_counts_runs_and_extrapolates_from_what_was_done_since():
+    now = 100.0
+    cells = [make_cell(seed) for seed in range(4)]  # of 40 updates each
+    other = make_cell(0, grid="other")  # the same run in another grid
+    tally = Tally([*cells, other], lambda: now)
+    tally.changed(cells[3], CellStatus(State.FINISHED))  # before we looked, its log is lost
+    assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 4, None)
+    for cell, update in ((cells[0], 30), (cells[1], 0), (cells[2], 0)):
+        tally.changed(cell, CellStatus(State.WAITING, update=update))
+    assert tally.left_s() is None  # those 30 were made before
+    now += 20.0
+    tally.changed(cells[0], CellStatus(State.RUNNING, update=40))
+    tally.changed(cells[1], CellStatus(State.RUNNING, update=30))
+    assert tally.left_s() == pytest.approx(50 * 20 / 40)  # 10 and 40 updates are left
+    tally.changed(cells[1], CellStatus(State.RUNNING, update=25))  # it went back to a checkpoint
+    assert tally.left_s() == pytest.approx(25.0)
+    tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
+    tally.changed(other, CellStatus(State.FINISHED, update=40))
+    assert tally.num_finished == 2

@@ -1,0 +1,267 @@
+"""Paired tests on made-up systems whose answer is known."""
+
+import random
+
+import pytest
+from sacrebleu.significance import PairedTest
+
+from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import SACREBLEU
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.significance import (
+    Comparison,
+    compare,
+    compare_cells,
+    summarise,
+)
+
+rng = random.Random(1)
+WORDS = [f"word{n}" for n in range(60)]
+REFERENCES = [" ".join(rng.choices(WORDS, k=8)) for _ in range(80)]
+
+
+def corrupt(share, seed):
+    """Translations with a share of their words replaced."""
+    draw = random.Random(seed)
+    return [
+        " ".join(draw.choice(WORDS) if draw.random() < share else w for w in line.split())
+        for line in REFERENCES
+    ]
+
+
+SYSTEMS = {
+    "base": {1: corrupt(0.3, 1), 2: corrupt(0.3, 2)},
+    "better": {1: corrupt(0.1, 3), 2: corrupt(0.1, 4)},
+    "alike": {1: corrupt(0.3, 5), 2: corrupt(0.3, 6)},
+    "same": {1: corrupt(0.3, 1), 2: corrupt(0.3, 2)},
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    results = compare(SYSTEMS, REFERENCES, baseline="base", num_samples=200)
+    return {one.system: one for one in results}
+
+
+def test_a_system_with_fewer_errors_is_significantly_better(found):
+    assert list(found) == ["better", "alike", "same"]
+    better = found["better"]
+    assert better.difference > 15
+    assert better.significant
+    assert max(better.p_values.values()) < 0.01
+
+
+def test_one_with_as_many_errors_is_not(found):
+    assert abs(found["alike"].difference) < 5
+    assert not found["alike"].significant
+
+
+def test_a_system_is_not_better_than_itself(found):
+    assert found["same"].difference == 0
+    assert found["same"].p_values == {1: 1.0, 2: 1.0}
+    assert found["same"].p_value == 1.0
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+@pytest.mark.parametrize("name", ["better", "alike"])
+def test_one_seed_and_file_has_sacrebleu_s_own_result_to_the_digit(metric, name):
+    pair = {each: {1: SYSTEMS[each][1]} for each in ("base", name)}
+    [found] = compare(pair, REFERENCES, baseline="base", metric=metric, num_samples=200)
+    test = PairedTest(
+        [(each, outputs[1]) for each, outputs in pair.items()],
+        {"metric": SACREBLEU[metric]("13a")},
+        [REFERENCES],
+        test_type="bs",
+        n_samples=200,
+    )
+    [base, other] = next(results for title, results in test()[1].items() if title != "System")
+    assert (found.baseline_score, found.score) == (base.score, other.score)
+    assert found.p_value == other.p_value < 1
+
+
+def test_each_of_several_files_counts_alike_and_is_drawn_from_by_itself():
+    """Ten sentences in which a system is perfect, seventy in which it is worse."""
+    system = REFERENCES[:10] + corrupt(0.4, 9)[10:]
+    pair = {"base": {1: SYSTEMS["base"][1]}, "system": {1: system}}
+    files = [slice(0, 10), slice(10, 80)]
+    given = {"baseline": "base", "num_samples": 200}
+    [mean] = compare(pair, REFERENCES, **given, files=files)
+    alone = [
+        compare(
+            {name: {1: by_seed[1][part]} for name, by_seed in pair.items()},
+            REFERENCES[part],
+            **given,
+        )[0]
+        for part in files
+    ]
+    assert mean.difference == pytest.approx(sum(one.difference for one in alone) / 2)
+    assert alone[1].difference < 0 < mean.difference
+    assert mean.significant
+    [whole] = compare(pair, REFERENCES, **given)
+    assert whole.difference < mean.difference
+    assert compare(pair, REFERENCES, **given, files=[slice(None)]) == [whole]
+
+
+def test_what_two_systems_lose_is_compared_on_the_same_draws():
+    before = {name: {1: REFERENCES} for name in ("base", "other")}
+    given = {"baseline": "base", "num_samples": 200}
+
+    def lost(name, other):
+        after = {"base": SYSTEMS[name], "other": SYSTEMS[other]}
+        [found] = compare(before, REFERENCES, **given, minus=after)
+        return found
+
+    [plain] = compare(
+        {"base": {1: SYSTEMS["base"][1]}, "other": {1: SYSTEMS["better"][1]}}, REFERENCES, **given
+    )
+    both = lost("base", "better")
+    assert both.difference == pytest.approx(-plain.difference)  # what was there before is alike
+    assert both.score == pytest.approx(100 - plain.score)
+    assert both.p_value == plain.p_value < 0.05
+    assert not lost("base", "alike").significant
+    assert lost("base", "same").p_value == 1.0
+
+
+def test_seeds_that_contradict_each_other_prove_nothing():
+    systems = {
+        "base": {1: corrupt(0.3, 1), 2: corrupt(0.1, 2), 3: corrupt(0.1, 3)},
+        "wild": {1: corrupt(0.0, 4), 2: corrupt(0.3, 5), 3: corrupt(0.3, 6)},
+    }
+    [wild] = compare(systems, REFERENCES, baseline="base", num_samples=200)
+    own = [
+        compare({name: {seed: by_seed[seed]} for name, by_seed in systems.items()}, REFERENCES,
+                baseline="base", num_samples=200)[0]
+        for seed in (1, 2, 3)
+    ]  # fmt: skip
+    assert [one.difference > 0 for one in own] == [True, False, False]
+    assert all(one.significant for one in own)  # each by itself is sure
+    agrees = [(one.difference > 0) == (wild.difference > 0) for one in own]
+    assert [p == 1.0 for p in wild.p_values.values()] == [not each for each in agrees]
+    assert not wild.significant
+
+
+def test_two_that_are_equally_wrong_do_not_differ():
+    references = ["one two three four five"] * 5
+    systems = {"a": {1: ["six"] * 5}, "b": {1: ["seven eight"] * 5}}
+    [found] = compare(systems, references, baseline="a")
+    assert (found.difference, found.p_value) == (0.0, 1.0)
+
+
+def test_it_also_finds_what_is_worse():
+    [base] = compare(
+        {"better": SYSTEMS["better"], "base": SYSTEMS["base"]},
+        REFERENCES,
+        baseline="better",
+        num_samples=200,
+    )
+    assert base.difference < -15
+    assert base.significant
+
+
+@pytest.mark.parametrize(
+    ("p_values", "combined", "significant"),
+    [
+        ({1: 0.04}, 0.04, True),
+        ({1: 0.04, 2: 0.04}, 0.08, False),
+        ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034, True),
+        ({1: 0.9, 2: 0.4}, 1.0, False),
+    ],
+)
+def test_p_values_of_seeds_become_twice_their_mean(p_values, combined, significant):
+    one = Comparison("a", "b", "bleu", 2.0, 1.0, p_values)
+    assert one.p_value == pytest.approx(combined)
+    assert one.significant is significant
+
+
+def test_what_cannot_be_compared():
+    with pytest.raises(ShapeshiftError, match="'better' has the seeds 1 but 'base' has 1, 2"):
+        compare(
+            {"base": SYSTEMS["base"], "better": {1: SYSTEMS["better"][1]}},
+            REFERENCES,
+            baseline="base",
+        )
+    with pytest.raises(ShapeshiftError, match="unknown baseline 'bass'"):
+        compare(SYSTEMS, REFERENCES, baseline="bass")
+
+
+def test_cells_are_compared_within_the_other_axes(tmp_path):
+    cells = []
+    for dataset, position, seed, outputs in [
+        ("long", "ape", 1, SYSTEMS["base"][1]),
+        ("long", "rpe", 1, SYSTEMS["better"][1]),
+        ("short", "ape", 1, SYSTEMS["base"][1]),
+        ("short", "rpe", 1, None),  # not scored yet
+    ]:
+        settings = [
+            f"position={position}",
+            f"training.seed={seed}",
+            f"training.max_updates={len(dataset)}",
+        ]
+        axes = {"dataset": dataset, "position": position}
+        cells.append(Cell("mine", "tiny", axes, seed, parse_config({}, settings)))
+        if outputs is not None:
+            results = CellFolder(tmp_path / cells[-1].key).run / "results"
+            results.mkdir(parents=True)
+            (results / "test.average.txt").write_text("\n".join(outputs) + "\n", "utf-8")
+            (results / "test.references.txt").write_text("\n".join(REFERENCES) + "\n", "utf-8")
+    found = compare_cells(cells, tmp_path, axis="position", baseline="ape")
+    assert list(found) == [("long",)]
+    assert found["long",][0].cells == (cells[1].key, cells[0].key)
+    [one] = found["long",]
+    assert (one.system, one.baseline, one.significant) == ("rpe", "ape", True)
+    assert one.score - one.baseline_score == pytest.approx(one.difference)
+    with pytest.raises(ShapeshiftError, match="mine has no axis 'system'"):
+        compare_cells(cells, tmp_path, axis="system", baseline="ape")
+    other = CellFolder(tmp_path / cells[1].key).run / "results" / "test.references.txt"
+    other.write_text("\n".join(["x", *REFERENCES[1:]]) + "\n", "utf-8")
+    with pytest.raises(ShapeshiftError, match="against different references"):
+        compare_cells(cells, tmp_path, axis="position", baseline="ape")
+
+
+def test_summaries():
+    some = summarise([1.0, 2.0, 6.0])
+    assert (some.mean, some.median, some.num_values) == (3.0, 2.0, 3)
+    assert some.stdev == pytest.approx(7**0.5)  # (4 + 1 + 9) / (3 − 1)
+    assert summarise([4.0]).stdev == 0.0
+
+
+def test_words_are_those_of_the_tokenizer():
+    """Without spaces every line is one word to 13a: all systems are equally wrong."""
+
+    def join(lines):
+        return [line.replace(" word", "") for line in lines]
+
+    systems = {
+        name: {seed: join(lines) for seed, lines in SYSTEMS[name].items()}
+        for name in ("base", "better")
+    }
+    given = {"baseline": "base", "num_samples": 200}
+    [blind] = compare(systems, join(REFERENCES), **given)
+    [found] = compare(systems, join(REFERENCES), **given, tokenizer="char")
+    assert (blind.difference, blind.p_value) == (0.0, 1.0)
+    assert found.difference > 5
+    assert max(found.p_values.values()) < 0.01
+    assert found.significant
+
+
+def test_cells_are_compared_with_their_own_tokenizer(tmp_path):
+    def make(position, tokenizer):
+        settings = [f"position={position}", f"evaluation.tokenize={tokenizer}"]
+        cell = Cell("mine", "tiny", {"position": position}, 1, parse_config({}, settings))
+        results = CellFolder(tmp_path / cell.key).run / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        lines = {"ape": ["abcdefgx"] * 20, "rpe": ["abcdefgh"] * 20}[position]
+        for name, text in (("average", lines), ("references", ["abcdefgh"] * 20)):
+            (results / f"test.{name}.txt").write_text("\n".join(text) + "\n", "utf-8")
+        return cell
+
+    def against(*cells):
+        [[rpe]] = compare_cells(cells, tmp_path, axis="position", baseline="ape").values()
+        return rpe
+
+    assert against(make("ape", "13a"), make("rpe", "13a")).baseline_score == 0.0
+    assert against(make("ape", "char"), make("rpe", "char")).baseline_score > 50
+    with pytest.raises(ShapeshiftError, match="has the tokenizers 13a and char; it cannot be"):
+        against(make("ape", "13a"), make("rpe", "char"))

@@ -1,0 +1,103 @@
+"""The measure `speed`, by a clock that the steps themselves move."""
+
+from itertools import count
+
+import pytest
+
+from shapeshift.data.prepare import Prepared
+from shapeshift.lab import speed
+from shapeshift.lab.run import prepared_directory, train
+from shapeshift.lab.speed import Speed
+from shapeshift.positions import PRESETS
+from shapeshift.training.trainer import Silent
+
+
+@pytest.fixture(scope="module")
+def trained(make_config, tmp_path_factory):
+    """Makes a run of a few updates, with its data."""
+
+    def make(position):
+        folder = tmp_path_factory.mktemp("speed")
+        config = make_config("training.max_updates=3", f"position={position}")
+        run = train(config, folder / "run", Silent(), prepared_root=folder)
+        return run, Prepared.open(prepared_directory(config.data, folder))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def shape(trained):
+    return trained("shape")
+
+
+@pytest.fixture(scope="module")
+def ape(trained):
+    return trained("ape")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time passes in steps alone: `seconds(step number)` for APE, twice as much for others."""
+
+    class Clock:
+        now = 0.0
+        stepped = 0
+        seconds = staticmethod(lambda number: 1.0)
+
+        def stepper(self, run, data, scheme, device):
+            slowness = 1 if scheme == PRESETS["ape"] else 2
+            numbers = count()
+
+            def step(batch):
+                self.stepped += 1
+                self.now += slowness * self.seconds(next(numbers))
+
+            return step
+
+    made = Clock()
+    monkeypatch.setattr(speed, "_stepper", made.stepper)
+    for name in ("perf_counter", "process_time"):
+        monkeypatch.setattr(speed.time, name, lambda: made.now)
+    return made
+
+
+def value(found):
+    [measurement] = found
+    assert (measurement.metric, measurement.dataset) == ("speed", "train")
+    return measurement.value
+
+
+def test_a_model_that_takes_twice_the_time_has_half_the_speed(shape, clock):
+    assert value(Speed(budget_s=50).measure(*shape)) == pytest.approx(0.5)
+
+
+def test_what_slows_the_machine_for_both_does_not_count(shape, clock):
+    clock.seconds = lambda number: 1.0 + number**2
+    assert value(Speed(budget_s=500).measure(*shape)) == pytest.approx(0.5)
+
+
+def test_a_stall_in_one_step_does_not_count(shape, clock):
+    clock.seconds = lambda number: 1000.0 if number == 6 else 1.0
+    assert value(Speed(budget_s=10).measure(*shape)) == pytest.approx(0.5)
+
+
+def test_ape_is_not_measured(ape, clock):
+    assert value(Speed().measure(*ape)) == 1.0
+    assert clock.stepped == 0
+
+
+def test_the_budget_is_kept_but_for_the_first_rounds(shape, clock):
+    Speed(budget_s=0.0).measure(*shape)
+    least = clock.stepped
+    began = clock.now
+    Speed(budget_s=90.0).measure(*shape)
+    assert clock.stepped - least > least
+    # A step of both takes 3 s, and each of the four batches is warmed up with one of each.
+    assert clock.now - began <= 90 + 3 + 4 * 3
+
+
+def test_real_steps_leave_the_run_as_it_was(shape):
+    run, data = shape
+    before = run.weights().read_bytes()
+    assert value(Speed(budget_s=0.0).measure(run, data)) > 0
+    assert run.weights().read_bytes() == before

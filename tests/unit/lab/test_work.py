@@ -1,0 +1,197 @@
+"""The work on one cell: every step once, and what is changed by hand is noticed."""
+
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from shapeshift.config import load_config
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab import work as working
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.locks import LockedError, locked
+from shapeshift.lab.measures import kept_lines
+from shapeshift.lab.work import BUSY, attempt, work
+
+STUB = """
+from shapeshift.lab.measures import Measurement
+
+class Stub:
+    calls = 0
+    def measure(self, run, data):
+        self.calls += 1
+        return [Measurement(metric="pairs", value=len(data.test), dataset="test")]
+
+class Broken:
+    def measure(self, run, data):
+        raise RuntimeError("this measure is broken")
+
+STUB, OTHER, BROKEN = Stub(), Stub(), Broken()
+"""
+
+
+@pytest.fixture(autouse=True)
+def stub(tmp_path_factory, monkeypatch):
+    """The module of stub measures."""
+    folder = tmp_path_factory.mktemp("stubs")
+    (folder / "stub_measures.py").write_text(STUB, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "stub_measures", raising=False)
+    import stub_measures
+
+    return stub_measures
+
+
+@pytest.fixture(scope="module")
+def trained(make_config, tmp_path_factory):
+    """A cell that is trained, and no more."""
+    root = tmp_path_factory.mktemp("work")
+    folder = CellFolder(root / "cell")
+    config = make_config("training.max_updates=15")
+    work(folder, config, [], root / "prepared", command="make cell")
+    return SimpleNamespace(folder=folder, config=config, prepared=root / "prepared")
+
+
+@pytest.fixture
+def cell(trained, tmp_path):
+    """A copy of it."""
+    shutil.copytree(trained.folder.path, tmp_path / "cell")
+    return CellFolder(tmp_path / "cell")
+
+
+def test_steps_are_done_once_and_a_new_one_is_done_alone(cell, trained, stub, monkeypatch):
+    monkeypatch.setattr(working, "train", None)  # calling it would fail
+    config, first = trained.config, ["stub_measures:STUB"]
+    work(cell, config, first, trained.prepared, command="first")
+    work(cell, config, [*first, "stub_measures:OTHER"], trained.prepared, command="second")
+    assert (stub.STUB.calls, stub.OTHER.calls) == (1, 1)
+    records = {name: cell.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
+    assert [record.command for record in records.values()] == ["first", "second"]
+    assert records["STUB"].measurements[0].value == 21
+    train_record = cell.record("train", config)
+    assert train_record.command == "make cell"
+    assert train_record.checkpoint == records["STUB"].checkpoint
+    assert len(train_record.checkpoint) == 64
+    assert all("thread" in record.hardware for record in records.values())  # of a CPU
+
+
+def test_other_buckets_measure_again_but_do_not_train_again(
+    cell, trained, stub, monkeypatch, make_config
+):
+    monkeypatch.setattr(working, "train", None)
+    steps = ["stub_measures:STUB"]
+    work(cell, trained.config, steps, trained.prepared)
+    work(
+        cell,
+        make_config("training.max_updates=15", "evaluation.edges=[5]"),
+        steps,
+        trained.prepared,
+    )
+    assert stub.STUB.calls == 2
+    assert cell.missing(steps, trained.config) == []
+
+
+def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained, make_config):
+    position = "position={name: mine, indices: {name: shifted, max_offset: 500}}"
+    renamed = make_config(
+        "training.max_updates=15", position, "training.log_every=7", "decoding.window=9"
+    )
+    config = cell.reconcile(renamed)
+    assert config.position.name == "shape"
+    assert (config.training.log_every, config.decoding.window) == (7, 9)
+    work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
+    assert cell.missing(["stub_measures:STUB"], trained.config) == []
+
+
+def test_a_folder_of_other_settings_is_refused(cell, make_config):
+    with pytest.raises(ShapeshiftError, match="made when other settings were default"):
+        cell.reconcile(make_config("training.max_updates=16"))
+
+
+def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
+    cell, trained, make_config
+):
+    other = make_config("training.max_updates=15", "evaluation.edges=[5]")
+    paths = [cell.write_settings(config) for config in (trained.config, other, trained.config)]
+    assert paths[0] == paths[2] != paths[1]
+    assert [load_config(path) for path in paths[:2]] == [trained.config, other]
+
+
+def attempt_here(cell, trained, steps):
+    settings = cell.write_settings(trained.config)
+    return attempt(str(cell.path), str(settings), steps, str(trained.prepared), "x")
+
+
+def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, trained):
+    steps = ["stub_measures:STUB", "stub_measures:BROKEN", "stub_measures:OTHER"]
+    assert attempt_here(cell, trained, steps) == 1
+    assert cell.last_lines()[-1] == "RuntimeError: this measure is broken"
+    assert cell.missing(steps, trained.config) == steps[1:]
+
+
+def test_what_the_user_can_mend_leaves_one_line(cell, trained):
+    assert attempt_here(cell, trained, ["nothing"]) == 1
+    [line] = cell.last_lines()
+    assert line.startswith("error: unknown measure 'nothing'")
+
+
+def test_hardware_that_is_not_there_is_told_before_data_are_prepared(make_config, tmp_path):
+    config = make_config("training.device=cuda:99")
+    with pytest.raises(ShapeshiftError, match="use auto or cpu"):
+        work(CellFolder(tmp_path / "cell"), config, [], tmp_path / "prepared")
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_a_cell_that_is_locked_is_left_alone(cell, trained):
+    with locked(cell.lock):
+        cell.output.write_text("of the process at work\n", encoding="utf-8")
+        assert attempt_here(cell, trained, []) == BUSY
+        with pytest.raises(LockedError):
+            work(cell, trained.config, [], trained.prepared)
+    assert cell.last_lines() == ["of the process at work"]
+
+
+def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(text, other)
+    moved = make_config("training.max_updates=15", f"data.corpus.root={other}")
+    work(cell, moved, ["stub_measures:STUB"], trained.prepared)  # the same text, elsewhere
+    for name in ("test.low", "test.up"):
+        path = other / name
+        path.write_text(path.read_text("utf-8").replace("a", "b").replace("A", "B"), "utf-8")
+    with pytest.raises(ShapeshiftError, match="trained on other text"):
+        work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
+
+
+def test_damaged_translations_are_made_again(cell, trained):
+    path = cell.run / "results" / "test.average.txt"
+    work(cell, trained.config, ["score-test"], trained.prepared)
+    lines = kept_lines(path)
+    path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
+    with pytest.raises(
+        ShapeshiftError, match=r"average\.txt: differs .*; remove the record"
+    ) as told:
+        kept_lines(path)
+    assert f"{cell.path / 'steps'}, and it is made again" in str(told.value)
+    (record,) = (cell.path / "steps").glob("score-test.*.json")
+    record.unlink()
+    work(cell, trained.config, ["score-test"], trained.prepared)
+    assert kept_lines(path) == lines
+
+
+def test_damaged_settings_of_a_cell_are_written_again(cell, trained):
+    path = cell.write_settings(trained.config)
+    path.write_text(path.read_text("utf-8").replace("seed: 1", "seed: 3"), "utf-8")
+    assert load_config(cell.write_settings(trained.config)) == trained.config
+
+
+def test_a_damaged_record_is_named(cell, trained):
+    path = cell.path / "steps" / "train.json"
+    whole = path.read_bytes()
+    for damaged in (whole[:50], whole.replace(b'"value": ', b'"value": 1', 1)):
+        path.write_bytes(damaged)
+        with pytest.raises(ShapeshiftError, match=r"train\.json: differs from .*; remove it, and"):
+            cell.missing([], trained.config)
+    path.unlink()
+    assert cell.missing([], trained.config) == ["train"]
