@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from shapeshift.config import Config
-from shapeshift.data.presets import CORPORA
+from shapeshift.data.sources.presets import CORPORA
 from shapeshift.model import SIZES
 from shapeshift.positions import INDICES, KINDS, PRESETS
 from shapeshift.positions.registry import Entry

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shapeshift.config_errors import no_sections
-from shapeshift.data.presets import CORPORA, expand_corpus
+from shapeshift.data.sources.presets import CORPORA, expand_corpus
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model.config import SIZES
 from shapeshift.model.position_config import (

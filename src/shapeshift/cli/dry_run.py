@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from shapeshift.config import Config
-    from shapeshift.data.origins import Origin
+    from shapeshift.data.sources.origins import Origin
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.planning import Plan
     from shapeshift.training.estimate import Estimate
@@ -41,7 +41,7 @@ def show_estimate(config: Config, gpu: str | None = None, num_gpus: int = 1) -> 
     Raises:
         ShapeshiftError: no such GPU, or so many of them cannot share an update.
     """
-    from shapeshift.data.origins import origins
+    from shapeshift.data.sources.origins import origins
     from shapeshift.training.estimate import assumed_length, estimate, measure_speed
     from shapeshift.training.gpus import find_gpu
 

@@ -113,7 +113,7 @@ def score(
         )
     bounds = _parse_edges(edges or "10,20,30,40,50")
     _check_options(run, source, log_probs, batch_invariant)
-    from shapeshift.data.files import read_lines
+    from shapeshift.data.sources.files import read_lines
     from shapeshift.disk import replacing
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
@@ -154,7 +154,7 @@ def _check_options(
 
 def _read(name: str) -> tuple[str, list[str]]:
     """Return what the hypotheses are called, and their lines."""
-    from shapeshift.data.files import read_lines, read_stream
+    from shapeshift.data.sources.files import read_lines, read_stream
 
     if name == STDIN:
         return "<stdin>", list(read_stream(sys.stdin.buffer, "<stdin>"))

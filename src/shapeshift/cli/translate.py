@@ -94,7 +94,7 @@ def translate(
     before the first line is translated, so that nothing is written then; from standard input, all
     lines before it are answered first, unless --output names a file, which does not appear.
     """
-    from shapeshift.data.files import rereadable
+    from shapeshift.data.sources.files import rereadable
     from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
 
@@ -143,7 +143,7 @@ def _lines(
     n_best: int,
 ) -> Iterator[TranslatedLine]:
     """Translate one input after the other; files have been checked."""
-    from shapeshift.data.files import read_stream
+    from shapeshift.data.sources.files import read_stream
 
     for name, read in inputs:
         if read is None:

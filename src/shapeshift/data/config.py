@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from shapeshift.data.presets import expand_corpus
+from shapeshift.data.sources.presets import expand_corpus
 from shapeshift.errors import ShapeshiftError
 from shapeshift.schema import Grown, PlainName, Strict
 

@@ -9,8 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
-from shapeshift.data import hub
-from shapeshift.data.archives import is_archive, unpack
 from shapeshift.data.config import (
     SACREBLEU,
     SPLITS,
@@ -20,9 +18,11 @@ from shapeshift.data.config import (
     Split,
     is_test_set,
 )
-from shapeshift.data.download import Progress, download, pin
-from shapeshift.data.files import find_file, read_lines, read_parallel, require_regular
-from shapeshift.data.testsets import fetch_test_set, local_test_set
+from shapeshift.data.sources import hub
+from shapeshift.data.sources.archives import is_archive, unpack
+from shapeshift.data.sources.download import Progress, download, pin
+from shapeshift.data.sources.files import find_file, read_lines, read_parallel, require_regular
+from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
 
 # Tenths of all English sentences, by a hash of the sentence, that belong to valid and to test.

@@ -43,9 +43,9 @@ from shapeshift.data.corpora import (
     read_split,
     write_grammar,
 )
-from shapeshift.data.download import Progress
-from shapeshift.data.files import read_lines
 from shapeshift.data.presplit import join_pieces
+from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.files import read_lines
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
 from shapeshift.disk import Disk, make_directory, open_in_place, remove_directory, writing

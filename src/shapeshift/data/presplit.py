@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from shapeshift.data.files import read_lines, require_regular
+from shapeshift.data.sources.files import read_lines, require_regular
 from shapeshift.errors import ShapeshiftError
 
 CONTINUES = "@@"

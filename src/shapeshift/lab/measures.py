@@ -22,8 +22,8 @@ from pydantic import Field
 
 from shapeshift.data.config import GrammarCorpus, Interpolate
 from shapeshift.data.corpora import at_hand, read_entry
-from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
+from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import store, verify

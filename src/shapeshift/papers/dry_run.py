@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from shapeshift.config import Config
-from shapeshift.data.origins import Origin, origins
+from shapeshift.data.sources.origins import Origin, origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell

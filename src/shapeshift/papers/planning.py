@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from shapeshift.data.corpora import fetch
-from shapeshift.data.download import Progress
+from shapeshift.data.sources.download import Progress
 from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.cell_folder import CellFolder

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.data.files import read_lines
 from shapeshift.data.prepare import Prepared
+from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analyses import (

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from shapeshift.data.files import read_lines
+from shapeshift.data.sources.files import read_lines
 from shapeshift.lab.measures import hypotheses_file, keep_lines, references_file
 from shapeshift.papers.beyond import places
 from shapeshift.papers.nhk import table2, table3, table5

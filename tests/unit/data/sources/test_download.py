@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from shapeshift.data import download as downloads
-from shapeshift.data.download import download, pin
+from shapeshift.data.sources import download as downloads
+from shapeshift.data.sources.download import download, pin
 from shapeshift.errors import ShapeshiftError
 
 BODY = bytes(range(256)) * 400

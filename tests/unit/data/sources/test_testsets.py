@@ -22,8 +22,8 @@ from shapeshift.data.corpora import (
     read_references,
     read_split,
 )
-from shapeshift.data.presets import CORPORA
-from shapeshift.data.testsets import fetch_test_set, local_test_set
+from shapeshift.data.sources.presets import CORPORA
+from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
 
 

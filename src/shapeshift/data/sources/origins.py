@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from shapeshift.data.config import SACREBLEU, FilesCorpus, GrammarCorpus, HubCorpus, is_test_set
 from shapeshift.data.corpora import entries, missing_files
-from shapeshift.data.hub import is_exported
-from shapeshift.data.testsets import local_test_set
+from shapeshift.data.sources.hub import is_exported
+from shapeshift.data.sources.testsets import local_test_set
 from shapeshift.errors import ShapeshiftError
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from shapeshift.data.download import Progress, exclusive, require_space
+from shapeshift.data.sources.download import Progress, exclusive, require_space
 from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from shapeshift.data import archives
-from shapeshift.data.archives import is_archive, unpack
+from shapeshift.data.sources import archives
+from shapeshift.data.sources.archives import is_archive, unpack
 from shapeshift.errors import ShapeshiftError
 
 TEXT = b"".join(b"sentence %d\n" % number for number in range(2_000))

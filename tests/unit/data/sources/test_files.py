@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.data import files
-from shapeshift.data.files import read_lines, read_parallel
+from shapeshift.data.sources import files
+from shapeshift.data.sources.files import read_lines, read_parallel
 from shapeshift.errors import ShapeshiftError
 
 
@@ -109,7 +109,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
 
 def test_an_endless_line_ends_under_a_memory_limit():
     code = (
-        "import resource\nfrom shapeshift.data.files import read_lines\n"
+        "import resource\nfrom shapeshift.data.sources.files import read_lines\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
         "list(read_lines('/dev/zero'))"
     )

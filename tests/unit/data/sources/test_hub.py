@@ -12,11 +12,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from shapeshift.data import hub
 from shapeshift.data.config import DataConfig, HubCorpus, SubwordsConfig
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
-from shapeshift.data.partial import Place, Side
 from shapeshift.data.prepare import prepare
+from shapeshift.data.sources import hub
+from shapeshift.data.sources.partial import Place, Side
 from shapeshift.errors import ShapeshiftError
 
 COMMIT = "a" * 40

@@ -4,7 +4,7 @@
         corpus.json              the settings, the commit, and size and SHA-256 of each file
         train.en, train.de …     an entry of a split each
     <root>/.<repo>-<key>.partial/
-                                 what has come so far; see `data.partial`
+                                 what has come so far; see `data.sources.partial`
 
 The folder appears complete or not at all. An export that breaks off is taken up again by later
 calls, as long as the commit is the same: what has been read of the dataset's files is not fetched
@@ -26,8 +26,8 @@ from pydantic import BaseModel, Field
 
 from shapeshift import __version__
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
-from shapeshift.data.download import Progress, exclusive
-from shapeshift.data.partial import Partial, Place
+from shapeshift.data.sources.download import Progress, exclusive
+from shapeshift.data.sources.partial import Partial, Place
 from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 

@@ -1,0 +1,1 @@
+"""Where text comes from: files, archives and downloads, the hub, sacreBLEU's test sets."""
