@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE
+from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE, RENAMED
 from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import INDICES, KINDS
 from shapeshift.schema import variants
@@ -91,6 +91,8 @@ def _unknown(keys: tuple[str, ...], choice: FieldInfo | None, config: type[BaseM
                 f"goes with {choice.discriminator} {' or '.join(map(repr, others))} alone; choose"
                 f" {section}.{choice.discriminator}={others[0]}, or take it out ({where}=null)"
             )
+    if where in RENAMED:
+        return f"unknown key; did you mean {RENAMED[where]!r}?"
     if name in NOT_HERE:
         return f"unknown key; {NOT_HERE[name]}"
     paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]

@@ -72,3 +72,8 @@ NOT_HERE = {
     **dict.fromkeys(("patience", "early_stopping", "early_stopping_patience"), _PATIENCE),
 }
 """Name elsewhere → what to do instead, where there is no such key."""
+
+RENAMED = {
+    "training.batch.window": "training.batch.sort_window",
+}
+"""Key of an earlier version → key now."""

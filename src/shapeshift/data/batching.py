@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shapeshift.data.config import BatchConfig
-from shapeshift.data.store import TokenStore
+from shapeshift.data.store import FlatRows, TokenStore
 from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
 
@@ -34,8 +35,8 @@ class Batch:
         target_input: `<s>`, then ids. Shape: (B, T).
         target_output: ids, then `</s>`. Shape: (B, T).
         pairs: the number of each pair in its store. Shape: (B,).
-        num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding; counted
-            when the batch is made, so that asking costs no wait for the device.
+        num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding. They are
+            counted on the CPU, so that reading them does not wait for the device.
     """
 
     source: Tensor
@@ -68,26 +69,17 @@ def make_batch(
     """Return id sequences without special ids as a batch, in their order.
 
     Args:
-        sources, targets: as many sequences each.
+        sources, targets: sequences, one of each for every pair.
         pairs: their numbers; 0, 1, 2, … by default.
     """
-    source = _padded(sources, end=EOS)
-    target_output = _padded(targets, end=EOS)
-    target_input = _padded(targets, start=BOS)
-    return Batch(
-        source=torch.from_numpy(source),
-        target_input=torch.from_numpy(target_input),
-        target_output=torch.from_numpy(target_output),
-        pairs=torch.as_tensor(np.arange(len(sources)) if pairs is None else pairs).long(),
-        num_source_tokens=sum(map(len, sources)) + len(sources),
-        num_target_tokens=sum(map(len, targets)) + len(targets),
-    )
+    numbers = np.arange(len(sources)) if pairs is None else np.asarray(pairs)
+    return _batch(_flat(sources), _flat(targets), numbers)
 
 
 def collate(store: TokenStore, indices: Sequence[int] | Indices) -> Batch:
     """Return the pairs of a store with these numbers as a batch, in their order."""
-    rows = [store[int(i)] for i in indices]
-    return make_batch([source for source, _ in rows], [target for _, target in rows], indices)
+    numbers = np.asarray(indices, dtype=np.int64)
+    return _batch(*store.gather(numbers), numbers)
 
 
 def plan_epoch(
@@ -100,8 +92,9 @@ def plan_epoch(
 ) -> list[Indices]:
     """Return the batches of one epoch as arrays of pair numbers; every pair stands in one of them.
 
-    The pairs are shuffled, sorted by length within windows of `config.window` (pairs of the same
-    length stay shuffled), cut into batches as large as the limits allow, and the batches shuffled.
+    The pairs are shuffled, sorted by length within windows of `config.sort_window` pairs (pairs of
+    the same length stay shuffled) and cut into batches as large as the limits allow. The batches
+    are then shuffled.
 
     Args:
         source_lengths, target_lengths: subwords without `</s>`. Shape: (num_pairs,).
@@ -109,14 +102,13 @@ def plan_epoch(
         seed, epoch: not negative; another epoch is another plan.
 
     Raises:
-        ShapeshiftError: a single pair has more than `max_tokens` tokens. It is not dropped or
-            let through silently: the first would change the data, the second break the limit on
-            memory.
+        ShapeshiftError: a single pair has more than `max_tokens` tokens. To drop it would change
+            the data, to keep it would break the limit on memory.
     """
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
     longest, key = _measure(source_lengths, target_lengths, config)
     order = rng.permutation(len(key))
-    window = config.window or max(len(key), 1)
+    window = config.sort_window or max(len(key), 1)
     batches: list[Indices] = []
     for start in range(0, len(order), window):
         part = order[start : start + window]
@@ -134,7 +126,7 @@ def plan_in_order(
 
     Args:
         source_lengths, target_lengths: subwords without `</s>`. Shape: (num_pairs,).
-        config: limits of a batch; `window` plays no part.
+        config: limits of a batch; `sort_window` is not used.
 
     Raises:
         ShapeshiftError: a single pair has more than `max_tokens` tokens.
@@ -181,20 +173,33 @@ def _cut(order: Indices, longest: Indices, config: BatchConfig) -> list[Indices]
     return batches
 
 
-def _padded(
-    rows: Sequence[Sequence[int] | NDArray[Any]],
-    *,
-    start: int | None = None,
-    end: int | None = None,
-) -> Indices:
-    """Return rows with a special id before or after them, padded. (B, longest + 1)"""
-    table = np.full((len(rows), max(map(len, rows), default=-1) + 1), PAD, dtype=np.int64)
-    first = 0
-    if start is not None:
-        table[:, 0] = start
-        first = 1
-    for line, row in zip(table, rows, strict=True):
-        line[first : first + len(row)] = row
-        if end is not None:
-            line[len(row)] = end
-    return table
+def _flat(rows: Sequence[Sequence[int] | NDArray[Any]]) -> FlatRows:
+    tokens = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+    return FlatRows(tokens, np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))
+
+
+def _batch(source: FlatRows, target: FlatRows, pairs: NDArray[Any]) -> Batch:
+    """Return flat rows as a batch: special ids around them, padded."""
+    source_ids, _ = _pad(source)
+    target_ids, is_token = _pad(target)
+    target_input = np.full_like(target_ids, PAD)
+    target_input[:, :1] = BOS
+    target_input[:, 1:][is_token[:, :-1]] = target.tokens
+    return Batch(
+        source=torch.from_numpy(source_ids),
+        target_input=torch.from_numpy(target_input),
+        target_output=torch.from_numpy(target_ids),
+        pairs=torch.as_tensor(pairs).long(),
+        num_source_tokens=len(source.tokens) + len(source.lengths),
+        num_target_tokens=len(target.tokens) + len(target.lengths),
+    )
+
+
+def _pad(rows: FlatRows) -> tuple[Indices, NDArray[np.bool_]]:
+    """Return rows with `</s>` after each, padded, and where their own ids are. (B, longest + 1)"""
+    width = int(rows.lengths.max(initial=-1)) + 1
+    table = np.full((len(rows.lengths), width), PAD, dtype=np.int64)
+    is_token = np.arange(width) < rows.lengths[:, None]
+    table[is_token] = rows.tokens  # row by row, as they lie in `tokens`
+    table[np.arange(len(table)), rows.lengths] = EOS
+    return table, is_token

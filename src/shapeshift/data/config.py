@@ -329,10 +329,10 @@ class BatchConfig(Strict):
         max_tokens: padded tokens of a batch: sentences x the longer of source and target, each
             with its `</s>`, in the longest pair of the batch.
         max_sentences: pairs of a batch at most.
-        window: pairs that are sorted by length together. A larger window pads less, a smaller one
-            mixes more; None sorts the whole epoch.
+        sort_window: pairs that are sorted by length together. A larger window pads less, a smaller
+            one mixes more; None sorts the whole epoch.
     """
 
     max_tokens: int = Field(default=4_096, ge=2)
     max_sentences: int | None = Field(default=None, ge=1)
-    window: int | None = Field(default=100_000, ge=1)
+    sort_window: int | None = Field(default=100_000, ge=1)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,18 @@ class _Header(Strict):
 
     source_size: int
     target_size: int
+
+
+class FlatRows(NamedTuple):
+    """Id sequences of different lengths in one array, end to end.
+
+    Attributes:
+        tokens: Shape: (sum of lengths,).
+        lengths: Shape: (num_rows,).
+    """
+
+    tokens: NDArray[Any]
+    lengths: NDArray[np.int64]
 
 
 class TokenStore:
@@ -73,6 +85,13 @@ class TokenStore:
     def __reduce__(self) -> tuple[type[TokenStore], tuple[Path]]:
         # A data loader's worker opens the files itself; the default would copy all tokens to it.
         return TokenStore, (self.directory,)
+
+    def gather(self, indices: NDArray[np.int64]) -> tuple[FlatRows, FlatRows]:
+        """Return the source and the target ids of several pairs, in the order of `indices`."""
+        return (
+            _gather(self._source, self._source_offsets, indices),
+            _gather(self._target, self._target_offsets, indices),
+        )
 
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
@@ -163,6 +182,15 @@ class _SideWriter:
 
     def _write_offset(self) -> None:
         self._offsets.write(self._num_tokens.to_bytes(_OFFSET.itemsize, "little"))
+
+
+def _gather(
+    tokens: NDArray[Any], offsets: NDArray[np.int64], indices: NDArray[np.int64]
+) -> FlatRows:
+    starts, lengths = offsets[indices], offsets[indices + 1] - offsets[indices]
+    ends = np.cumsum(lengths)
+    places = np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
+    return FlatRows(tokens[places], lengths)
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

@@ -18,7 +18,7 @@ configs = st.builds(
     BatchConfig,
     max_tokens=st.integers(31, 200),
     max_sentences=st.none() | st.integers(1, 9),
-    window=st.none() | st.integers(1, 40),
+    sort_window=st.none() | st.integers(1, 40),
 )
 
 
@@ -97,7 +97,7 @@ def test_batches_are_mixed_but_pairs_in_them_alike():
 
 def test_a_small_window_mixes_other_pairs_every_epoch():
     source = np.arange(1, 101)
-    config = BatchConfig(max_tokens=600, window=20)
+    config = BatchConfig(max_tokens=600, sort_window=20)
     partners = [
         {tuple(sorted(batch)) for batch in plan_epoch(source, source, config, seed=0, epoch=epoch)}
         for epoch in (0, 1)
@@ -107,7 +107,7 @@ def test_a_small_window_mixes_other_pairs_every_epoch():
 
 def test_the_plan_in_order_goes_from_short_to_long_and_keeps_ties():
     source, target = sides([(9, 1), (2, 2), (5, 1), (2, 2), (1, 5)])
-    plan = plan_in_order(source, target, BatchConfig(max_tokens=12, window=1))
+    plan = plan_in_order(source, target, BatchConfig(max_tokens=12, sort_window=1))
     assert [batch.tolist() for batch in plan] == [[1, 3], [2, 4], [0]]
 
 
@@ -130,12 +130,17 @@ def test_batches_of_a_large_epoch_are_nearly_full():
     assert fill > 0.97
 
 
+def write_store(directory, pairs):
+    with TokenStoreWriter(directory, source_size=99, target_size=99) as writer:
+        for source, target in pairs:
+            writer.add(source, target)
+    return TokenStore.open(directory)
+
+
 @pytest.fixture
 def store(tmp_path):
-    with TokenStoreWriter(tmp_path / "store", source_size=99, target_size=99) as writer:
-        for source, target in [([11, 12], [21, 22, 23]), ([], []), ([13, 14, 15], [24])]:
-            writer.add(source, target)
-    return TokenStore.open(tmp_path / "store")
+    pairs = [([11, 12], [21, 22, 23]), ([], []), ([13, 14, 15], [24])]
+    return write_store(tmp_path / "store", pairs)
 
 
 def test_collate_frames_and_pads_on_the_right(store):
@@ -154,13 +159,27 @@ def test_an_empty_sentence_is_its_end_alone(store):
     assert batch.target_output.tolist() == [[3]]
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=6))
-def test_counts_agree_with_the_tensors_and_the_planner(pairs):
-    source, target = sides(pairs)
-    batch = make_batch([[9] * n for n in source], [[9] * n for n in target])
-    assert batch.num_target_tokens == int((batch.target_output != 0).sum())
-    assert batch.num_source_tokens == int((batch.source != 0).sum())
+def one_row_at_a_time(rows, start, end):
+    width = max(map(len, rows)) + 1
+    return [[*start, *row, *end] + [0] * (width - 1 - len(row)) for row in rows]
+
+
+rows = st.lists(st.integers(5, 98), max_size=6)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(rows, rows), min_size=1, max_size=7), st.data())
+def test_batches_hold_what_rows_padded_one_at_a_time_hold(tmp_path_factory, pairs, data):
+    store = write_store(tmp_path_factory.mktemp("data") / "store", pairs)
+    chosen = data.draw(st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=7))
+    sources, targets = zip(*(pairs[i] for i in chosen), strict=True)
+    for batch in (collate(store, chosen), make_batch(sources, targets, chosen)):
+        assert batch.source.tolist() == one_row_at_a_time(sources, [], [3])
+        assert batch.target_input.tolist() == one_row_at_a_time(targets, [2], [])
+        assert batch.target_output.tolist() == one_row_at_a_time(targets, [], [3])
+        assert batch.pairs.tolist() == chosen
+        assert batch.num_source_tokens == int((batch.source != 0).sum())
+        assert batch.num_target_tokens == int((batch.target_output != 0).sum())
 
 
 def test_moving_a_batch_moves_every_tensor(store):

@@ -128,7 +128,7 @@ def _training_settings(run: Baseline) -> dict[str, Any]:
         "batch_size": training.batch.max_tokens if sentences is None else sentences,
         # Pairs that are sorted by length together. It fills what is larger than the text with the
         # text again and again.
-        "bucket_size": min(training.batch.window or run.text.num_train, run.text.num_train),
+        "bucket_size": min(training.batch.sort_window or run.text.num_train, run.text.num_train),
         "accum_count": [training.accumulation],
         "accum_steps": [0],
         "train_steps": training.max_updates,
