@@ -34,8 +34,8 @@ def label(entry: str) -> str:
 
 
 class Archive(Grown):
-    """A file to be downloaded. Of `.tar`, `.tar.gz`, `.tgz`, `.tar.bz2` and `.tar.xz`, the missing
-    files of the corpus are unpacked.
+    """A file to be downloaded. The missing files of the corpus are unpacked from `.tar`, `.tar.gz`,
+    `.tgz`, `.tar.bz2`, `.tar.xz` and `.zip` archives.
 
     Attributes:
         url: over http or https.

@@ -1,25 +1,30 @@
-"""Files taken out of a tar archive: those that are asked for, complete or not at all."""
+"""Files taken out of a tar or zip archive: those that are asked for, complete or not at all."""
 
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
+import stat
+import struct
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import FileIO
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from shapeshift.data.sources.download import Progress, exclusive, require_space
 from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError
 
-_OPENERS: dict[str, Callable[..., Any]] = {
-    ".tar": open,
+_DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
+    ".tar": lambda file: file,
     ".tar.gz": gzip.open,
     ".tgz": gzip.open,
     ".tar.bz2": bz2.open,
@@ -27,31 +32,48 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 _CHUNK = 1 << 20  # also the longest header: tarfile reads one in a single call
 _MAX_MEMBERS = 100_000
-_MAX_RATIO = 100  # of what comes out to the archive's size; text has 3 to 10
+_MAX_ZIP_DIRECTORY = 64 << 20  # zipfile reads the list of members in a single call
+_MAX_RATIO = 100  # of the content's size to the archive's; text has 3 to 10
 _MIN_LIMIT = 64 << 20
 
-# What tarfile and the decompressors raise for damaged data. The last five: for headers that lie.
+# What tarfile, zipfile and the decompressors raise for damaged data and for headers that lie.
 _DAMAGED = (
-    *(tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
-    *(ValueError, LookupError, ArithmeticError, RecursionError, MemoryError),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError),
+    *(ValueError, LookupError, ArithmeticError, RuntimeError, MemoryError),
 )
 
 
+class _Member(NamedTuple):
+    """One entry of an archive.
+
+    Attributes:
+        name: its path, as the archive has it.
+        num_bytes: size of its content.
+        is_plain: false for folders, links, devices, and what the archive encrypts.
+        open: opens its content, before the next member is asked for.
+    """
+
+    name: str
+    num_bytes: int
+    is_plain: bool
+    open: Callable[[], IO[bytes]]
+
+
 def is_archive(path: Path) -> bool:
-    """Return whether a file is one to be unpacked, by its name."""
-    return path.name.endswith(tuple(_OPENERS))
+    """Return whether `unpack` reads a file, by its name."""
+    return path.name.endswith((*_DECOMPRESSORS, ".zip"))
 
 
 def unpack(
     archive: Path, directory: Path, wanted: Collection[str], on_progress: Progress | None = None
 ) -> list[Path]:
-    """Put the wanted files of a tar archive into a folder.
+    """Put the wanted files of an archive into a folder.
 
-    Other members are read, because the checksum of a compressed archive comes last, but written
-    nowhere. Nothing appears in the folder before all of the archive has been read.
+    A tar archive is read to its end, because the checksum of a compressed one comes last. Nothing
+    appears in the folder before that.
 
     Args:
-        archive: compressed or not.
+        archive: of a name that `is_archive` accepts.
         directory: made if missing.
         wanted: names of members, as paths relative to the folder; the archive may lack some.
         on_progress: called with the number of members read.
@@ -91,37 +113,31 @@ def _extract(
 ) -> dict[Path, Path]:
     """Write the wanted members to `scratch`; return, for each file, where it belongs."""
     files: dict[Path, Path] = {}
-    with (
-        _opened(archive) as stream,
-        _damage(archive),
-        tarfile.TarFile(fileobj=cast(BinaryIO, stream)) as members,
-    ):
+    with _opened(archive) as file:
+        limit = max(_MIN_LIMIT, _MAX_RATIO * os.fstat(file.fileno()).st_size)
+        if archive.suffix == ".zip":
+            members = _zip_members(file, limit)
+        else:
+            ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
+            members = _tar_members(_DECOMPRESSORS[ending](file), limit)
         for number, member in enumerate(members, start=1):
             if number > _MAX_MEMBERS:
-                raise tarfile.ReadError(f"more than {_MAX_MEMBERS:,} members")
+                raise ValueError(f"more than {_MAX_MEMBERS:,} members")
             name = PurePosixPath(member.name)
             if str(name) in wanted:
                 target = _free_place(directory, name)
-                if not member.isfile() or member.issparse() or target in files.values():
-                    raise tarfile.ReadError(f"{member.name!r} is twice in it or not a plain file")
-                require_space(scratch, member.size, str(target))
+                if not member.is_plain or target in files.values():
+                    raise ValueError(f"{member.name!r} is twice in it or not a plain file")
+                require_space(scratch, member.num_bytes, str(target))
                 part = scratch / str(number)
-                _write(members, member, part)
+                with member.open() as content:
+                    written = write_file(Disk(), part, iter(partial(content.read, _CHUNK), b""))
+                if written.num_bytes != member.num_bytes:
+                    raise ValueError(f"{member.name!r} has another size than the archive says")
                 files[part] = target
             if on_progress is not None:
                 on_progress(f"unpack {archive.name}", number, None)
-        if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any bad header for the end
-            raise tarfile.ReadError("it ends without an end mark")
-        while stream.read(_CHUNK):  # the checksum comes last
-            pass
     return files
-
-
-def _write(members: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    content = members.extractfile(member)
-    assert content is not None  # a plain file
-    with content:
-        write_file(Disk(), path, iter(partial(content.read, _CHUNK), b""))
 
 
 def _free_place(directory: Path, name: PurePosixPath) -> Path:
@@ -140,37 +156,64 @@ def _free_place(directory: Path, name: PurePosixPath) -> Path:
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[_Reader]:
-    ending = next(ending for ending in _OPENERS if archive.name.endswith(ending))
+def _opened(archive: Path) -> Iterator[_File]:
+    """Open an archive; report what its readers raise as damage to it."""
     try:
-        limit = max(_MIN_LIMIT, _MAX_RATIO * archive.stat().st_size)
-        stream = _OPENERS[ending](archive, "rb")
+        file = _File(archive)
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror}", path=archive) from error
-    with stream:
-        yield _Reader(stream, limit)
-
-
-@contextmanager
-def _damage(archive: Path) -> Iterator[None]:
     try:
-        yield
+        with file:
+            yield file
     except (*_DAMAGED, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk; those of gzip and bz2 have no number
+        # gzip and bz2 raise an OSError without a number; a zip file's wrong offset is EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
         words = " ".join(str(error).split())[:200] or type(error).__name__
         raise ShapeshiftError(
-            f"cannot be unpacked: not a tar archive, a damaged or a hostile one ({words}); remove"
-            " it and fetch it again, or unpack it yourself",
+            f"cannot be unpacked: not an archive, or a damaged or hostile one ({words}); remove it"
+            " and fetch it again, or unpack it yourself",
             path=archive,
         ) from error
 
 
-class _Reader:
-    """An archive's content as tarfile reads it: forward only, and not without end.
+class _File(FileIO):
+    """A file that is never read into memory whole, whatever its headers say."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > _MAX_ZIP_DIRECTORY:
+            raise ValueError(f"a list of members of {size:,} bytes")
+        return super().read(size)
+
+
+def _zip_members(file: _File, limit: int) -> Iterator[_Member]:
+    with zipfile.ZipFile(file) as members:
+        if sum(info.file_size for info in members.infolist()) > limit:
+            raise ValueError(f"expands to more than {limit:,} bytes")
+        for info in members.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 from systems without such kinds
+            is_plain = kind in (0, stat.S_IFREG) and not info.is_dir() and not info.flag_bits & 1
+            yield _Member(info.filename, info.file_size, is_plain, partial(members.open, info))
+
+
+def _tar_members(content: BinaryIO, limit: int) -> Iterator[_Member]:
+    stream = _ForwardReader(content, limit)
+    with tarfile.TarFile(fileobj=cast(BinaryIO, stream)) as members:
+        for info in members:
+            is_plain = info.isfile() and not info.issparse()
+            opened = cast("Callable[[], IO[bytes]]", partial(members.extractfile, info))
+            yield _Member(info.name, info.size, is_plain, opened)
+        if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any bad header for the end
+            raise tarfile.ReadError("it ends without an end mark")
+        while stream.read(_CHUNK):  # the checksum comes last
+            pass
+
+
+class _ForwardReader:
+    """The content of a tar archive, read forward only and up to a limit.
 
     Attributes:
-        last: what was read last.
+        last: the bytes that the last call of `read` returned.
     """
 
     def __init__(self, stream: BinaryIO, limit: int):

@@ -1,12 +1,15 @@
-"""Archives: what is wanted of them arrives whole; damaged and hostile ones change nothing."""
+"""Archives: the wanted files arrive whole; damaged and hostile archives change nothing."""
 
 import bz2
 import gzip
 import io
 import lzma
 import random
+import stat
+import struct
 import tarfile
 import tracemalloc
+import zipfile
 from contextlib import suppress
 
 import pytest
@@ -18,12 +21,6 @@ from shapeshift.errors import ShapeshiftError
 TEXT = b"".join(b"sentence %d\n" % number for number in range(2_000))
 FILES = {"a.en": TEXT, "sub/b.en": b"two\n", "other/c": b"three\n"}
 WANTED = {"a.en", "sub/b.en", "not/there"}
-PACKED = {
-    ".tar": bytes,
-    ".tar.gz": gzip.compress,
-    ".tar.bz2": bz2.compress,
-    ".tar.xz": lzma.compress,
-}
 
 
 def tar(members, **options):
@@ -47,10 +44,34 @@ def tar(members, **options):
     return content.getvalue()
 
 
-def put(folder, content, name="x.tar"):
+def zipped(members):
+    """Return a zip archive of (name, content or fields of its entry in the list of members)."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members:
+            member = zipfile.ZipInfo(name)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(member, data if isinstance(data, bytes) else b"/etc/passwd")
+            for key, value in data.items() if isinstance(data, dict) else ():
+                setattr(member, key, value)
+    return content.getvalue()
+
+
+PACK = {
+    ".tar": tar,
+    ".tar.gz": lambda members: gzip.compress(tar(members)),
+    ".tar.bz2": lambda members: bz2.compress(tar(members)),
+    ".tar.xz": lambda members: lzma.compress(tar(members)),
+    ".zip": zipped,
+}
+CHECKED = [".tar.gz", ".tar.bz2", ".tar.xz", ".zip"]  # with a checksum of the content
+
+
+def put(folder, content, ending):
     folder.mkdir(exist_ok=True)
-    (folder / name).write_bytes(content)
-    return folder / name
+    path = folder / f"x{ending}"
+    path.write_bytes(content)
+    return path
 
 
 def tree(folder):
@@ -59,13 +80,21 @@ def tree(folder):
         str(path.relative_to(folder)): path.readlink() if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
         if path.is_symlink() or path.is_file()
-        if not path.name.startswith((".x.tar", "x.tar"))
+        if not path.name.startswith((".x.", "x."))
     }
 
 
-@pytest.mark.parametrize("ending", PACKED)
+def refused(path, message):
+    """Unpack an archive that is refused; nothing stays behind."""
+    with pytest.raises(ShapeshiftError, match=message):
+        unpack(path, path.parent, WANTED)
+    assert tree(path.parent) == {}
+    assert not [x for x in path.parent.iterdir() if x.is_dir()]
+
+
+@pytest.mark.parametrize("ending", PACK)
 def test_only_the_wanted_files_are_unpacked(ending, tmp_path):
-    path = put(tmp_path, PACKED[ending](tar(FILES.items())), f"x{ending}")
+    path = put(tmp_path, PACK[ending](FILES.items()), ending)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "old").write_text("old")
     assert is_archive(path)
@@ -74,23 +103,24 @@ def test_only_the_wanted_files_are_unpacked(ending, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda x: x[:-40], lambda x: x[:-5], lambda x: x[:-8] + bytes(8)]
+    "damage",
+    [
+        lambda x: x[:-40],
+        lambda x: x[:-5],
+        lambda x: x[:-8] + bytes(8),
+        lambda x: x[:200] + bytes([x[200] ^ 1]) + x[201:],
+    ],
 )
-@pytest.mark.parametrize("ending", [".tar.gz", ".tar.bz2", ".tar.xz"])
+@pytest.mark.parametrize("ending", CHECKED)
 def test_a_damaged_archive_leaves_nothing(ending, damage, tmp_path):
-    path = put(tmp_path, damage(PACKED[ending](tar(FILES.items()))), f"x{ending}")
-    with pytest.raises(ShapeshiftError, match=r"x\.tar\.\w+: cannot be unpacked: .*damaged"):
-        unpack(path, tmp_path, WANTED)
-    assert tree(tmp_path) == {}
-    assert not [x for x in tmp_path.iterdir() if x.is_dir()]
+    path = put(tmp_path, damage(PACK[ending](FILES.items())), ending)
+    refused(path, r"x\.[\w.]+: cannot be unpacked: .*damaged")
 
 
 def test_a_damaged_header_is_not_taken_for_the_end(tmp_path):
     content = bytearray(tar(FILES.items()))
     content[content.index(b"sub/b.en") + 20] ^= 1
-    with pytest.raises(ShapeshiftError, match="it ends without an end mark"):
-        unpack(put(tmp_path, content), tmp_path, WANTED)
-    assert tree(tmp_path) == {}
+    refused(put(tmp_path, content, ".tar"), "it ends without an end mark")
 
 
 LINK, HARD, DEVICE, FIFO = (
@@ -100,30 +130,49 @@ LINK, HARD, DEVICE, FIFO = (
     {"type": tarfile.FIFOTYPE},
 )
 SPARSE = {"pax_headers": {"GNU.sparse.map": f"0,4,{40 << 30},0", "GNU.sparse.size": str(40 << 30)}}
+ZIP_ENTRIES = [
+    *({"external_attr": (kind | 0o777) << 16} for kind in (stat.S_IFLNK, stat.S_IFIFO)),
+    {"external_attr": (stat.S_IFDIR | 0o777) << 16 | 0x10},
+    {"flag_bits": 1},  # encrypted
+]
 
 
-@pytest.mark.parametrize("member", [LINK, HARD, DEVICE, FIFO, SPARSE, {"type": tarfile.DIRTYPE}])
-def test_a_wanted_member_is_a_plain_file(member, tmp_path):
-    content = tar([*FILES.items(), ("not/there", member)], format=tarfile.PAX_FORMAT)
-    with pytest.raises(ShapeshiftError, match="'not/there' is twice in it or not a plain file"):
-        unpack(put(tmp_path, content), tmp_path, WANTED)
-    assert tree(tmp_path) == {}
+@pytest.mark.parametrize(
+    ("ending", "member"),
+    [(".tar", x) for x in (LINK, HARD, DEVICE, FIFO, SPARSE, {"type": tarfile.DIRTYPE})]
+    + [(".zip", x) for x in ZIP_ENTRIES],
+)
+def test_a_wanted_member_is_a_plain_file(ending, member, tmp_path):
+    members = [*FILES.items(), ("not/there", member)]
+    content = zipped(members) if ending == ".zip" else tar(members, format=tarfile.PAX_FORMAT)
+    refused(put(tmp_path, content, ending), "'not/there' is twice in it or not a plain file")
 
 
+@pytest.mark.parametrize("ending", [".tar", ".zip"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_wanted_member_is_there_once(ending, tmp_path):
+    members = [*FILES.items(), ("./a.en", b"x")]
+    refused(put(tmp_path, PACK[ending](members), ending), "'./a.en' is twice in it")
+
+
+@pytest.mark.parametrize("ending", [".tar", ".zip"])
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "sub/../../evil", ".git/config", "link"])
-def test_what_nobody_asked_for_is_written_nowhere(name, tmp_path):
+def test_what_nobody_asked_for_is_written_nowhere(name, ending, tmp_path):
     root = tmp_path / "root"
-    members = [*FILES.items(), (name, LINK if name == "link" else b"x")]
-    unpack(put(root, tar(members)), root, WANTED)
+    link = LINK if ending == ".tar" else ZIP_ENTRIES[0]
+    members = [*FILES.items(), (name, link if name == "link" else b"x")]
+    path = put(root, PACK[ending](members), ending)
+    unpack(path, root, WANTED)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {
-        *("root", "root/a.en", "root/sub", "root/sub/b.en", "root/x.tar", "root/.x.tar.lock")
+        *("root", "root/a.en", "root/sub", "root/sub/b.en", f"root/x{ending}"),
+        f"root/.x{ending}.lock",
     }
 
 
 def test_nothing_is_written_through_a_link_or_over_what_is_there(tmp_path):
     root, outside = tmp_path / "root", tmp_path / "outside"
     outside.mkdir()
-    path = put(root, tar(FILES.items()))
+    path = put(root, tar(FILES.items()), ".tar")
     (root / "sub").symlink_to(outside)
     with pytest.raises(ShapeshiftError, match=r"root/sub: is a link"):
         unpack(path, root, WANTED)
@@ -138,28 +187,59 @@ def test_nothing_is_written_through_a_link_or_over_what_is_there(tmp_path):
     assert tree(outside) == {"precious": b"precious"}
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
-def test_a_bomb_is_given_up(compress, tmp_path, monkeypatch):
+@pytest.mark.parametrize("ending", CHECKED)
+def test_a_bomb_is_refused(ending, tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "_MIN_LIMIT", 1 << 20)
-    ending = {gzip.compress: ".tar.gz", lzma.compress: ".tar.xz", bz2.compress: ".tar.bz2"}[
-        compress
-    ]
-    header = tarfile.TarInfo("zeros")
-    header.size = 20 << 20
-    content = compress(header.tobuf() + bytes(header.size) + tar(FILES.items()))
-    with pytest.raises(ShapeshiftError, match="expands to more than"):
-        unpack(put(tmp_path, content, f"x{ending}"), tmp_path, WANTED)
-    assert tree(tmp_path) == {}
+    content = PACK[ending]([("zeros", bytes(20 << 20)), *FILES.items()])
+    refused(put(tmp_path, content, ending), "expands to more than")
 
 
-def test_a_long_header_takes_no_memory(tmp_path):
+def test_a_zip_bomb_whose_members_share_their_data_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "_MIN_LIMIT", 1 << 20)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros", bytes(1 << 19))
+        file.filelist *= 1_000
+    refused(put(tmp_path, content.getvalue(), ".zip"), "expands to more than")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"file_size": 9}, {"file_size": 1 << 19}, {"compress_size": 5}, {"CRC": 1}]
+)
+def test_a_zip_archive_that_lies_about_a_member_is_refused(fields, tmp_path):
+    content = zipped([*FILES.items(), ("not/there", {"file_size": 11} | fields)])
+    refused(put(tmp_path, content, ".zip"), "cannot be unpacked")
+
+
+def test_too_many_members_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "_MAX_MEMBERS", 2)
+    for ending in (".tar", ".zip"):
+        refused(put(tmp_path, PACK[ending](FILES.items()), ending), "more than 2 members")
+
+
+def long_tar_header():
     header = tarfile.TarInfo("long")
     header.type, header.size = tarfile.XHDTYPE, 50 << 20
-    path = put(tmp_path, gzip.compress(header.tobuf() + bytes(header.size)), "x.tar.gz")
+    return gzip.compress(header.tobuf() + bytes(header.size))
+
+
+def long_zip_directory():
+    size = 70 << 20
+    return bytes(size) + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, size, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ending", "content", "message"),
+    [
+        (".tar.gz", long_tar_header, "a header of 52,428,800 bytes"),
+        (".zip", long_zip_directory, "a list of members of 73,400,320 bytes"),
+    ],
+)
+def test_a_long_header_takes_no_memory(ending, content, message, tmp_path):
+    path = put(tmp_path, content(), ending)
     tracemalloc.start()
     try:
-        with pytest.raises(ShapeshiftError, match="a header of 52,428,800 bytes"):
-            unpack(path, tmp_path, WANTED)
+        refused(path, message)
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
@@ -170,6 +250,8 @@ def mutated(draw, content):
     content = bytearray(content)
     for _ in range(draw.choice([1, 1, 2, 8])):
         place = draw.randrange(min(len(content), draw.choice([512, len(content)])))
+        if draw.random() < 0.3:  # a zip archive's headers stand at its end
+            place = len(content) - 1 - place
         match draw.randrange(4):
             case 0:
                 content[place] ^= 1 << draw.randrange(8)
@@ -183,58 +265,53 @@ def mutated(draw, content):
     return bytes(content)
 
 
-def constructed(draw):
-    """An archive of members that no honest one has, among those that are wanted."""
-    names = [
-        *(
-            "../evil",
-            "/tmp/evil",
-            "a/../../evil",
-            "..",
-            ".",
-            "",
-            "a.en",
-            "sub",
-            "sub/b.en",
-            "./a.en",
-        ),
-        *("d/" * 200 + "x", "n" * 5000, "sub/b.en/c", "\udcff\udcfe", "x.tar", ".partial-x.tar/1"),
-    ]
-    headers = [
-        *(LINK, HARD, DEVICE, FIFO, SPARSE, {"type": tarfile.DIRTYPE}, {"type": b"Z"}),
-        *({"size": 40 << 30}, {"size": -512}, {"type": tarfile.GNUTYPE_SPARSE, "size": 40 << 30}),
-        *(
-            {"type": tarfile.XHDTYPE, "size": 1 << 40},
-            {"type": tarfile.GNUTYPE_LONGNAME, "size": 9},
-        ),
-        {"pax_headers": {"size": "-1", "path": "../evil"}},
-        {"pax_headers": {"GNU.sparse.map": "x", "GNU.sparse.size": "y" * 50}},
-        {"type": tarfile.LNKTYPE, "linkname": "../" * 9 + "evil"},
-    ]
+NAMES = [
+    *("../evil", "/tmp/evil", "a/../../evil", "..", ".", "", "a.en", "sub", "sub/b.en", "./a.en"),
+    *("d/" * 200 + "x", "n" * 5000, "sub/b.en/c", "x.tar", ".partial-x.tar/1"),
+]
+TAR_HEADERS = [
+    *(LINK, HARD, DEVICE, FIFO, SPARSE, {"type": tarfile.DIRTYPE}, {"type": b"Z"}),
+    *({"size": 40 << 30}, {"size": -512}, {"type": tarfile.GNUTYPE_SPARSE, "size": 40 << 30}),
+    *({"type": tarfile.XHDTYPE, "size": 1 << 40}, {"type": tarfile.GNUTYPE_LONGNAME, "size": 9}),
+    {"pax_headers": {"size": "-1", "path": "../evil"}},
+    {"pax_headers": {"GNU.sparse.map": "x", "GNU.sparse.size": "y" * 50}},
+    {"type": tarfile.LNKTYPE, "linkname": "../" * 9 + "evil"},
+]
+ZIP_HEADERS = [
+    *ZIP_ENTRIES,
+    *({"file_size": 40 << 30}, {"compress_size": 40 << 30}, {"header_offset": 1 << 40}),
+    *({"compress_type": 99}, {"compress_type": 14}, {"extract_version": 99}, {"CRC": 0}),
+    {"extra": b"\x01\x00\xff\x00"},
+]
+
+
+def constructed(draw, ending):
+    """Return the members of an archive that no honest one has, among those that are wanted."""
+    names = NAMES if ending == ".zip" else [*NAMES, "\udcff\udcfe"]
+    headers = ZIP_HEADERS if ending == ".zip" else TAR_HEADERS
     members = [
         (draw.choice(names), draw.choice([*headers, draw.randbytes(draw.randrange(2000))]))
         for _ in range(draw.randrange(1, 6))
     ]
     members += draw.sample([*FILES.items()], draw.randrange(3))
     draw.shuffle(members)
-    return tar(members, format=draw.choice([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
+    return members
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_thousand_damaged_and_hostile_archives(tmp_path):
     """Each is refused in one sentence, or its wanted files arrive; nothing else changes."""
     draw, outside, messages, unpacked = random.Random(1), tmp_path / "outside", [], 0
     outside.mkdir()
-    whole = tar(FILES.items())
     for number in range(1_000):
-        ending = draw.choice([*PACKED])
-        content = constructed(draw) if number % 2 else whole
-        if number % 4 == 2:
-            content = mutated(draw, content)
-        content = PACKED[ending](content)
-        if number % 4 == 0:
+        ending = draw.choice([*PACK])
+        members = constructed(draw, ending) if number % 2 else FILES.items()
+        content = PACK[ending](members)
+        damaged = number % 4 in (0, 3)
+        if damaged:
             content = mutated(draw, content)
         root = tmp_path / f"root-{number}"
-        path = put(root, content, f"x{ending}")
+        path = put(root, content, ending)
         (root / "sub").symlink_to(outside) if draw.random() < 0.2 else None
         try:
             files = unpack(path, root, WANTED)
@@ -244,14 +321,14 @@ def test_a_thousand_damaged_and_hostile_archives(tmp_path):
         links = {"sub": outside} if (root / "sub").is_symlink() else {}
         assert tree(root) == {str(x.relative_to(root)): x.read_bytes() for x in files} | links
         assert not any(path.is_dir() and path.name.startswith(".") for path in root.iterdir())
-        if number % 2 == 0 and ending != ".tar":
+        if number % 2 == 0 and ending in CHECKED:
             for file in files:  # a checksum was right
-                assert file.read_bytes() == FILES[str(file.relative_to(root))] or number % 4 == 2
+                assert file.read_bytes() == FILES[str(file.relative_to(root))]
         assert path.read_bytes() == content
     assert tree(outside) == {}
     assert not (tmp_path / "evil").exists()
     assert not [message for message in messages if "\n" in message]
-    assert len(messages) > 500
+    assert len(messages) > 400
     assert unpacked > 100
 
 
@@ -261,7 +338,7 @@ def test_a_missing_archive_is_one_sentence(tmp_path):
 
 
 def test_a_stop_leaves_nothing_for_ever(tmp_path):
-    path = put(tmp_path, tar(FILES.items()))
+    path = put(tmp_path, tar(FILES.items()), ".tar")
     (tmp_path / ".partial-x.tar").mkdir()  # as a kill leaves it
     (tmp_path / ".partial-x.tar" / "1").write_text("half")
 
