@@ -3,22 +3,21 @@
     <root>/<repo>-<key>/         the key is a hash of the settings
         corpus.json              the settings, the commit, and size and SHA-256 of each file
         train.en, train.de …     an entry of a split each
-    <root>/.<repo>-<key>.partial/
-                                 what has come so far; see `data.sources.partial`
+    <root>/.<repo>-<key>.partial/parts/
+                                 what has been fetched so far: a file for each file of the dataset
 
-The folder appears complete or not at all. An export that breaks off is taken up again by later
-calls, as long as the commit is the same: what has been read of the dataset's files is not fetched
-again, but for the one that was being read. A folder on this machine, which has no commit, is read
-from the beginning.
+The folder appears complete or not at all. An export that breaks off is continued by later calls, as
+long as the commit is the same: parts that are complete are not fetched again. A dataset in a local
+folder, which has no commit, is read from the beginning.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,21 @@ from pydantic import BaseModel, Field
 from shapeshift import __version__
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.sources.download import Progress, exclusive
-from shapeshift.data.sources.partial import Partial, Place
-from shapeshift.disk import Disk, make_directory, writing
+from shapeshift.data.sources.parts import Part, join_parts, part_content, read_part
+from shapeshift.disk import (
+    PARTIAL,
+    Disk,
+    make_directory,
+    remove_directory,
+    replace_file,
+    save,
+    writing,
+)
 from shapeshift.errors import ShapeshiftError
 
 RECORD = "corpus.json"
 _PROGRESS_EVERY = 10_000
-_SAVE_EVERY = 100_000
+_PARTS = "parts"
 
 
 def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpus:
@@ -41,7 +48,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
 
     Args:
         corpus: which dataset, splits and languages, and how much of it.
-        on_progress: told of the pairs of each split.
+        on_progress: called with the number of pairs of each split.
 
     Raises:
         ShapeshiftError: `datasets` is not installed; the hub cannot be reached; there is no such
@@ -72,7 +79,7 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
             path=folder,
         )
     for path, known in _recorded(corpus).items():
-        size = path.stat().st_size if path.is_file() else None  # whoever reads it names what lacks
+        size = path.stat().st_size if path.is_file() else None  # reading it names what is missing
         if size not in (None, known.bytes):
             raise ShapeshiftError(
                 f"has {size:,} bytes, and had {known.bytes:,} when it was fetched; remove its"
@@ -142,20 +149,31 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
     ]
     # All are opened first: a name that is wrong shows before hours of reading.
     streams = [_stream(datasets, corpus, commit, entry) for _, entry in wanted]
-    origin = {"commit": commit, "shapeshift": __version__, "datasets": datasets.__version__}
-    partial = Partial(
-        folder.with_name(f".{folder.name}.partial"),
-        (corpus.source, corpus.target),
-        origin if commit else None,
-    )
+    origin = json.dumps([commit, __version__, datasets.__version__])
+    partial = folder.with_name(f".{folder.name}.partial")
+    for path in (partial, partial / _PARTS):
+        if path.is_symlink():
+            path.unlink()
+    if commit is None and partial.exists():
+        remove_directory(Disk(), partial)
+    make_directory(Disk(), partial / _PARTS)
+    files: dict[str, dict[str, Any]] = {}
     try:
         for (split, entry), stream in zip(wanted, streams, strict=True):
-            _write(stream, split, entry, corpus, partial, on_progress)
+            parts = _fetch(stream, split, entry, corpus, partial / _PARTS, origin, on_progress)
+            files |= join_parts(parts, partial, _file(split, entry), corpus.source, corpus.target)
     except BaseException:
-        partial.discard_useless()
+        for left in (partial / _PARTS).glob(f"{PARTIAL}*"):
+            left.unlink()
+        if commit is None or not any((partial / _PARTS).iterdir()):
+            remove_directory(Disk(), partial)
         raise
     settings = corpus.model_dump(mode="json", exclude={"root"})
-    partial.finish(folder, RECORD, {"settings": settings, "commit": commit})
+    record = {"settings": settings, "commit": commit, "files": files}
+    save(partial / RECORD, json.dumps(record, indent=1) + "\n")
+    partial.rename(folder)
+    Disk().sync_directory(folder.parent)
+    remove_directory(Disk(), folder / _PARTS)
 
 
 def is_exported(corpus: HubCorpus) -> bool:
@@ -203,22 +221,6 @@ def _stream(datasets: Any, corpus: HubCorpus, commit: str | None, split: str) ->
         raise _explain(corpus, error) from error
 
 
-def _rows(stream: Any, place: Place, corpus: HubCorpus) -> Iterator[tuple[int, int, Any]]:
-    """Yield the rows after a place, each with the shard and the row that follow from it.
-
-    The library can skip rows, for which it reads them all, and can save its own state, which in
-    some of its versions goes on from a wrong row.
-    """
-    try:
-        for shard in range(place.shard, stream.num_shards):
-            rows = enumerate(stream.shard(num_shards=stream.num_shards, index=shard), start=1)
-            begin = place.row if shard == place.shard else 0
-            for row, columns in islice(rows, begin, None):
-                yield shard, row, columns
-    except Exception as error:  # of several libraries, with no base of their own
-        raise _explain(corpus, error) from error
-
-
 def _explain(corpus: HubCorpus, error: Exception) -> ShapeshiftError:
     """Turn what the libraries below raise into one line with a remedy."""
     kind, words = type(error).__name__, " ".join(str(error).split())
@@ -259,43 +261,56 @@ def _texts(columns: Any, corpus: HubCorpus, split: str) -> list[str]:
     return [str(found[key] or "").replace("\n", " ") for key in keys]
 
 
-def _write(
+def _fetch(
     stream: Any,
     split: Split,
     entry: str,
     corpus: HubCorpus,
-    partial: Partial,
+    folder: Path,
+    origin: str,
     on_progress: Progress | None,
-) -> None:
-    """Write what is missing of an entry; of train, `max_pairs` of the pairs that are drawn."""
+) -> list[Part]:
+    """Fetch the parts of an entry that are not there; of train, `max_pairs` of the pairs drawn."""
     name = _file(split, entry)
     share, limit = (corpus.share, corpus.max_pairs) if split == "train" else (1.0, None)
     draws = random.Random(corpus.seed)
-    with partial.open(name) as sides:
-        place = partial.places[name]
-        for _ in range(place.num_rows):
-            draws.random()
-        for shard, row, columns in _rows(stream, place, corpus):
-            if place.num_pairs == limit:
-                break
-            drawn = share == 1.0 or draws.random() < share
-            texts = _texts(columns, corpus, entry) if drawn else []
-            pair = [f"{text}\n".encode() for text in texts] or [b"", b""]
-            for side, line in zip(sides, pair, strict=True):
-                side.write(line)
-            place = Place(
-                shard=shard,
-                row=row,
-                num_rows=place.num_rows + 1,
-                num_pairs=place.num_pairs + drawn,
-                source_bytes=place.source_bytes + len(pair[0]),
-                target_bytes=place.target_bytes + len(pair[1]),
-            )
-            partial.places[name] = place
-            if place.num_rows % _SAVE_EVERY == 0:
-                partial.save(name, sides)
-            if on_progress is not None and place.num_rows % _PROGRESS_EVERY == 0:
-                on_progress(f"fetch {name}", place.num_pairs, None)
-        partial.places[name] = place._replace(shard=stream.num_shards, row=0)
+    parts: list[Part] = []
+    num_pairs = 0
+
+    def report(num_in_part: int) -> None:
+        if on_progress is not None:
+            on_progress(f"fetch {name}", num_pairs + num_in_part, None)
+
+    for shard in range(stream.num_shards):
+        left = None if limit is None else limit - num_pairs
+        if left == 0:
+            break
+        path = folder / f"{name}.{shard}"
+        part = read_part(path, origin)
+        if part is None:
+            rows = _rows(stream, shard, corpus)
+            drawn = (None if share < 1.0 and draws.random() >= share else row for row in rows)
+            texts = (None if row is None else _texts(row, corpus, entry) for row in drawn)
+            replace_file(Disk(), path, part_content(texts, left, origin, report))
+            part = read_part(path, origin)
+            assert part is not None
+        else:
+            for _ in range(part.num_rows):
+                draws.random()
+        parts.append(part)
+        num_pairs += part.num_pairs
     if on_progress is not None:
-        on_progress(f"fetch {name}", place.num_pairs, place.num_pairs)
+        on_progress(f"fetch {name}", num_pairs, num_pairs)
+    return parts
+
+
+def _rows(stream: Any, shard: int, corpus: HubCorpus) -> Iterator[Any]:
+    """Yield the rows of one of the dataset's files.
+
+    The library can skip rows, for which it reads them all, and can save its own state, which in
+    some of its versions goes on from a wrong row; hence a file is read from its beginning.
+    """
+    try:
+        yield from stream.shard(num_shards=stream.num_shards, index=shard)
+    except Exception as error:  # of several libraries, with no base of their own
+        raise _explain(corpus, error) from error
