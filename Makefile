@@ -26,7 +26,7 @@ demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (a
 	$(BIN)/shapeshift demo
 
 test: install  ## the test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 test-slow: install  ## every test that this machine can run
 	$(BIN)/python -m pytest -m 'not soak and not network'
