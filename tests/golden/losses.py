@@ -39,7 +39,7 @@ def write_store(folder: Path) -> TokenStore:
     with TokenStoreWriter(folder / "store", source_size=VOCAB, target_size=VOCAB) as writer:
         for english, german in generate(200, seed=1, min_words=3, max_words=12):
             writer.add(encode(english), encode(german))
-    return TokenStore.open(folder / "store")
+    return TokenStore(folder / "store")
 
 
 def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:

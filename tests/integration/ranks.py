@@ -141,8 +141,8 @@ def train(folder, run, spoil, settings):
         trainer = Trainer(
             model,
             config,
-            TokenStore.open(folder / "train"),
-            TokenStore.open(folder / "valid"),
+            TokenStore(folder / "train"),
+            TokenStore(folder / "valid"),
             Checkpoints(folder / run / "checkpoints", 2, every=config.checkpoint_every),
             parallel=parallel,
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shapeshift.data.config import Split
-    from shapeshift.data.prepare import SplitReport
+    from shapeshift.data.prepared import SplitReport
 
 
 def prepare(

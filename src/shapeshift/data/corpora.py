@@ -107,7 +107,7 @@ def fetch(
     return corpus
 
 
-def at_hand(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
+def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
     """Return the corpus of text files that are here, without a network.
 
     Raises:
@@ -228,7 +228,7 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
         digest.update(f"{GRAMMAR_VERSION} {corpus.model_dump_json()}".encode())
         return digest.hexdigest()
     known = hub.sha256s(corpus) if isinstance(corpus, HubCorpus) else {}
-    corpus = at_hand(corpus)
+    corpus = local_corpus(corpus)
     require_files(corpus)
     for split in SPLITS:
         digest.update(split.encode())

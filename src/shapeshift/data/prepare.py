@@ -1,174 +1,64 @@
 """From a configuration to everything that training and evaluation read, in one folder.
 
-    prepared.json              configuration, counts, length statistics, fingerprint, versions
-    subwords/                  the subword models
-    train/ valid/ test/        token stores
-    valid.source.txt …         raw text of valid and test after building, source and target
-    corpus/                    the generated text, for the built-in grammar
-    SHA256SUMS                 hashes of all these files, see `integrity`
-
-The references are raw text where the corpus has some; else, where text is already split, they are
-its pieces joined. The folder appears complete or not at all, when all of it is on the disk, and is
-compared with its hashes when it is opened.
+The folder appears complete or not at all, when all of it is on the disk; see `prepared` for what
+is in it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
+import os
 import platform
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from glob import escape
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from shapeshift.data.builders import Counts, Pair, build
 from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, GrammarCorpus, Split
 from shapeshift.data.corpora import (
-    at_hand,
     corpus_fingerprint,
     fetch,
+    local_corpus,
     read_references,
     read_split,
     write_grammar,
 )
+from shapeshift.data.prepared import (
+    FORMAT,
+    REPORT,
+    LengthStatistics,
+    Prepared,
+    Report,
+    SplitReport,
+    SubwordsReport,
+    read_report,
+    text_paths,
+)
 from shapeshift.data.presplit import join_pieces
-from shapeshift.data.sources.download import Progress
-from shapeshift.data.sources.files import read_lines
+from shapeshift.data.sources.download import Progress, exclusive
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import Disk, make_directory, open_in_place, remove_directory, writing
+from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, writing
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import SUMS, seal, verify
-from shapeshift.schema import Strict
+from shapeshift.integrity import seal
 
-REPORT = "prepared.json"
 _CHUNK = 10_000
-_LOCK = "lock"
-_LONG_S = 86_400.0
-_FORMAT: Literal[1] = 1
-
-
-class LengthStatistics(Strict):
-    """Lengths of one side of a split, in subwords. All zero where there is no pair."""
-
-    min: int
-    mean: float
-    max: int
-
-
-class SplitReport(Strict):
-    """What a split became: its counts (see `builders.Counts`) and lengths."""
-
-    read: int
-    kept: int
-    built: int
-    dropped: dict[str, int]
-    source_length: LengthStatistics
-    target_length: LengthStatistics
-
-
-class SubwordsReport(Strict):
-    """The subword models: whether there is one, their sizes, their SHA-256."""
-
-    joint: bool
-    source_size: int
-    target_size: int
-    fingerprint: str
-
-
-class Report(Strict):
-    """The file `prepared.json`.
-
-    Attributes:
-        fingerprint: SHA-256 of the configuration and of the corpus text, wherever it stands.
-        config: what was asked for.
-        subwords: the models.
-        splits: counts and lengths of train, valid and test.
-        versions: of what the result may depend on.
-    """
-
-    format: Literal[1] = _FORMAT
-    fingerprint: str
-    config: DataConfig
-    subwords: SubwordsReport
-    splits: dict[Split, SplitReport]
-    versions: dict[str, str]
-
-    @classmethod
-    def read(cls, path: Path, remedy: str) -> Report:
-        """Read a report, compared with its hash before.
-
-        Raises:
-            ShapeshiftError: it is of another version.
-        """
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            raise ShapeshiftError(
-                f"is damaged, or of another version; {remedy}", path=path
-            ) from error
-
-
-class Prepared:
-    """Prepared data, opened for reading.
-
-    Attributes:
-        directory: where it is.
-        report: configuration, counts, statistics, versions.
-        subwords: the subword models.
-        train, valid, test: token stores.
-    """
-
-    def __init__(self, directory: str | Path):
-        """Open what `prepare` wrote.
-
-        Raises:
-            ShapeshiftError: it is missing, damaged, or of another version.
-        """
-        self.directory = Path(directory)
-        self.report = _read_report(self.directory)
-        _verify(self.directory)
-        self.subwords = Subwords.load(self.directory / "subwords")
-        self.train = TokenStore.open(self.directory / "train")
-        self.valid = TokenStore.open(self.directory / "valid")
-        self.test = TokenStore.open(self.directory / "test")
-
-    @classmethod
-    def open(cls, directory: str | Path) -> Prepared:
-        """Open what `prepare` wrote; the same as the constructor."""
-        return cls(directory)
-
-    def store(self, split: Split) -> TokenStore:
-        """The token store of a split."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
-
-    def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
-        """Return the source texts, as the corpus has them, and the references of a split, in the
-        order of its store.
-
-        The parts of joined texts stand with ` <sep> ` between them.
-        """
-        source, target = _text_paths(self.directory, split)
-        return list(read_lines(source)), list(read_lines(target))
 
 
 def prepare(
     config: DataConfig, directory: str | Path, on_progress: Progress | None = None
 ) -> Prepared:
-    """Prepare data, unless `directory` already holds this very data; fetch its text before, if it
-    comes from elsewhere.
+    """Prepare data, unless `directory` already holds exactly these; fetch text that is not here.
+
+    Of several processes that prepare the same folder, one works and the others wait.
 
     Args:
         config: corpus, subwords, dataset.
@@ -185,48 +75,30 @@ def prepare(
     report("fingerprint", 0, None)
     fingerprint = _fingerprint(config)
     if _holds(directory, config, fingerprint):
-        return Prepared.open(directory)
+        return Prepared(directory)
     target = directory.absolute()
-    with writing(directory), _scratch(target) as folder:
-        built = folder / target.name  # the scratch folder itself is closed to other users
-        built.mkdir()
-        _fill(built, config, fingerprint, report)
-        seal(built)
-        try:
-            built.rename(target)
-            Disk().sync_directory(target.parent)
-        except OSError:  # another process was quicker: that is as good, if it holds the same
-            if not _holds(directory, config, fingerprint):
-                raise
-    return Prepared.open(directory)
+    with writing(directory):
+        make_directory(Disk(), target.parent)
+        with exclusive(target):
+            if not _holds(directory, config, fingerprint):  # another process may have been at work
+                _build(target, config, fingerprint, report)
+    return Prepared(directory)
 
 
-@contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """Yield a new folder next to `target`, which is removed at the end; also remove those that
-    killed processes have left."""
-    make_directory(Disk(), target.parent)
-    for left in target.parent.glob(f".{escape(target.name)}.*"):
-        if left.is_dir() and not left.is_symlink() and _is_abandoned(left):
-            remove_directory(Disk(), left)
-    with (
-        TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder,
-        open_in_place(Path(folder) / _LOCK, "wb") as lock,
-    ):
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until this process ends, however it does
-        yield Path(folder)
-
-
-def _is_abandoned(scratch: Path) -> bool:
+def _build(target: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
+    """Build everything in a folder of another name, and rename it when all of it is on the disk."""
+    partial = target.with_name(f"{PARTIAL}{target.name}")
+    if os.path.lexists(partial):  # of a process that was killed
+        remove_directory(Disk(), partial)
+    partial.mkdir()
     try:
-        with open(scratch / _LOCK, "r+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:  # its process has only begun, or is of an earlier version
-        return time.time() - scratch.stat().st_mtime > _LONG_S
-    except OSError:
-        return False
-    return True
+        _fill(partial, config, fingerprint, report)
+        seal(partial)
+        partial.rename(target)
+    except BaseException:
+        remove_directory(Disk(), partial)
+        raise
+    Disk().sync_directory(target.parent)
 
 
 def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
@@ -235,7 +107,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         (directory / "corpus").mkdir()
         corpus = write_grammar(config.corpus, directory / "corpus", report)
     else:
-        corpus = at_hand(config.corpus)
+        corpus = local_corpus(config.corpus)
     subwords, num_train = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
@@ -247,7 +119,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         _write_split(directory, split, built, subwords)
         if not counts.built:
             raise ShapeshiftError(_nothing_left(split, counts))
-        splits[split] = _split_report(counts, TokenStore.open(directory / split))
+        splits[split] = _split_report(counts, TokenStore(directory / split))
     result = Report(
         fingerprint=fingerprint,
         config=config,
@@ -327,7 +199,7 @@ def _with_references(
 
 
 def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords) -> None:
-    """Write the store of a split and, but for train, its text."""
+    """Write the store of a split and, except for train, its text."""
     with ExitStack() as stack:
         store = stack.enter_context(
             TokenStoreWriter(
@@ -336,16 +208,12 @@ def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords:
                 target_size=subwords.target_size,
             )
         )
-        texts = [] if split == "train" else _text_paths(directory, split)
+        texts = [] if split == "train" else text_paths(directory, split)
         files = [stack.enter_context(x.open("w", encoding="utf-8", newline="\n")) for x in texts]
         for pair in pairs:
             store.add(pair.source_ids, pair.target_ids)
             for file, text in zip(files, (pair.source, pair.target), strict=False):
                 file.write(text + "\n")
-
-
-def _text_paths(directory: Path, split: Split) -> list[Path]:
-    return [directory / f"{split}.{side}.txt" for side in ("source", "target")]
 
 
 def _split_report(counts: Counts, store: TokenStore) -> SplitReport:
@@ -377,7 +245,7 @@ def _nothing_left(split: Split, counts: Counts) -> str:
 
 def _fingerprint(config: DataConfig) -> str:
     settings = config.model_dump(mode="json", exclude={"corpus": {"root", "archives"}})
-    document = {"format": _FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
+    document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
     if config.subwords.vocabulary is not None:
         document["vocabulary"] = hashlib.sha256(_bytes(config.subwords.vocabulary)).hexdigest()
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -394,7 +262,7 @@ def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     """Return whether a folder holds these data; raise if it holds anything else."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return False
-    found = _read_report(directory)
+    found = read_report(directory)
     if found.fingerprint == fingerprint:
         return True
     old, new = _flat(found.config.model_dump()), _flat(config.model_dump())
@@ -413,33 +281,6 @@ def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
         name = f"{prefix}.{key}"
         leaves |= _flat(value, name) if isinstance(value, dict) else {name: value}
     return leaves
-
-
-def _read_report(directory: Path) -> Report:
-    path = directory / REPORT
-    if not (directory / SUMS).exists():
-        if not path.exists():
-            raise ShapeshiftError(
-                f"holds no {REPORT}: not prepared data; name a directory that `shapeshift prepare`"
-                " wrote, or a new one to prepare in",
-                path=directory,
-            )
-        raise ShapeshiftError(
-            f"holds no {SUMS}: prepared by an earlier version, or not copied whole;"
-            f" {_remedy(directory)}",
-            path=directory,
-        )
-    _verify(directory, REPORT)
-    return Report.read(path, _remedy(directory))
-
-
-def _verify(directory: Path, prefix: str = "") -> None:
-    remedy = _remedy(directory)
-    verify(directory, prefix, remedy=remedy, sums_remedy=remedy)
-
-
-def _remedy(directory: Path) -> str:
-    return f"remove the folder {directory} and run the command again, which prepares the data anew"
 
 
 def _versions() -> dict[str, str]:

@@ -64,11 +64,6 @@ class TokenStore:
         self._source, self._source_offsets = self._map("source", self.source_size)
         self._target, self._target_offsets = self._map("target", self.target_size)
 
-    @classmethod
-    def open(cls, directory: str | Path) -> TokenStore:
-        """Open a store for reading; the same as the constructor."""
-        return cls(directory)
-
     def __len__(self) -> int:
         return len(self._source_offsets) - 1
 

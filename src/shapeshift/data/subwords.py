@@ -158,10 +158,6 @@ class Subwords:
         """Return the ids of each joined text, given as its parts: theirs with SEP between them."""
         return [join_ids(self.encode_target(parts)) for parts in texts]
 
-    def decode_source(self, ids: Iterable[int]) -> str:
-        """Return the text of source ids; special ids as in `decode_target`."""
-        return _decode(self._source, ids)
-
     def decode_target(self, ids: Iterable[int]) -> str:
         """Return the text of target ids.
 

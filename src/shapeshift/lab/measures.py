@@ -21,8 +21,8 @@ from typing import Annotated, Final, Literal, Protocol
 from pydantic import Field
 
 from shapeshift.data.config import GrammarCorpus, Interpolate
-from shapeshift.data.corpora import at_hand, read_entry
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.corpora import local_corpus, read_entry
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.scores import Scores, evaluate
@@ -263,7 +263,7 @@ def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) ->
     corpus = data.report.config.corpus
     if isinstance(corpus, GrammarCorpus) or len(corpus.prefixes(split)) < 2:
         return {}
-    corpus = at_hand(corpus)
+    corpus = local_corpus(corpus)
     dataset = data.report.config.dataset
     joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
     counts = [sum(1 for _ in read_entry(corpus, entry)) for entry in corpus.prefixes(split)]

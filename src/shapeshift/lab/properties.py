@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from shapeshift.data.batching import Batch
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.capacity import capacity
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.run import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 from shapeshift.config import Config
 from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.hub import is_exported, require_datasets
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError

@@ -29,7 +29,8 @@ import torch
 
 from shapeshift.config import Config, load_config
 from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
-from shapeshift.data.prepare import REPORT, Prepared, Report, prepare
+from shapeshift.data.prepare import prepare
+from shapeshift.data.prepared import REPORT, Prepared, Report
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.planning import Encoder
 from shapeshift.decoding.translator import Translator
@@ -401,7 +402,7 @@ def translate_and_score(
     """
     config = run.config
     check_usable(config.bleu_tokenizer)
-    data = Prepared.open(prepared_directory(config.data, prepared_root))
+    data = Prepared(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
     hypotheses: list[str] = []
     for translation in run.translator(which).translate(sources):

@@ -18,7 +18,7 @@ from statistics import median
 import torch
 
 from shapeshift.data.batching import Batch, collate, plan_epoch
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.run import Run
 from shapeshift.model import build

@@ -22,7 +22,7 @@ from pathlib import Path
 from shapeshift import __version__
 from shapeshift.config import Config, load_config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
-from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.data.prepare import prepare
 from shapeshift.disk import Disk, make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
@@ -87,7 +87,7 @@ def work(
             together = num_processes if step == TRAIN else 1
             if step == TRAIN and together == 1:  # before the data, which take longer
                 check_hardware(config.training)
-            data = _prepare(config, prepared_root)
+            data = prepare(config.data, prepared_directory(config.data, prepared_root))
             if together > 1:
                 run = train_in_group(config, folder, together, prepared_root, stop)
             elif step == TRAIN:
@@ -122,14 +122,6 @@ def _alone(folder: CellFolder) -> Iterator[None]:
             with locked(folder.group_lock):
                 pass
         yield
-
-
-def _prepare(config: Config, root: Path) -> Prepared:
-    """Prepare data once for all the processes that want them."""
-    directory = prepared_directory(config.data, root)
-    make_directory(Disk(), root)
-    with locked(root / f".{directory.name}.lock", wait=True):
-        return prepare(config.data, directory)
 
 
 def attempt(

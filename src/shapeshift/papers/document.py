@@ -33,7 +33,7 @@ class Entry(Strict):
         rows: which of the document's measurements it was computed from, by their numbers.
         cells: keys of the runs that it was computed from, where there are no measurements.
         data: fingerprint of the prepared data that it was counted in, where it is no number of a
-            run; `cells` then name one that has these data. See `data.prepare.Report`.
+            run; `cells` then name one that has these data. See `data.prepared.Report`.
     """
 
     text: str

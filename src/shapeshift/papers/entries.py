@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import Entry

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.data.prepare import prepare
+from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import digest

@@ -134,7 +134,7 @@ def write_store(directory, pairs):
     with TokenStoreWriter(directory, source_size=99, target_size=99) as writer:
         for source, target in pairs:
             writer.add(source, target)
-    return TokenStore.open(directory)
+    return TokenStore(directory)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from shapeshift.data.config import (
     SubwordsConfig,
     Vanilla,
 )
-from shapeshift.data.prepare import Prepared, prepare
+from shapeshift.data.prepare import prepare
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.subwords import SEP, split_parts
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS
@@ -131,23 +133,24 @@ def test_somebody_elses_directory_is_left_alone(text, tmp_path):
 
 def test_a_failure_leaves_nothing_behind(text, tmp_path):
     (text / "valid.de").write_bytes((text / "valid.de").read_bytes() + b"one more\n")
-    before = snapshot(tmp_path)
+    before = snapshot(text)
     with pytest.raises(ShapeshiftError, match=r"has 23 lines but .* has 24"):
         prepare(config(text), tmp_path / "out")
-    assert snapshot(tmp_path) == before
-    assert [x.name for x in tmp_path.iterdir()] == ["text"]
+    assert snapshot(text) == before
+    assert {x.name for x in tmp_path.iterdir()} == {"text", ".out.lock"}
 
 
-def test_two_processes_may_prepare_the_same_at_once(text, tmp_path):
-    out = tmp_path / "out"
+def test_one_process_prepares_and_the_others_wait(text, tmp_path):
+    stages = []
 
-    def meanwhile(stage, done, total):
-        if stage == "encode train" and not out.exists():
-            prepare(config(text), out)
+    def run(_):
+        data = prepare(config(text), tmp_path / "out", lambda stage, *_: stages.append(stage))
+        return data.report.fingerprint
 
-    prepared = prepare(config(text), out, meanwhile)
-    assert len(prepared.train) == SIZES["train"]
-    assert sorted(x.name for x in tmp_path.iterdir()) == ["out", "text"]
+    with ThreadPoolExecutor(3) as threads:  # a lock belongs to an open file: one for each thread
+        assert len({*threads.map(run, range(3))}) == 1
+    assert stages.count("fingerprint") == 3
+    assert stages.count("encode valid") == 2  # its beginning and its end
 
 
 def test_an_impossible_place_is_an_error_of_the_users(text):
@@ -155,44 +158,16 @@ def test_an_impossible_place_is_an_error_of_the_users(text):
         prepare(config(text), text / "train.en" / "out")
 
 
-def killed_in_the_middle(config, directory):
-    """Prepare in a process of its own that is killed before it ends."""
+def test_what_a_killed_preparation_left_goes_with_the_next(text, tmp_path):
     child = os.fork()
     if not child:
-        prepare(
-            config,
-            directory,
-            lambda stage, *_: os.kill(os.getpid(), signal.SIGKILL) if "encode" in stage else None,
-        )
+        kill = lambda stage, *_: "encode" in stage and os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+        prepare(config(text), tmp_path / "data" / "out", kill)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-
-
-def test_what_a_killed_preparation_left_goes_with_the_next(text, tmp_path):
-    killed_in_the_middle(config(text), tmp_path / "data" / "out")
-    killed_in_the_middle(config(text), tmp_path / "data" / "out")
-    assert any((tmp_path / "data").iterdir())
+    assert {x.name for x in (tmp_path / "data").iterdir()} == {".out.lock", ".partial-out"}
     prepare(config(text), tmp_path / "data" / "out")
-    assert [x.name for x in (tmp_path / "data").iterdir()] == ["out"]
-
-
-def test_the_folder_of_a_preparation_at_work_stays(text, tmp_path):
-    at_work = []
-
-    def another(stage, *_):
-        if stage == "encode train" and not at_work:
-            at_work.extend((tmp_path / "data").glob(".out.*"))
-            os.mkdir(tmp_path / "data" / ".out.just-begun")
-            prepare(config(text), tmp_path / "data" / "out")
-            assert at_work[0].is_dir()
-
-    prepare(config(text), tmp_path / "data" / "out", another)
-    assert len(at_work) == 1
-    assert {x.name for x in (tmp_path / "data").iterdir()} == {"out", ".out.just-begun"}
-    os.utime(tmp_path / "data" / ".out.just-begun", (0, 0))
-    shutil.rmtree(tmp_path / "data" / "out")
-    prepare(config(text), tmp_path / "data" / "out")
-    assert {x.name for x in (tmp_path / "data").iterdir()} == {"out"}
+    assert {x.name for x in (tmp_path / "data").iterdir()} == {".out.lock", "out"}
 
 
 def test_bad_train_text_is_reported_in_its_own_words(text, tmp_path):
@@ -227,11 +202,11 @@ def test_progress_names_every_stage_and_ends_complete(text, tmp_path):
 
 def test_other_folders_are_no_prepared_data(text, tmp_path):
     with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
-        Prepared.open(tmp_path)
+        Prepared(tmp_path)
 
 
-def remove_as_told(error, out):
-    """Do what an error asks for, if it does: remove the folder."""
+def follow_remedy(error, out):
+    """Do what an error asks for: remove the folder."""
     assert f"; remove the folder {out} and run the command again" in str(error)
     shutil.rmtree(out)
 
@@ -240,10 +215,10 @@ def test_data_of_an_earlier_version_are_prepared_again(text, tmp_path):
     out = tmp_path / "out"
     before = prepare(config(text), out).report
     (out / SUMS).unlink()
-    for opening in (Prepared.open, lambda path: prepare(config(text), path)):
+    for opening in (Prepared, lambda path: prepare(config(text), path)):
         with pytest.raises(ShapeshiftError, match=f"holds no {SUMS}: prepared by an earl") as old:
             opening(out)
-    remove_as_told(old.value, out)
+    follow_remedy(old.value, out)
     assert prepare(config(text), out).report == before
 
 
@@ -255,11 +230,11 @@ def test_damaged_data_are_prepared_again(text, tmp_path, name):
     data = bytearray((out / name).read_bytes())
     data[len(data) // 2] ^= 1
     (out / name).write_bytes(data)
-    for opening in (Prepared.open, lambda path: prepare(config(text), path)):
+    for opening in (Prepared, lambda path: prepare(config(text), path)):
         with pytest.raises(ShapeshiftError, match="differs from what was written") as caught:
             opening(out)
         assert caught.value.path == out / name
-    remove_as_told(caught.value, out)
+    follow_remedy(caught.value, out)
     prepare(config(text), out)
     assert snapshot(out) == before
 
@@ -269,7 +244,7 @@ def test_everything_is_on_the_disk_before_the_folder_has_its_name(text, tmp_path
     flushed, rename = [], Path.rename
 
     def renamed(path, target):
-        if path.name == "out":
+        if path.name == ".partial-out":
             assert {x.stat().st_ino for x in [path, *path.rglob("*")]} <= set(flushed)
             flushed.clear()
         return rename(path, target)

@@ -16,7 +16,7 @@ def write(directory, pairs, source_size=1 << 16, target_size=1 << 16):
     with TokenStoreWriter(directory, source_size=source_size, target_size=target_size) as writer:
         for source, target in pairs:
             writer.add(source, target)
-    return TokenStore.open(directory)
+    return TokenStore(directory)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
@@ -35,7 +35,7 @@ def trained(make_config, tmp_path_factory):
         config = make_config(f"training.max_updates={max_updates}", *overrides)
         observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
         run = train(config, folder / "run", observer, prepared_root=folder)
-        return run, Prepared.open(prepared_directory(config.data, folder))
+        return run, Prepared(prepared_directory(config.data, folder))
 
     return make
 

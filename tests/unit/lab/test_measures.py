@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab import measures
@@ -56,7 +56,7 @@ def two_sets(make_config, text, tmp_path_factory):
     )
     observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
     run = train(config, folder / "run", observer, prepared_root=folder)
-    return run, Prepared.open(prepared_directory(config.data, folder))
+    return run, Prepared(prepared_directory(config.data, folder))
 
 
 def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):

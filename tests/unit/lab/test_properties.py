@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.lab import properties, speed
 from shapeshift.lab.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
 from shapeshift.lab.run import prepared_directory, train
@@ -24,7 +24,7 @@ def trained(make_config, tmp_path_factory):
     def make(position):
         config = make_config("training.max_updates=2", f"position={position}")
         run = train(config, folder / position, Unwatched(), prepared_root=folder)
-        return run, Prepared.open(prepared_directory(config.data, folder))
+        return run, Prepared(prepared_directory(config.data, folder))
 
     return make
 

@@ -13,7 +13,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from safetensors.torch import load_file
 
 from shapeshift.config import Config, load_config
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.scores import Scores
@@ -171,9 +171,9 @@ def test_the_test_set_is_translated_scored_and_kept(trained, copied):
     assert Scores.load(results / "test.average.json") == scores
 
     hypotheses = (results / "test.average.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    sources, references = Prepared.open(
-        prepared_directory(copied.config.data, trained.prepared)
-    ).text("test")
+    sources, references = Prepared(prepared_directory(copied.config.data, trained.prepared)).text(
+        "test"
+    )
     assert hypotheses == list(copied.translator().translate(sources))
     assert hypotheses[2] == ""
     assert scores.find("BLEU").value == sacrebleu.corpus_bleu(hypotheses, [references]).score
@@ -369,7 +369,7 @@ def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch
     monkeypatch.setattr(Comet, "score", score)
     run = Run(copied.directory, ["evaluation.metrics=[comet]", "evaluation.comet_model=mine"])
     scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
-    sources, references = Prepared.open(prepared_directory(run.config.data, trained.prepared)).text(
+    sources, references = Prepared(prepared_directory(run.config.data, trained.prepared)).text(
         "valid"
     )
     assert asked == [("mine", sources, references)]

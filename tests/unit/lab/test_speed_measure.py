@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.lab import speed
 from shapeshift.lab.run import prepared_directory, train
 from shapeshift.lab.speed import Speed
@@ -20,7 +20,7 @@ def trained(make_config, tmp_path_factory):
         folder = tmp_path_factory.mktemp("speed")
         config = make_config("training.max_updates=3", f"position={position}")
         run = train(config, folder / "run", Silent(), prepared_root=folder)
-        return run, Prepared.open(prepared_directory(config.data, folder))
+        return run, Prepared(prepared_directory(config.data, folder))
 
     return make
 

@@ -24,7 +24,7 @@ def write_store(folder, pairs):
     with TokenStoreWriter(folder, source_size=VOCAB, target_size=VOCAB) as writer:
         for source, target in pairs:
             writer.add(source, target)
-    return TokenStore.open(folder)
+    return TokenStore(folder)
 
 
 @pytest.fixture

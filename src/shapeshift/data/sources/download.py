@@ -106,7 +106,8 @@ def pin(path: Path) -> None:
 def exclusive(path: Path) -> Iterator[None]:
     """Let one process at a time work on `path`; the others wait. Its folder exists."""
     with open_in_place(path.with_name(f".{path.name}.lock"), "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

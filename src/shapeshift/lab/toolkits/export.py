@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from shapeshift.data.config import SPLITS, Split
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.subwords import SEP, UNK
 from shapeshift.decoding.planning import Encoder
 from shapeshift.disk import save

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.config import Config
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shapeshift.data.prepare import Prepared
+from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis import lengths
 from shapeshift.lab.analysis.lengths import DatasetLengths, Lengths

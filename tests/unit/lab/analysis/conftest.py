@@ -33,7 +33,7 @@ def make_store(tmp_path):
         with TokenStoreWriter(tmp_path / name, source_size=vocab, target_size=vocab) as writer:
             for source, target in pairs:
                 writer.add(source, target)
-        return TokenStore.open(tmp_path / name)
+        return TokenStore(tmp_path / name)
 
     return make
 

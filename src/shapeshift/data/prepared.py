@@ -1,0 +1,162 @@
+"""Prepared data: what is in their folder, and opening it.
+
+    prepared.json              configuration, counts, length statistics, fingerprint, versions
+    subwords/                  the subword models
+    train/ valid/ test/        token stores
+    valid.source.txt …         raw text of valid and test after building, source and target
+    corpus/                    the generated text, for the built-in grammar
+    SHA256SUMS                 hashes of all these files, see `integrity`
+
+The references are raw text where the corpus has some; else, where text is already split, they are
+its pieces joined. The files are compared with their hashes when the folder is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from shapeshift.data.config import DataConfig, Split
+from shapeshift.data.sources.files import read_lines
+from shapeshift.data.store import TokenStore
+from shapeshift.data.subwords import Subwords
+from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import SUMS, verify
+from shapeshift.schema import Strict
+
+REPORT = "prepared.json"
+FORMAT: Literal[1] = 1
+
+
+class LengthStatistics(Strict):
+    """Lengths of one side of a split, in subwords. All zero where there is no pair."""
+
+    min: int
+    mean: float
+    max: int
+
+
+class SplitReport(Strict):
+    """What a split became: its counts (see `builders.Counts`) and lengths."""
+
+    read: int
+    kept: int
+    built: int
+    dropped: dict[str, int]
+    source_length: LengthStatistics
+    target_length: LengthStatistics
+
+
+class SubwordsReport(Strict):
+    """The subword models: whether there is one, their sizes, their SHA-256."""
+
+    joint: bool
+    source_size: int
+    target_size: int
+    fingerprint: str
+
+
+class Report(Strict):
+    """The file `prepared.json`.
+
+    Attributes:
+        fingerprint: SHA-256 of the configuration and of the corpus text, wherever it stands.
+        config: what was asked for.
+        subwords: the models.
+        splits: counts and lengths of train, valid and test.
+        versions: of what the result may depend on.
+    """
+
+    format: Literal[1] = FORMAT
+    fingerprint: str
+    config: DataConfig
+    subwords: SubwordsReport
+    splits: dict[Split, SplitReport]
+    versions: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path, remedy: str) -> Report:
+        """Read a report.
+
+        Raises:
+            ShapeshiftError: it is of another version.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ShapeshiftError(
+                f"is damaged, or of another version; {remedy}", path=path
+            ) from error
+
+
+class Prepared:
+    """Prepared data, opened for reading.
+
+    Attributes:
+        directory: where it is.
+        report: configuration, counts, statistics, versions.
+        subwords: the subword models.
+        train, valid, test: token stores.
+    """
+
+    def __init__(self, directory: str | Path):
+        """Open what `prepare` wrote.
+
+        Raises:
+            ShapeshiftError: it is missing, damaged, or of another version.
+        """
+        self.directory = Path(directory)
+        self.report = read_report(self.directory)
+        remedy = _remedy(self.directory)
+        verify(self.directory, remedy=remedy, sums_remedy=remedy)
+        self.subwords = Subwords.load(self.directory / "subwords")
+        self.train = TokenStore(self.directory / "train")
+        self.valid = TokenStore(self.directory / "valid")
+        self.test = TokenStore(self.directory / "test")
+
+    def store(self, split: Split) -> TokenStore:
+        """The token store of a split."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
+        """Return the source texts, as the corpus has them, and the references of a split, in the
+        order of its store.
+
+        The parts of joined texts stand with ` <sep> ` between them.
+        """
+        source, target = text_paths(self.directory, split)
+        return list(read_lines(source)), list(read_lines(target))
+
+
+def text_paths(directory: Path, split: Split) -> list[Path]:
+    """Return where the source texts and the references of a split are."""
+    return [directory / f"{split}.{side}.txt" for side in ("source", "target")]
+
+
+def read_report(directory: Path) -> Report:
+    """Read the report of prepared data, compared with its hash before.
+
+    Raises:
+        ShapeshiftError: the folder holds none, or it is damaged, or of another version.
+    """
+    path = directory / REPORT
+    remedy = _remedy(directory)
+    if (directory / SUMS).exists():
+        verify(directory, REPORT, remedy=remedy, sums_remedy=remedy)
+        return Report.read(path, remedy)
+    if path.exists():
+        raise ShapeshiftError(
+            f"holds no {SUMS}: prepared by an earlier version, or not copied whole; {remedy}",
+            path=directory,
+        )
+    raise ShapeshiftError(
+        f"holds no {REPORT}: not prepared data; name a directory that `shapeshift prepare` wrote,"
+        " or a new one to prepare in",
+        path=directory,
+    )
+
+
+def _remedy(directory: Path) -> str:
+    return f"remove the folder {directory} and run the command again, which prepares the data anew"
