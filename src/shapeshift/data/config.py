@@ -218,12 +218,12 @@ class SubwordsConfig(Grown):
 
     Attributes:
         algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018), trained on the text; or
-            `presplit`, for text whose pieces stand between spaces, `@@` at the end of those that
-            the next one goes on (as subword-nmt writes them): of the rest only `vocab_size`,
-            `joint` and `vocabulary` count then.
+            `presplit`, for text that subword-nmt has split: spaces between the pieces, `@@` at the
+            end of those that continue. `presplit` reads `vocab_size`, `joint` and `vocabulary`
+            only.
         vocab_size: pieces of each model, with the five special ones. The default suits the built-in
             grammar; tens of thousands of real sentences fill 8,000, WMT 32,000 and more. With
-            `presplit` at most so many, the most frequent.
+            `presplit` it is the limit, and the most frequent pieces are kept.
         joint: one model for both languages; otherwise one each.
         character_coverage: share of the characters that become pieces; the rest is `<unk>`.
             SentencePiece refuses less than 0.98.

@@ -25,7 +25,7 @@ from shapeshift.data.sources.files import find_file, read_lines, read_parallel, 
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
 
-# Tenths of all English sentences, by a hash of the sentence, that belong to valid and to test.
+# A hash of the English sentence selects one of ten groups; two of them are valid and test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
 _PROGRESS_EVERY = 1_000
 
@@ -75,7 +75,7 @@ def fetch(
     Args:
         corpus: files with archives or test sets by name, a dataset of the hub, or what needs
             nothing.
-        on_progress: told of what is downloaded.
+        on_progress: called while something is downloaded.
 
     Raises:
         ShapeshiftError: something cannot be fetched; see `download`, `hub` and `testsets`.
@@ -151,14 +151,14 @@ def write_grammar(
 ) -> FilesCorpus:
     """Generate the grammar's three splits as text files `<directory>/<split>.{en,de}`.
 
-    A hash of the English sentence says which split it belongs to, so that no sentence stands in
-    two splits and held-out sentences are as short and as long as the others. (Skipping what train
-    holds would leave hardly a short sentence in valid and test: train has nearly all of them.)
+    A hash of the English sentence selects its split, so that no sentence stands in two splits and
+    held-out sentences have the same lengths as the others. (To draw valid and test from sentences
+    that train lacks would leave them hardly a short one: train has nearly all of those.)
 
     Args:
         config: how many pairs, of which lengths, from which seed.
         directory: an existing folder.
-        on_progress: hears how many pairs are written.
+        on_progress: called with the number of pairs written.
 
     Returns:
         The corpus that reads these files.
@@ -171,7 +171,7 @@ def write_grammar(
     missing = {split: config.num_pairs(split) for split in SPLITS}
     total = sum(missing.values())
     expected = 10 * max(config.num_train // 8 + 1, config.num_valid, config.num_test)
-    # Five times what it takes on average: beyond that, some split has no sentence to be had.
+    # Five times the average need; a split that is still not full then has no sentences left.
     stream = generate(
         5 * expected + 10_000,
         seed=config.seed,

@@ -1,8 +1,8 @@
-"""Text that is already split: its pieces stand between spaces, and those that the next one goes on
-end in `@@`, as subword-nmt writes them (Sennrich et al. 2016), `extra@@ pol@@ ation`.
+"""Text that is already split into subwords, as subword-nmt writes it (Sennrich et al. 2016).
 
-A vocabulary is kept as text: the five special pieces, then one piece a line. What begins with them
-is told from a SentencePiece model by that.
+Spaces separate the pieces, and a piece that continues in the next one ends in `@@`:
+`extra@@ pol@@ ation`. A vocabulary is a text file: the five special pieces, then one piece a line.
+A file that begins with those is a vocabulary, any other a SentencePiece model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shapeshift.data.sources.files import read_lines, require_regular
 from shapeshift.errors import ShapeshiftError
 
 CONTINUES = "@@"
-"""The end of a piece that the next one goes on."""
+"""The end of a piece that continues in the next one."""
 
 UNKNOWN = "⁇"
 """What an unknown piece becomes when it is decoded, as in SentencePiece."""
@@ -27,7 +27,7 @@ def join_pieces(text: str) -> str:
 
 
 class Pieces:
-    """A vocabulary of pieces, which takes text as it is.
+    """A vocabulary of pieces for text that is already split.
 
     Special pieces in the text are unknown ones: no text encodes to them.
 
@@ -65,7 +65,7 @@ class Pieces:
         return [[self._ids.get(piece, self._unknown) for piece in text.split()] for text in texts]
 
     def strange(self, text: str) -> list[str]:
-        """Return the pieces of a text that are not in the vocabulary, but for single characters,
+        """Return the pieces of a text that are not in the vocabulary, except single characters,
         which even text that is split for this vocabulary may have."""
         pieces = (piece for piece in text.split() if piece not in self._ids)
         return [piece for piece in pieces if len(piece.removesuffix(CONTINUES)) > 1]

@@ -10,7 +10,7 @@ from shapeshift.data.subwords import SEP
 
 
 def pair(source: int, target: int, number: int = 0) -> Pair:
-    """A pair with so many subwords on each side."""
+    """A pair with these numbers of subwords."""
     return Pair(f"s{number}", f"t{number}", [10 + number] * source, [50 + number] * target)
 
 

@@ -18,11 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapeshift.data.grammar import derive, generate
+from shapeshift.data.grammar import derive, generate, tree
 from shapeshift.data.grammar import lexicon as lex
 from shapeshift.data.grammar import linearise_english as english
 from shapeshift.data.grammar import linearise_german as german
-from shapeshift.data.grammar import tree as tree
 from shapeshift.data.grammar.inflection import column, determiner_form
 from shapeshift.data.grammar.nominals import Nominals
 from shapeshift.data.grammar.tree import (

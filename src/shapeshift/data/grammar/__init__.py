@@ -1,9 +1,9 @@
 """The built-in corpus: an English-German synchronous grammar.
 
-A derivation tree is drawn at random and read off twice, once in English and once in German. The
-German is inflected (gender, number, case, strong, weak and mixed adjective endings, weak nouns)
-and ordered (verb second, verb last, separable prefixes, the sentence bracket) by rule, and it is a
-function of the English. docs/grammar.md describes the grammar.
+A derivation tree is drawn at random and written out twice, in English and in German. Rules inflect
+the German (gender, number, case, strong, weak and mixed adjective endings, weak nouns) and order it
+(verb second, verb last, separable prefixes, the sentence bracket). Each English sentence has one
+German translation. docs/grammar.md describes the grammar.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
 """Random clauses and sentences of an exact number of English words.
 
-Every function gets the number of words that its part of the English sentence is to have, spends
-some on what it must have, and hands the rest down. Nothing is ever cut off or thrown away.
+Every function gets the number of words of its part of the English sentence, uses some of them for
+obligatory words, and passes the rest on. Nothing is cut off or thrown away afterwards.
 
-What a modifier belongs to is never open, or the German would depend on the reading: a clause, an
-adverb or `and` always joins the nearest phrase that could take it. So what has a relative clause
-at its right edge is followed by nothing that could still belong to that relative clause
-(`Context.closed`), and no because-clause stands inside a relative clause.
+English must not be ambiguous, or the German would depend on the reading: a clause, an adverb or
+`and` always joins the nearest phrase that could take it. So a phrase that ends in a relative clause
+is followed by nothing that could still belong to that relative clause (`Context.closed`), and no
+because-clause stands inside a relative clause.
 """
 
 from __future__ import annotations
 
 import random
 
-from shapeshift.data.grammar import lexicon as lexicon
-from shapeshift.data.grammar import nominals
+from shapeshift.data.grammar import lexicon, nominals
 from shapeshift.data.grammar.nominals import Context, Freedom, Nominals
 from shapeshift.data.grammar.predicates import Predicates, Subject
 from shapeshift.data.grammar.tree import (
@@ -132,8 +131,8 @@ class Clauses:
         return Clause(subject, (predicate,), adverbial, front)
 
     def _with_two_predicates(self, subject: Nominal, num_words: int, context: Context) -> Clause:
-        """Return `subject …s and …s`. The first predicate is plain: `they can sleep and work` would
-        leave open whether both can."""
+        """Return `subject …s and …s`. The first predicate is plain: in `they can sleep and work`,
+        `can` might belong to one verb or to both."""
         about = _about(subject)
         size = 2 + self._up_to(min(num_words - 5, 4))
         plain = context._replace(freedom=Freedom.PLAIN, closed=True, front=False)

@@ -8,7 +8,7 @@ or one meets the full stop, one of them goes.
 
 from __future__ import annotations
 
-from shapeshift.data.grammar import lexicon as lexicon
+from shapeshift.data.grammar import lexicon
 from shapeshift.data.grammar.inflection import (
     adjective_ending,
     column,

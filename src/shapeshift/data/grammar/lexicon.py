@@ -8,6 +8,9 @@ German sentence is a function of the English one. Tables next to this file, one 
 - `adjectives.tsv`: rank (opinion, size, age, state, colour), classes of nouns, English, German, and
   the German stem where endings change it (hoch, hoh-).
 - `verbs.tsv`: see `verbs`.
+- `adverbs.tsv`: adverbs of time and of frequency, with the tenses that they go with.
+- `modals.tsv`: forms of modal verbs for I, he and they, with `|` between them where they differ; a
+  line in the present begins the next verb, and a line in the past belongs to the same one.
 """
 
 from __future__ import annotations
@@ -163,39 +166,20 @@ POSSESSIVES = tuple(
 )  # fmt: skip
 
 
-def _adverb(english: str, german: str, *tenses: Tense) -> Adverb:
-    return Adverb(english, german, frozenset(tenses), len(english.split()))
+def _adverbs(kind: str) -> tuple[Adverb, ...]:
+    return tuple(
+        Adverb(
+            english=row["english"],
+            german=row["german"],
+            tenses=frozenset(Tense[name.upper()] for name in row["tenses"].split()),
+            num_words=len(row["english"].split()),
+        )
+        for row in read_table("adverbs.tsv")
+        if row["kind"] == kind
+    )
 
 
-TIMES = (
-    _adverb("today", "heute", Tense.PRESENT, Tense.PERFECT, Tense.FUTURE),
-    _adverb("now", "jetzt", Tense.PRESENT),
-    _adverb("every day", "jeden Tag", Tense.PRESENT, Tense.PAST),
-    _adverb("every week", "jede Woche", Tense.PRESENT, Tense.PAST),
-    _adverb("this week", "diese Woche", Tense.PERFECT, Tense.FUTURE),
-    _adverb("this year", "dieses Jahr", Tense.PERFECT, Tense.FUTURE),
-    _adverb("yesterday", "gestern", Tense.PAST),
-    _adverb("last week", "letzte Woche", Tense.PAST),
-    _adverb("last year", "letztes Jahr", Tense.PAST),
-    _adverb("a year ago", "vor einem Jahr", Tense.PAST),
-    _adverb("tomorrow", "morgen", Tense.FUTURE),
-    _adverb("soon", "bald", Tense.FUTURE),
-    _adverb("next week", "nächste Woche", Tense.FUTURE),
-    _adverb("next year", "nächstes Jahr", Tense.FUTURE),
-    _adverb("in the morning", "am Morgen", Tense.PRESENT, Tense.PAST, Tense.FUTURE),
-    _adverb("in the evening", "am Abend", Tense.PRESENT, Tense.PAST, Tense.FUTURE),
-    _adverb("on Monday", "am Montag", Tense.PAST, Tense.FUTURE),
-    _adverb("on Friday", "am Freitag", Tense.PAST, Tense.FUTURE),
-    _adverb("on Sunday", "am Sonntag", Tense.PAST, Tense.FUTURE),
-)
-NEVER = _adverb("never", "nie", Tense.PRESENT, Tense.PAST, Tense.PERFECT)
-FREQUENCIES = (
-    _adverb("often", "oft", Tense.PRESENT, Tense.PAST, Tense.PERFECT),
-    _adverb("always", "immer", Tense.PRESENT, Tense.PAST, Tense.PERFECT),
-    _adverb("sometimes", "manchmal", Tense.PRESENT, Tense.PAST),
-    _adverb("rarely", "selten", Tense.PRESENT, Tense.PAST, Tense.PERFECT),
-    NEVER,
-)
+TIMES, FREQUENCIES = _adverbs("time"), _adverbs("frequency")
 
 
 def preposition(english: str, german: str, case: Case) -> Preposition:
@@ -229,46 +213,23 @@ ADVERBIALS = (
 )
 
 
-def _modal(
-    present: tuple[str, str], past: tuple[str, str], german: str, german_past: str = ""
-) -> Modal:
-    """Build a modal from English (affirmative, negated) and German forms. `|` parts the forms for
-    I, he and they; one form stands for all three."""
-
-    def forms(text: str) -> tuple[str, str, str]:
-        first, *rest = text.split("|")
-        return (first, rest[0], rest[1]) if rest else (first, first, first)
-
-    english = {(Tense.PRESENT, negated): forms(present[negated]) for negated in (False, True)}
-    german_forms = {Tense.PRESENT: forms(german)}
-    if german_past:
-        english |= {(Tense.PAST, negated): forms(past[negated]) for negated in (False, True)}
-        german_forms[Tense.PAST] = forms(german_past)
-    return Modal(english, german_forms)
+def _modals() -> tuple[Modal, ...]:
+    found: list[Modal] = []
+    for row in read_table("modals.tsv"):
+        tense = Tense[row["tense"].upper()]
+        if tense is Tense.PRESENT:
+            found.append(Modal({}, {}))
+        modal = found[-1]
+        modal.english[tense, False] = _persons(row["english"])
+        modal.english[tense, True] = _persons(row["negated"])
+        modal.german[tense] = _persons(row["german"])
+    return tuple(found)
 
 
-MODALS = (
-    _modal(("can", "cannot"), ("could", "could not"), "kann|kann|können", "konnte|konnte|konnten"),
-    _modal(
-        ("must", "do not have to|does not have to|do not have to"),
-        ("had to", "did not have to"),
-        "muss|muss|müssen",
-        "musste|musste|mussten",
-    ),
-    _modal(
-        ("want to|wants to|want to", "do not want to|does not want to|do not want to"),
-        ("wanted to", "did not want to"),
-        "will|will|wollen",
-        "wollte|wollte|wollten",
-    ),
-    _modal(("should", "should not"), ("", ""), "sollte|sollte|sollten"),
-    _modal(
-        ("may", "may not"),
-        (
-            "was allowed to|was allowed to|were allowed to",
-            "was not allowed to|was not allowed to|were not allowed to",
-        ),
-        "darf|darf|dürfen",
-        "durfte|durfte|durften",
-    ),
-)
+def _persons(forms: str) -> tuple[str, str, str]:
+    """Return the forms for I, he and they; a single one stands for all three."""
+    first, *others = forms.split("|")
+    return (first, others[0], others[1]) if others else (first, first, first)
+
+
+MODALS = _modals()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
-from shapeshift.data.grammar import lexicon as lexicon
+from shapeshift.data.grammar import lexicon
 from shapeshift.data.grammar.tree import (
     Adjective,
     Coordination,
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Determiners(NamedTuple):
-    """Determiners to draw from; one that stands there twice is twice as likely."""
+    """Determiners to draw from; a determiner that is listed twice is twice as likely."""
 
     singular: tuple[Determiner, ...]
     plural: tuple[Determiner, ...]
@@ -50,7 +50,7 @@ ONE_PLACE = Determiners(UNDER_NEGATION.singular, ())
 THIRD_PERSON = (lexicon.HE, lexicon.SHE, lexicon.THEY)
 ALL_PERSONS = (*THIRD_PERSON, lexicon.I, lexicon.WE)
 
-# What a person, or a house, may be described by having: the man with the hat.
+# Nouns for `with`: the man with the hat, the house with the door.
 _ATTRIBUTES: dict[Sense, tuple[Noun, ...]] = {
     Sense.PERSON: (*lexicon.CLOTHES, *lexicon.CONTAINERS, *lexicon.TOOLS[:2]),
     Sense.BUILDING: lexicon.PARTS,

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from shapeshift.data.grammar import lexicon as lexicon
-from shapeshift.data.grammar import nominals
+from shapeshift.data.grammar import lexicon, nominals
 from shapeshift.data.grammar.english import verb_group_length
 from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
 from shapeshift.data.grammar.tree import (
@@ -30,7 +29,7 @@ from shapeshift.data.grammar.verbs import BE, BELONG, SEE, verbs_for
 
 
 class Subject(NamedTuple):
-    """What a predicate must know of its subject."""
+    """The features of a subject that its predicate depends on."""
 
     sense: Sense
     definite: bool
@@ -202,7 +201,7 @@ class Predicates:
         return VerbGroup(verb, tense, modal, negated)
 
     def _fallback(self, num_words: int, subject: Subject, context: Context) -> Predicate:
-        """Return what always fits: sees …, is old, belongs to …."""
+        """Return a predicate that fits any length: sees …, is old, belongs to …."""
         tense = Tense.PAST if context.past else Tense.PRESENT
         if subject.sense in _LIVING:
             found = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)

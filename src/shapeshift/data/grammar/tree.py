@@ -1,8 +1,7 @@
-"""Words and derivation trees of the built-in grammar: what both languages are read off from.
+"""Words and derivation trees of the built-in grammar: the common source of both languages.
 
-A tree says what is meant and which features hold (number, tense, definiteness, …). It fixes no
-word order and no inflection: `english` and `german` do that, each for its own
-language. Trees are built once and never changed.
+A tree holds words and features (number, tense, definiteness, …), but no word order and no
+inflection: `english` and `german` add those, each for its own language.
 """
 
 from __future__ import annotations

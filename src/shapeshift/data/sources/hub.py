@@ -236,7 +236,7 @@ def _explain(corpus: HubCorpus, error: Exception) -> ShapeshiftError:
         )
     return ShapeshiftError(
         f"{what} cannot be read ({kind}: {words[:200]}); is the network there? What has come is"
-        " kept, and the same command goes on from there"
+        " kept, and the same command continues from there"
     )
 
 
@@ -307,8 +307,8 @@ def _fetch(
 def _rows(stream: Any, shard: int, corpus: HubCorpus) -> Iterator[Any]:
     """Yield the rows of one of the dataset's files.
 
-    The library can skip rows, for which it reads them all, and can save its own state, which in
-    some of its versions goes on from a wrong row; hence a file is read from its beginning.
+    A file is always read from its beginning: the library reads the rows that it skips, and its own
+    saved state continues from a wrong row in some of its versions.
     """
     try:
         yield from stream.shard(num_shards=stream.num_shards, index=shard)

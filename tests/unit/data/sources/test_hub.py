@@ -1,5 +1,5 @@
-"""Corpora of the hub: what is asked of the `datasets` library, how its errors are told, and, where
-it is installed, a dataset in a local folder."""
+"""Corpora of the hub: what is asked of the `datasets` library, its errors, and, where it is
+installed, a dataset in a local folder."""
 
 import errno
 import hashlib
@@ -99,9 +99,9 @@ def content(folder):
 
 
 def break_off(library, corpus, left):
-    """Fetch until so many rows have come; return the folder of what is kept."""
+    """Fetch until `left` rows have come; return the folder of what is kept."""
     library.left, library.opened = left, []
-    with pytest.raises(ShapeshiftError, match=r"ConnectionError: cut.*goes on from there"):
+    with pytest.raises(ShapeshiftError, match=r"ConnectionError: cut.*continues from there"):
         fetch(corpus)
     library.left = 10_000
     return next(path for path in corpus.root.iterdir() if path.is_dir())
