@@ -6,7 +6,7 @@ LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Split, Vanilla
@@ -65,60 +65,46 @@ def build(
         pairs: the split of the corpus, in its order.
         dataset: which dataset.
         split: only train is filtered.
-        counts: brought up to date with every pair that is read.
+        counts: updated with every pair that is read.
     """
-    reject = _filter(dataset) if split == "train" else _keep_all
-    kept = _select(pairs, reject, counts)
+    kept = _kept(pairs, dataset, split, counts)
     built = _join(kept, dataset.num_joined) if isinstance(dataset, Interpolate) else kept
     for pair in built:
         counts.built += 1
         yield pair
 
 
-_Reject = Callable[[Pair], str | None]
-"""Returns the reason why a pair is left out, or None."""
-
-
-def _keep_all(pair: Pair) -> str | None:
-    return None
-
-
-def _filter(dataset: Vanilla | Extrapolate | Interpolate | LengthSlice) -> _Reject:
-    match dataset:
-        case Extrapolate(max_length=limit):
-            return lambda pair: _empty(pair) or _too_long(pair, limit)
-        case LengthSlice(min_length=low, max_length=high):
-            return lambda pair: _empty(pair) or _outside(pair, low, high)
-    return _empty
-
-
-def _empty(pair: Pair) -> str | None:
-    if not pair.source_ids:
-        return "empty source"
-    return None if pair.target_ids else "empty target"
-
-
-def _too_long(pair: Pair, limit: int) -> str | None:
-    if len(pair.source_ids) > limit:
-        return f"source over {limit} subwords"
-    return f"target over {limit} subwords" if len(pair.target_ids) > limit else None
-
-
-def _outside(pair: Pair, low: int, high: int | None) -> str | None:
-    if len(pair.source_ids) < low:
-        return f"source under {low} subwords"
-    return None if high is None or len(pair.source_ids) < high else f"source of {high} subwords up"
-
-
-def _select(pairs: Iterable[Pair], reject: _Reject, counts: Counts) -> Iterator[Pair]:
+def _kept(
+    pairs: Iterable[Pair],
+    dataset: Vanilla | Extrapolate | Interpolate | LengthSlice,
+    split: Split,
+    counts: Counts,
+) -> Iterator[Pair]:
     for pair in pairs:
         counts.read += 1
-        reason = reject(pair)
+        reason = _why_dropped(pair, dataset) if split == "train" else None
         if reason is None:
             counts.kept += 1
             yield pair
         else:
             counts.dropped[reason] = counts.dropped.get(reason, 0) + 1
+
+
+def _why_dropped(
+    pair: Pair, dataset: Vanilla | Extrapolate | Interpolate | LengthSlice
+) -> str | None:
+    """Return why a pair is not in the training data, or None if it is."""
+    source, target = len(pair.source_ids), len(pair.target_ids)
+    if not source or not target:
+        return "empty target" if source else "empty source"
+    match dataset:
+        case Extrapolate(max_length=limit) if max(source, target) > limit:
+            return f"{'source' if source > limit else 'target'} over {limit} subwords"
+        case LengthSlice(min_length=low) if source < low:
+            return f"source under {low} subwords"
+        case LengthSlice(max_length=high) if high is not None and source >= high:
+            return f"source of {high} subwords up"
+    return None
 
 
 def _join(pairs: Iterable[Pair], size: int) -> Iterator[Pair]:

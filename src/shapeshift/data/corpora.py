@@ -125,15 +125,13 @@ def entries(corpus: FilesCorpus) -> list[str]:
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:
     """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
-    own = [entry for split in SPLITS for entry in corpus.prefixes(split)]
-    needed = [
-        path for entry in own if not is_test_set(entry) for path in entry_files(corpus, entry)
-    ]
-    for entry in (entry for split in SPLITS for entry in corpus.references(split)):
-        if not is_test_set(entry):
-            needed.append(entry_files(corpus, entry)[1])
-    there = (path.exists() or Path(f"{path}.gz").exists() for path in needed)
-    return [path for path, found in zip(needed, there, strict=True) if not found]
+    needed: list[Path] = []
+    for split in SPLITS:
+        for entry in corpus.prefixes(split):
+            needed += () if is_test_set(entry) else entry_files(corpus, entry)
+        for entry in corpus.references(split):
+            needed += () if is_test_set(entry) else entry_files(corpus, entry)[1:]
+    return [path for path in needed if not path.exists() and not Path(f"{path}.gz").exists()]
 
 
 def require_files(corpus: FilesCorpus) -> None:

@@ -10,7 +10,6 @@ Files are not checked here: `Prepared` compares them with their hashes before it
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -106,8 +105,7 @@ class TokenStore:
 class TokenStoreWriter:
     """Writes a store, pair by pair; a context manager.
 
-    The files grow under a temporary name next to `directory` and get their own when the block ends
-    without an exception: a store exists complete or not at all.
+    The header comes last, when the block ends without an exception: what breaks off is no store.
 
     Args:
         directory: where the store shall be; must not exist.
@@ -121,16 +119,13 @@ class TokenStoreWriter:
         self.directory = Path(directory)
         if self.directory.exists():
             raise ShapeshiftError("already exists; remove it first", path=self.directory)
-        self._partial = self.directory.with_name(f".{self.directory.name}.partial")
-        self._sizes = (source_size, target_size)
+        self._header = _Header(source_size=source_size, target_size=target_size)
 
     def __enter__(self) -> TokenStoreWriter:
-        shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.mkdir(parents=True)
+        self.directory.mkdir(parents=True)
         self._files = ExitStack()
-        source_size, target_size = self._sizes
-        self._source = self._side("source", source_size)
-        self._target = self._side("target", target_size)
+        self._source = self._side("source", self._header.source_size)
+        self._target = self._side("target", self._header.target_size)
         return self
 
     def add(self, source: Sequence[int], target: Sequence[int]) -> None:
@@ -145,17 +140,13 @@ class TokenStoreWriter:
         trace: TracebackType | None,
     ) -> None:
         self._files.close()
-        if kind is not None:
-            shutil.rmtree(self._partial, ignore_errors=True)
-            return
-        source_size, target_size = self._sizes
-        header = _Header(source_size=source_size, target_size=target_size)
-        (self._partial / HEADER).write_text(header.model_dump_json(indent=2) + "\n", "utf-8")
-        self._partial.rename(self.directory)
+        if kind is None:
+            text = self._header.model_dump_json(indent=2) + "\n"
+            (self.directory / HEADER).write_text(text, "utf-8")
 
     def _side(self, name: str, vocab_size: int) -> _SideWriter:
-        tokens = self._files.enter_context((self._partial / f"{name}.tokens").open("wb"))
-        offsets = self._files.enter_context((self._partial / f"{name}.offsets").open("wb"))
+        tokens = self._files.enter_context((self.directory / f"{name}.tokens").open("wb"))
+        offsets = self._files.enter_context((self.directory / f"{name}.offsets").open("wb"))
         return _SideWriter(tokens, offsets, vocab_size)
 
 

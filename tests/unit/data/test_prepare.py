@@ -127,8 +127,9 @@ def test_somebody_elses_directory_is_left_alone(text, tmp_path):
     prepare(config(text), tmp_path / "out")  # an empty one may be used
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("x")
-    with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
-        prepare(config(text), tmp_path / "thesis")
+    for opening in (Prepared, lambda path: prepare(config(text), path)):
+        with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
+            opening(tmp_path / "thesis")
 
 
 def test_a_failure_leaves_nothing_behind(text, tmp_path):
@@ -198,11 +199,6 @@ def test_progress_names_every_stage_and_ends_complete(text, tmp_path):
         "encode valid",
         "encode train",
     ]
-
-
-def test_other_folders_are_no_prepared_data(text, tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"holds no prepared\.json"):
-        Prepared(tmp_path)
 
 
 def follow_remedy(error, out):

@@ -113,19 +113,19 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
                     path=name,
                     line=number,
                 )
+            if b"\0" in raw:
+                raise ShapeshiftError(
+                    "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
+                    path=name,
+                    line=number,
+                )
             data = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
             if data:
-                yield _decode(data.removesuffix(b"\n"))
+                yield data.removesuffix(b"\n").decode()
     except UnicodeDecodeError as error:
         raise ShapeshiftError(
             f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1} of the "
             "line; convert the text to UTF-8",
-            path=name,
-            line=number,
-        ) from error
-    except _NulError as error:
-        raise ShapeshiftError(
-            "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
             path=name,
             line=number,
         ) from error
@@ -166,15 +166,5 @@ _MAX_LINE = 1 << 24
 """Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
 
 
-class _NulError(ValueError):
-    """A NUL character in a line."""
-
-
 def _unpacked(stream: BinaryIO, path: Path) -> BinaryIO:
     return cast(BinaryIO, gzip.open(stream, "rb")) if path.suffix == ".gz" else stream
-
-
-def _decode(data: bytes) -> str:
-    if b"\0" in data:
-        raise _NulError
-    return data.decode("utf-8")
