@@ -38,9 +38,9 @@ def test_few_modules_have_other_packages_read_checkpoints():
     found = lines_that_run_what_they_read(ROOT, OF_OTHERS)
     assert {line.partition(":")[0] for line in found} == {
         "evaluation/comet.py",
-        "experiments/toolkits/average_fairseq.py",
-        "experiments/toolkits/fairseq.py",
-        "experiments/toolkits/opennmt.py",
+        "lab/toolkits/average_fairseq.py",
+        "lab/toolkits/fairseq.py",
+        "lab/toolkits/opennmt.py",
     }
 
 

@@ -61,7 +61,7 @@ def train_in_group(
     command = [
         *(sys.executable, *torchrun, "--nproc-per-node", str(num_processes), "-m", "--"),
         *("shapeshift.lab.group", str(folder.path), str(folder.write_settings(config))),
-        *("--prepared", str(prepared_root)),
+        f"--prepared={prepared_root}",
     ]
     with open_in_place(folder.group_log, "wb") as log:
         process = subprocess.Popen(

@@ -176,9 +176,10 @@ class _Process:
         self._folder = order.folder
         command = [
             *(sys.executable, "-m", "shapeshift.lab.work"),
+            # With "=" and after "--", a value may begin with a dash, as `-c` of `python -c` does.
+            *(f"--prepared={order.prepared_root}", f"--command={order.command}", "--child"),
+            *(f"--processes={num_processes}", "--"),
             *(str(order.folder.path), str(order.settings), *order.steps),
-            *("--prepared", str(order.prepared_root), "--command", order.command, "--child"),
-            *("--processes", str(num_processes)),
         ]
         # The child finds the package that this process runs, installed or not.
         source = str(Path(shapeshift.__file__).parents[1])

@@ -74,8 +74,9 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(make_config, prepared,
     launcher = Watched.on_cpu(2)
     killer = Killer(launcher, tmp_path, prepared)
     report = run_cells(
-        cells, [], tmp_path, launcher, prepared_root=prepared, observer=killer, poll_s=0.1
-    )
+        cells, [], tmp_path, launcher,
+        prepared_root=prepared, observer=killer, poll_s=0.1, command="-c 'import shapeshift'",
+    )  # fmt: skip
     killed, orphaned = (report.statuses[cell.key] for cell in cells)
     assert (killed.state, orphaned.state) == (State.FAILED, State.FAILED)
     assert killed.message == "ended with status -9 and no message"
