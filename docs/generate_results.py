@@ -1,111 +1,156 @@
-"""Write docs/results.md and docs/results/ from what `shapeshift reproduce` has made.
+"""Write docs/results.md from docs/results/, and that folder from what `reproduce` has made.
 
     shapeshift reproduce shape && shapeshift reproduce shaw && shapeshift reproduce nhk
     python docs/generate_results.py reproduced
 
-Each item is a page, docs/results/SCALE/PAPER-ITEM.md, with its figures as PNG beside it. Pages of
-items that are not in the folder stay as they are: results may come from several machines. The
-overview is made from all pages that are there; a test compares it with them.
+docs/results/ has a CSV file for each table of the page, `SCALE.PAPER-ITEM.csv`, one with all
+findings, and the figures. What a folder of results does not have stays as it is: results may come
+from several machines. A test compares the page with the files.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import shutil
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from shapeshift.lab.grid import Cell
 from shapeshift.papers.catalogue import PAPERS, find_paper
-from shapeshift.papers.document import Finding
+from shapeshift.papers.document import DocumentTable
+from shapeshift.papers.planning import find_grid
+from shapeshift.papers.study import Study
 from shapeshift.papers.write import markdown
-from shapeshift.report.collect import SCALES, VERDICTS, ReportItem, collect
+from shapeshift.report.collect import SCALES, ReportItem, collect
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
+FINDINGS = RESULTS / "findings.csv"
+COLUMNS = ("paper", "item", "scale", "claim", "verdict", "measured", "in the paper")
 
-INTRODUCTION = """\
-# Results
+TABLES = (
+    ("shape", "table2"),
+    ("shaw", "table2"),
+    ("nhk", "table2"),
+    ("beyond", "master"),
+)
+"""Tables of the page: paper, item."""
 
-What `shapeshift reproduce` made, beside the papers' figures; this page is written by
-`python docs/generate_results.py`. How verdicts are reached, and what a `*` means, is in
-[reproducing.md](reproducing.md); experiments on the way are in [log.md](../dev/log.md). `shapeshift
-report` makes a page of the same items on which each number shows where it is from.
-"""
+FIGURES = (
+    ("shape", "figure3-extrapolate"),
+    ("shape", "figure2"),
+    ("nhk", "figure3"),
+    ("beyond", "lengths"),
+)
+"""Figures of the page, at scale tiny: paper, name."""
 
-COLUMNS = "claim | verdict | measured | in the paper | remark |"
-RULE = "|---|---|---|---|---|"
+
+def collect_results(directory: Path) -> None:
+    """Copy what the page shows from a folder that `shapeshift reproduce` wrote."""
+    for item in (item for paper in collect(directory) for item in paper.items):
+        document = item.document
+        if document.label or document.is_empty:
+            continue
+        _replace_findings(item)
+        if (document.paper, document.item) in TABLES:
+            table = document.tables[0]
+            rows = [
+                [entry.text for entry in row]
+                for row in table.rows
+                if any(entry.value is not None for entry in row)
+            ]
+            path = RESULTS / f"{document.scale}.{document.paper}-{document.item}.csv"
+            _write(path, table.header, rows)
+        for figure in document.figures:
+            source = item.directory / f"{figure.name}.png"
+            if (document.paper, figure.name) in FIGURES and document.scale == "tiny":
+                shutil.copyfile(source, RESULTS / f"{document.paper}-{figure.name}.png")
 
 
-def write_item(item: ReportItem) -> None:
-    """Write an item's page and copy its figures."""
+def _replace_findings(item: ReportItem) -> None:
     document = item.document
-    folder = RESULTS / document.labelled_scale
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{document.paper}-{document.item}"
-    for old in folder.glob(f"{name}.*"):
-        old.unlink()
-    parts = [f"# {document.title} ({document.labelled_scale})\n", f"`{document.command}`\n"]
-    if document.findings:
-        parts.append("\n".join((f"| {COLUMNS}", RULE, *map(_row, document.findings))) + "\n")
-    for figure in document.figures:
-        source = item.directory / f"{figure.name}.png"
-        if source.exists():
-            shutil.copyfile(source, folder / f"{name}.{figure.name}.png")
-            parts.append(f"![{figure.alt}]({name}.{figure.name}.png)\n")
-    parts += map(markdown, document.tables)
-    if document.unfinished:
-        parts.append(f"Not finished, and not in these numbers: {', '.join(document.unfinished)}.\n")
-    (folder / f"{name}.md").write_text("\n".join(parts), encoding="utf-8")
+    own = (document.paper, document.item, document.scale)
+    rows = [row for row in _read(FINDINGS)[1] if tuple(row[:3]) != own]
+    rows += [[*own, f.claim, f.verdict, f.measured, f.paper] for f in document.findings]
+    _write(FINDINGS, COLUMNS, sorted(rows, key=_place))
+
+
+def _place(row: Sequence[str]) -> tuple[int, int, int]:
+    """Return the place of a finding: the papers' order, their items', the scales'."""
+    paper, item, scale = row[:3]
+    return [*PAPERS].index(paper), [*find_paper(paper).items].index(item), SCALES.index(scale)
 
 
 def document() -> str:
-    """Return the page that leads to all others."""
-    rows, lists = list[str](), list[str]()
+    """Return the page."""
+    parts = [(RESULTS / "introduction.md").read_text(encoding="utf-8")]
+    findings = _read(FINDINGS)[1]
     for name in PAPERS:
-        links = list[str]()
-        for item, path in _pages(name):
-            link = f"[{name}:{item}]({path.relative_to(DOCS)})"
-            title, _, text = path.read_text(encoding="utf-8").removeprefix("# ").partition("\n")
-            links.append(f"- {link}: {title}")
-            _, _, table = text.partition(f"{RULE}\n")
-            found = table.partition("\n\n")[0].splitlines()
-            rows += (f"| {link} | {path.parent.name} {row}" for row in found)
-        if links:
-            paper = find_paper(name)
-            lists.append(f"## {paper.title}\n\n{paper.citation}.\n\n" + "\n".join(links) + "\n")
-    verdicts = Counter(row.split(" | ")[3] for row in rows)
-    counts = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
-    table = "\n".join((f"| item | scale | {COLUMNS}", f"|---|---{RULE}", *rows))
-    return "\n".join((INTRODUCTION, *lists, f"## Findings: {counts}\n", table + "\n"))
+        paper = find_paper(name)
+        parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
+        for item in (item for owner, item in TABLES if owner == name):
+            parts += _tables(name, item)
+        for owner, figure in FIGURES:
+            path = RESULTS / f"{name}-{figure}.png"
+            if owner == name and path.exists():
+                parts.append(f"![{figure}](results/{path.name})\n")
+        own = [row[1:] for row in findings if row[0] == name]
+        if own:
+            parts.append(_markdown(COLUMNS[1:], own) + "\n")
+    return "\n".join(parts)
 
 
-def _pages(paper: str) -> list[tuple[str, Path]]:
-    """Return a paper's items and their pages, in its order, each from the smallest scale up."""
-    folders = [
-        folder
-        for scale in SCALES
-        for folder in (RESULTS / scale, *sorted(RESULTS.glob(f"{scale}-*")))  # with their labels
-    ]
-    items = find_paper(paper).items
-    paths = ((item, folder / f"{paper}-{item}.md") for item in items for folder in folders)
-    return [(item, path) for item, path in paths if path.exists()]
+def _tables(paper: str, item: str) -> list[str]:
+    """Return our tables of an item, one for each scale, and the paper's."""
+    found = find_paper(paper).items[item]
+    parts = []
+    for scale in SCALES:
+        path = RESULTS / f"{scale}.{paper}-{item}.csv"
+        if path.exists():
+            header, rows = _read(path)
+            title = f"{found.title} ({paper}:{item}, {scale})"
+            parts.append(f"**{title}**\n\n{_markdown(header, rows)}\n")
+    if parts:
+        parts += [markdown(table) for table in _published(paper, item)]
+    return parts
 
 
-def _row(found: Finding) -> str:
-    texts = found.claim, found.verdict, found.measured, found.paper, found.remark
-    return f"| {' | '.join(map(_cell, texts))} |"
+def _published(paper: str, item: str) -> list[DocumentTable]:
+    """Return the paper's tables, which an item makes without any run."""
+    found = find_paper(paper).items[item]
+    grids = {name: find_grid(name) for name in found.grids}
+    cells: dict[str, tuple[Cell, ...]] = {name: grid.cells("tiny") for name, grid in grids.items()}
+    steps = {name: grid.config.steps for name, grid in grids.items()}
+    study = Study(cells, steps, Path("nowhere"), Path("nowhere"))
+    return [table for table in found.build(study).tables if table.origin == "paper"]
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|").replace("\n", " ")
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join([_row(header), "|---" * len(header) + "|", *map(_row, rows)])
+
+
+def _row(fields: Sequence[str]) -> str:
+    texts = (text.replace("|", r"\|").replace("\n", " ") for text in fields)
+    return f"| {' | '.join(texts)} |"
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return header, rows
+
+
+def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("directories", type=Path, nargs="*", help="none: the overview alone")
+    parser.add_argument("directories", type=Path, nargs="*", help="none: the page alone")
     for directory in parser.parse_args().directories:
-        for item in (item for paper in collect(directory) for item in paper.items):
-            write_item(item)
+        collect_results(directory)
     (DOCS / "results.md").write_text(document(), encoding="utf-8")
 
 

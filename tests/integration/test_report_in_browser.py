@@ -121,7 +121,7 @@ def test_verdicts_are_sorted_by_weight_and_missing_fields_come_last(visit):
     with visit() as page:
         page.locator("#findings thead button", has_text="Verdict").click()
         verdicts = [text.split(maxsplit=1)[1] for text in column(page, 2, "#findings table")]
-        assert verdicts == ["holds", "does not hold", "cannot tell", "cannot tell"]
+        assert verdicts == ["supported", "contradicted", "inconclusive", "inconclusive"]
         button = page.locator("#items thead button", has_text="Findings")
         for _ in range(2):
             button.click()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from shapeshift.report.collect import ReportPaper
+
+PAGE = "report.html"
 
 
 def report(
@@ -23,18 +28,33 @@ def report(
     figures' files are relative to the page.
     """
     from shapeshift.cli.progress import results_console
-    from shapeshift.disk import replacing
-    from shapeshift.report.collect import collect, count, findings
-    from shapeshift.report.page import page
+    from shapeshift.report.collect import count, findings
 
-    papers = collect(directory)
-    path = output or directory / "report.html"
-    text = page(papers, path.parent)
-    with replacing(path) as stream:
-        stream.write(text)
+    papers = write_page(directory, output or directory / PAGE)
     items = [item for paper in papers for item in paper.items]
     counts = count(finding for _, finding in findings(items))
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     out = results_console()
-    out.print(f"items: {len(items)}; claims: {said}")
-    out.print(str(path), soft_wrap=True)
+    out.print(f"items: {len(items)}; claims: {said or 'none'}")
+    out.print(str(output or directory / PAGE), soft_wrap=True)
+
+
+def write_page(directory: Path, path: Path) -> list[ReportPaper]:
+    """Write the page of all items below a folder, and return them.
+
+    Args:
+        directory: that `reproduce` wrote to.
+        path: of the page.
+
+    Raises:
+        ShapeshiftError: there is no item, or one that cannot be read.
+    """
+    from shapeshift.disk import replacing
+    from shapeshift.report.collect import collect
+    from shapeshift.report.page import page
+
+    papers = collect(directory)
+    text = page(papers, path.parent)
+    with replacing(path) as stream:
+        stream.write(text)
+    return papers

@@ -11,6 +11,7 @@ import typer
 from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
 
 if TYPE_CHECKING:
+    from shapeshift.lab.grid import Grid
     from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
     from shapeshift.papers.reproduce import Made
@@ -22,6 +23,9 @@ the other with two."""
 OTHER_THREADS = 4
 """Threads of a run of any other scale."""
 
+STUDIES = "studies"
+"""Folder of studies of one's own, beside those of the papers."""
+
 SLURM_JOBS = 100
 """Jobs at a time, unless --jobs says otherwise."""
 
@@ -30,13 +34,29 @@ def reproduce(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER[:ITEM,...]",
-            help="Such as shape, or shape:table2,figure3.",
+            metavar="PAPER[:ITEM,...] or FILE.yaml",
+            help="Such as shape, or shape:table2,figure3; or a study of your own.",
             show_default=False,
         ),
     ] = None,
     overrides: Overrides = None,
-    scale: Annotated[str, typer.Option(help="Of the runs: tiny, small or paper.")] = "tiny",
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the runs: tiny, small or paper, or one of a grid of your own. [default: tiny,"
+            " or the only one there is]",
+            show_default=False,
+        ),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME or FILE.yaml",
+            help="Make the items of the runs of this grid instead of their own; it has to have the"
+            " same axes.",
+            show_default=False,
+        ),
+    ] = None,
     directory: Annotated[
         Path, typer.Option(help="Folder of runs and results, shared by all papers and scales.")
     ] = Path("reproduced"),
@@ -131,8 +151,8 @@ def reproduce(
     once, on several machines that share the folder. A run that fails does not stop the others.
 
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
-    DIRECTORY/SCALE/PAPER/results.csv; with other settings than those of items that are there, or
-    fewer seeds, only with a --label of their own.
+    DIRECTORY/SCALE/PAPER/results.csv, a page of everything to DIRECTORY/report.html; with other
+    settings than those of items that are there, or fewer seeds, only with a --label of their own.
     """
     import shlex
     import sys
@@ -140,25 +160,43 @@ def reproduce(
     from shapeshift.cli.grid_display import show_failures
     from shapeshift.cli.progress import console
     from shapeshift.cli.signals import ending_on_signals
-    from shapeshift.papers.catalogue import find_items
-    from shapeshift.papers.planning import plan_items
+    from shapeshift.papers.catalogue import find_items, read_study
+    from shapeshift.papers.planning import find_grid, plan_items
 
     settings, seeds = overrides or [], seed or []
-    if target is not None and "=" in target:  # a setting, and no paper before it
+    is_study = target is not None and target.endswith((".yaml", ".yml"))
+    if target is not None and "=" in target and not is_study:  # a setting, and no paper before it
         settings, target = [target, *settings], None
-    if show_list:
-        _list(target, scale, directory, settings, seeds)
+    if show_list and not is_study:
+        _list(target, scale or "tiny", directory, settings, seeds)
         return
     if target is None:
         raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
+    if show_list:
+        raise typer.BadParameter("lists papers; see a study with --dry-run", param_hint="--list")
     if not dry_run and not (gpu is None and num_gpus is None):
         raise typer.BadParameter("needs --dry-run", param_hint="--gpu, --num-gpus")
-    name, paper, items = find_items(target)
+    substitute: Grid | None = None
+    if is_study:
+        if grid is not None:
+            message = "has no effect: the study's file names its grid"
+            raise typer.BadParameter(message, param_hint="--grid")
+        name, (paper, substitute) = STUDIES, read_study(Path(target))
+        items = paper.items
+    else:
+        name, paper, items = find_items(target)
+        if grid is not None:
+            substitute = find_grid(grid)
+            label = label or substitute.name
+    scales = [*substitute.config.scales] if substitute else []
+    scale = scale or (scales[0] if len(scales) == 1 else "tiny")
     command = shlex.join(["shapeshift", *sys.argv[1:]])
     chosen: dict[str, list[str]] = {}
     for axis, names in (_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
         chosen.setdefault(axis, []).extend(names.split(","))
-    plan = plan_items(name, paper, items, scale, settings, seeds, command, label, chosen)
+    plan = plan_items(
+        name, paper, items, scale, settings, seeds, command, label, chosen, substitute
+    )
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", soft_wrap=True)
     if dry_run:
@@ -179,6 +217,7 @@ def reproduce(
             else None
         )
         whole = _write(plan, directory, prepared)
+        _report(directory)
     if report is not None:  # at the end, where it is seen
         show_failures(report)
     if not (whole and (report is None or report.ok)):
@@ -291,6 +330,20 @@ def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
     for failure in failures:
         console.print(failure, style="bold red", soft_wrap=True)
     return not failures and not any(one.lacks_text for one in made)
+
+
+def _report(directory: Path) -> None:
+    """Write the page of all results; that it cannot be made takes nothing from the items."""
+    from shapeshift.cli.progress import console, results_console
+    from shapeshift.cli.report import PAGE, write_page
+    from shapeshift.errors import ShapeshiftError
+
+    try:
+        write_page(directory, directory / PAGE)
+    except ShapeshiftError as error:
+        console.print(f"{PAGE} is not written: {error}", style="bold red", soft_wrap=True)
+    else:
+        results_console().print(str(directory / PAGE), soft_wrap=True)
 
 
 def _show(made: list[Made]) -> None:

@@ -111,13 +111,17 @@ class Rule(Strict):
     overrides: Overrides
 
 
+ONLY_SCALE = "full"
+"""The scale of a grid whose file names none."""
+
+
 class GridConfig(Strict):
     """What the file of a grid says; see the module.
 
     Attributes:
         title: what the grid reproduces or asks, for people.
         axes: axis → setting → overrides, or axis → the name of a catalogue.
-        scales: name → recipe.
+        scales: name → recipe; by default one, `ONLY_SCALE`, that changes nothing.
         seeds: of training.
         base: the configuration that all cells share.
         rules, exclude, only, impossible: see the module.
@@ -126,7 +130,7 @@ class GridConfig(Strict):
 
     title: str = ""
     axes: dict[Name, Settings] = Field(min_length=1)
-    scales: dict[Name, Recipe] = Field(min_length=1)
+    scales: dict[Name, Recipe] = Field(default={ONLY_SCALE: Recipe()}, min_length=1)
     seeds: Seeds = (1,)
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
@@ -185,6 +189,10 @@ class Cell:
 class Grid:
     """A grid, read from a file; see the module.
 
+    Args:
+        path: the file.
+        document: the grid, where it is a part of what the file says; by default all of it.
+
     Attributes:
         name: the file's, without its suffix.
         path: the file.
@@ -194,10 +202,10 @@ class Grid:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, document: Any = None):
         self.path = Path(path)
         self.name = self.path.stem
-        document = read_document(self.path)
+        document = read_document(self.path) if document is None else document
         try:
             self.config = GridConfig.model_validate(document)
         except ValidationError as error:

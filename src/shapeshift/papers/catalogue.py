@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.lab.grid import Grid
 from shapeshift.papers.item import Item, Paper
 
 PAPERS = {
@@ -29,6 +31,27 @@ def find_paper(name: str) -> Paper:
         )
     paper: Paper = import_module(PAPERS[name]).PAPER
     return paper
+
+
+def read_study(path: Path) -> tuple[Paper, Grid]:
+    """Return a study of one's own, as a paper of one item, and its grid; see `papers.spec`.
+
+    Raises:
+        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+    """
+    from shapeshift.papers.build import item_of
+    from shapeshift.papers.planning import find_grid
+    from shapeshift.papers.spec import check_names, read_spec
+
+    spec = read_spec(path)
+    if isinstance(spec.grid, str):
+        grid = find_grid(spec.grid, beside=path.parent)
+    else:
+        grid = Grid(path, spec.grid)
+    check_names(spec, grid.config, path)
+    item = item_of(spec, path.stem, grid.name)
+    citation = f"a study of one's own, {path}"
+    return Paper(title=spec.title, citation=citation, items={path.stem: item}), grid
 
 
 def find_items(target: str) -> tuple[str, Paper, dict[str, Item]]:

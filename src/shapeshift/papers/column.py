@@ -8,9 +8,9 @@ from functools import cached_property
 
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.significance import LEVEL, MARK, Comparison
-from shapeshift.papers.claims import holm
 from shapeshift.papers.document import Entry
 from shapeshift.papers.entries import missing, number
+from shapeshift.papers.verdicts import holm
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,15 @@ from shapeshift.schema import Strict
 
 FILE = "item.json"
 
-Verdict = Literal["holds", "does not hold", "cannot tell"]
+Verdict = Literal[
+    "supported",
+    "contradicted",
+    "inconclusive",
+    "not tested at this scale",
+    "one run",
+    "two runs",
+    "not run",
+]
 Origin = Literal["ours", "paper"]
 
 
@@ -96,14 +104,12 @@ class Finding(Strict):
         verdict: what our measurements say.
         measured: the numbers, with seeds and significance.
         paper: the paper's numbers.
-        remark: why, or at which scale it should show.
     """
 
     claim: str
     verdict: Verdict
     measured: str
     paper: str
-    remark: str = ""
 
 
 class ItemDocument(Strict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain
@@ -41,6 +41,7 @@ class Plan:
         command: what was typed, for the records.
         label: of the results, that other settings may have theirs.
         only: axis → settings; cells with others are not run, but shown where they are finished.
+        substitute: the grid that stands for those of the items; `None` if they have their own.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Plan:
     command: str
     label: str = ""
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
+    substitute: Grid | None = None
 
     def folder(self, directory: Path) -> Path:
         """Return where the items are written.
@@ -236,6 +238,7 @@ def plan_items(
     command: str = "",
     label: str = "",
     only: Mapping[str, Collection[str]] | None = None,
+    substitute: Grid | None = None,
 ) -> Plan:
     """Resolve the cells that the items need; an item without any is left out.
 
@@ -247,10 +250,12 @@ def plan_items(
         command: what was typed, for the records.
         label: of the results, see `Plan`.
         only: axis → settings: what to run of the cells; by default all.
+        substitute: grid whose cells stand for those of the items' own grids.
 
     Raises:
         ShapeshiftError: no such scale, settings that are wrong, a label that cannot be in the
-            name of a folder, or nothing to run with what is asked for.
+            name of a folder, a substitute with other axes, or nothing to run with what is asked
+            for.
     """
     if label and not re.fullmatch(r"[\w-][\w.-]{0,99}", label):
         raise ShapeshiftError(
@@ -258,8 +263,14 @@ def plan_items(
             " begin with a '.'"
         )
     names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
-    grids = {each: find_grid(each) for each in names}
-    found = {each: grid.cells(scale, overrides) for each, grid in grids.items()}
+    grids = {each: substitute or find_grid(each) for each in names}
+    if substitute is not None:
+        for each in names:
+            _check_axes(substitute, each)
+    found = {
+        each: [replace(cell, grid=each) for cell in grid.cells(scale, overrides)]
+        for each, grid in grids.items()
+    }
     there, cells = _chosen(items, found, seeds)
     own = {
         cell.seed
@@ -275,7 +286,9 @@ def plan_items(
         )
     only = only or {}
     _check_only(only, list(chain.from_iterable(cells.values())))
-    return Plan(name, paper, there, scale, grids, cells, overrides, command, label, only)
+    return Plan(
+        name, paper, there, scale, grids, cells, overrides, command, label, only, substitute
+    )
 
 
 def standing(
@@ -324,9 +337,39 @@ def needed_grids(items: Mapping[str, Item]) -> list[str]:
     return list(dict.fromkeys(needed))
 
 
-def find_grid(name: str) -> Grid:
-    """Return one of the grids that come with the package."""
-    return Grid(Path(str(files("shapeshift"))) / "configs" / "grids" / f"{name}.yaml")
+def find_grid(name: str, beside: Path = Path()) -> Grid:
+    """Return a grid that comes with the package, or the one in a file.
+
+    Args:
+        name: of a file in `configs/grids` without its suffix, or a path.
+        beside: folder that a path is relative to.
+
+    Raises:
+        ShapeshiftError: there is no such grid or file, or something is wrong in it.
+    """
+    shipped = Path(str(files("shapeshift"))) / "configs" / "grids"
+    known = sorted(path.stem for path in shipped.glob("*.yaml"))
+    if name in known:
+        return Grid(shipped / f"{name}.yaml")
+    if not name.endswith((".yaml", ".yml")):
+        raise ShapeshiftError(
+            f"no grid {name!r}{nearest(name, known)} (known: {', '.join(known)}; or the path of a"
+            " YAML file)"
+        )
+    return Grid(beside / name)
+
+
+def _check_axes(substitute: Grid, name: str) -> None:
+    """Raise a `ShapeshiftError` if a grid cannot stand for the one of this name."""
+    if substitute.name == name:
+        return
+    expected = set(find_grid(name).config.axes)
+    if expected != set(substitute.config.axes):
+        raise ShapeshiftError(
+            f"has the axes {', '.join(substitute.config.axes)}, but what is made of {name} needs"
+            f" {', '.join(sorted(expected))}",
+            path=substitute.path,
+        )
 
 
 def _chosen(

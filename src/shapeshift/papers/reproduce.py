@@ -149,8 +149,8 @@ def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder
 def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
     """Write what was measured for any item of the paper."""
     rows: list[Row] = []
-    for name in planning.needed_grids(plan.paper.items):
-        grid = planning.find_grid(name)
+    for name in planning.needed_grids(plan.items if plan.substitute else plan.paper.items):
+        grid = plan.substitute or planning.find_grid(name)
         try:
             cells = grid.cells(plan.scale, plan.overrides)
         except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -25,6 +25,7 @@ from shapeshift.lab.measures import (
     TRAIN,
     hypotheses_file,
     kept_lines,
+    mean_of,
     references_file,
 )
 from shapeshift.lab.results import Results, Row
@@ -39,6 +40,7 @@ from shapeshift.lab.significance import (
 )
 from shapeshift.papers.document import Entry
 from shapeshift.papers.entries import missing
+from shapeshift.papers.verdicts import Part
 
 _Data = TypeVar("_Data")
 
@@ -295,6 +297,57 @@ class Study:
                 found.setdefault(others, []).extend(comparisons)
         return found
 
+    def compare(
+        self,
+        grid: str,
+        test: Axes,
+        against: Axes,
+        split: Texts = "test",
+        *,
+        lengths: tuple[int, int | None] | None = None,
+        minus: str | None = None,
+    ) -> Part:
+        """Compare two sets of runs, one of each seed, on BLEU over the seeds that both have.
+
+        Args:
+            grid: its name.
+            test, against: settings of the runs, one for each axis.
+            split, lengths, minus: see `comparisons`.
+        """
+        sides = {"test": test, "against": against}
+        finished = {
+            side: {cell.seed: cell for cell in self.finished(grid, axes)}
+            for side, axes in sides.items()
+        }
+        unfinished = [_settings(sides[side]) for side, cells in finished.items() if not cells]
+        if unfinished:
+            return Part({}, reason=f"no finished run with {' or with '.join(unfinished)}")
+        shared = finished["test"].keys() & finished["against"].keys()
+        if not shared:
+            named = " and ".join(map(_settings, sides.values()))
+            return Part({}, reason=f"no finished seed of both {named}")
+        cells = [
+            replace(cells[seed], axes={"side": side})
+            for seed in sorted(shared)
+            for side, cells in finished.items()
+        ]
+        if not all(self._has_texts(cell, split) for cell in cells):
+            return Part({}, reason="these runs have not kept their translations")
+        [(_, (comparison,))] = self._compared(
+            cells, "side", "against", split, lengths, minus
+        ).groups
+        if lengths is not None or minus is not None or split == ORIGINAL:
+            # Scores of a part of the text are not kept by seed; the rule `better` needs none.
+            return Part(dict.fromkeys(comparison.p_values, comparison.difference), comparison)
+        scores = {
+            side: {
+                row.seed: row.value for row in self.rows(grid, "BLEU", axes, dataset=mean_of(split))
+            }
+            for side, axes in sides.items()
+        }
+        values = {seed: scores["test"][seed] - scores["against"][seed] for seed in sorted(shared)}
+        return Part(values, comparison)
+
     def computed(
         self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
     ) -> _Data:
@@ -379,6 +432,10 @@ def _with_all_seeds(cells: Sequence[Cell], axis: str) -> list[Cell]:
         groups.setdefault(_others(cell, axis), {}).setdefault(cell.axes[axis], set()).add(cell.seed)
     shared = {others: set.intersection(*seeds.values()) for others, seeds in groups.items()}
     return [cell for cell in cells if cell.seed in shared[_others(cell, axis)]]
+
+
+def _settings(axes: Axes) -> str:
+    return ", ".join(f"{axis} = {setting}" for axis, setting in axes.items())
 
 
 def _others(cell: Cell, axis: str) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import FILE, Finding, ItemDocument, Verdict
 from shapeshift.report.markup import Anchors
 
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "cannot tell")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SCALES = ("tiny", "small", "paper")
 
 
@@ -77,9 +78,9 @@ def findings(items: Iterable[ReportItem]) -> list[tuple[ReportItem, Finding]]:
 
 
 def count(found: Iterable[Finding]) -> dict[Verdict, int]:
-    """Return how many findings have each verdict."""
+    """Return how many findings have each verdict that some have."""
     counts = Counter(finding.verdict for finding in found)
-    return {verdict: counts[verdict] for verdict in VERDICTS}
+    return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
 
 def _item(path: Path, anchors: Anchors) -> ReportItem:

@@ -13,7 +13,8 @@ from shapeshift.report.markup import Html, element, joined
 from shapeshift.report.sources import Context, definitions
 from shapeshift.report.tables import document_table, files, title
 
-_MARKS = {"holds": "✓", "does not hold": "✗", "cannot tell": "?"}
+_MARKS = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
+"""Of verdicts that a test has led to; the others have a dash."""
 
 
 def paper_section(paper: ReportPaper, anchor: str, context: Context) -> Html:
@@ -40,7 +41,7 @@ def verdict_mark(finding: Finding) -> Html:
     """Return a verdict as a sign and words."""
     return element(
         "span",
-        element("span", _MARKS[finding.verdict], aria_hidden="true"),
+        element("span", _MARKS.get(finding.verdict, "–"), aria_hidden="true"),
         f" {finding.verdict}",
         class_=f"verdict {finding.verdict.replace(' ', '-')}",
     )
@@ -155,7 +156,6 @@ class ItemView:
                 "li",
                 element("p", verdict_mark(finding), " ", element("b", finding.claim)),
                 definitions({"Measured": finding.measured, "In the paper": finding.paper}),
-                element("p", finding.remark, class_="remark") if finding.remark else None,
             )
             for finding in found
         ]

@@ -86,15 +86,18 @@ def _all_items(papers: Sequence[ReportPaper]) -> Html:
 def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
     document = item.document
     counts = count(document.findings)
-    said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
+    said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     finished = len(document.configs)
     total = finished + len(document.unfinished)
+    runs = f"{finished} of {total}"
+    if finished and document.seeds == ():
+        runs = "no runs needed"
     return [
         Field(element("a", document.title, href=f"#{item.anchor}")),
         Field(paper.title),
         Field(document.labelled_scale),
-        Field(said or "–", counts["holds"] if said else None),
-        Field(f"{finished} of {total}", finished / total if total else 0.0),
+        Field(said or "–", counts.get("supported", 0) if said else None),
+        Field(runs, finished / total if total else 0.0),
         Field(_date(document.time)),
     ]
 

@@ -58,6 +58,10 @@ def without_source(content):
     }
 
 
+def texts(table):
+    return [[entry.text for entry in row] for row in table.rows]
+
+
 def with_seed(cell, seed):
     """Return the cell as it is with another seed, one that the grid may not have."""
     training = cell.config.training.model_copy(update={"seed": seed})

@@ -86,16 +86,6 @@ def test_what_is_known_beforehand_of_absolute_and_relative_positions(master):
     assert rows["alibi"]["parameters"].value == rows["ape"]["parameters"].value
 
 
-def test_claims_about_unfinished_runs_cannot_be_told(master):
-    findings = {finding.claim.split()[0]: finding for finding in master[0].findings}
-    assert findings["Kinds"].verdict in ("cannot tell", "does not hold")
-    assert findings["The"].verdict == "cannot tell"
-    invariance = findings["A"]
-    assert invariance.verdict == "cannot tell"
-    assert "shift invariant: alibi; not (similarity / loss range): ape" in invariance.measured
-    assert "not finished: learned, nope, randomized" in invariance.measured
-
-
 def test_every_number_of_ours_says_what_it_is_from(master):
     content, _ = master
     assert without_source(content) == set()
@@ -132,7 +122,6 @@ def test_an_item_of_no_finished_run_is_dashes(item, papers_root):
     study = Study(cells, steps, papers_root / "cells", papers_root / "prepared")
     content = PAPER.items[item].build(study)
     assert content.figures == []
-    assert {finding.verdict for finding in content.findings} == {"cannot tell"}
     assert all(e.value is None for table in content.tables for row in table.rows for e in row)
 
 
@@ -191,22 +180,7 @@ def test_learning_means_the_layers_without_the_embeddings(learning):
     assert fields(content, "learned")["ape"]["similarity to 100"].value == measured
 
 
-def test_learning_draws_what_is_there_and_judges_nothing_that_has_learned_nothing(learning):
+def test_learning_draws_what_is_there(learning):
     content, _ = learning
     [drawn] = content.figures
     assert [len(axes.lines) for axes in drawn.figure.axes] == [2] * 6
-    alike, swapped, better = content.findings
-    assert alike.verdict == "cannot tell"  # of the other K nobody knows
-    assert "offsets to 40: shape-40" in alike.measured
-    assert swapped.verdict == better.verdict == "cannot tell"
-    assert "their baseline is not: shape-10, shape-100, shape-500" in better.measured
-
-
-def test_the_drop_over_the_course_of_training_is_the_mean_of_its_checkpoints(learning):
-    content, _ = learning
-    [course] = [table for table in content.tables if table.name == "learning"]
-    column = course.header.index("drop")
-    drops = [row[column].value for row in course.rows if row[0].text == "ape"]
-    assert len(drops) == 2
-    told = f"ape {sum(drops) / 2:.2f} ({drops[-1]:.2f})"
-    assert told in content.findings[1].measured

@@ -38,7 +38,7 @@ def make(**changes):
     fields = HEAD | {
         "tables": (TABLE,),
         "figures": (DocumentFigure(name="f", title="a figure", table="one", alt="two bars"),),
-        "findings": (Finding(claim="a > b", verdict="holds", measured="3 > 2", paper="2 > 1"),),
+        "findings": (Finding(claim="a > b", verdict="supported", measured="3 > 2", paper="2 > 1"),),
         "measurements": (ROW,),
         "configs": {"ab12": "seed: 1\n"},
         "unfinished": ("shape/2",),

@@ -6,12 +6,8 @@ import pytest
 
 from shapeshift.data.sources.files import read_lines
 from shapeshift.lab.measures import hypotheses_file, keep_lines, references_file
-from shapeshift.papers.beyond import places
-from shapeshift.papers.nhk import table2, table3, table5
+from shapeshift.papers.build import shipped_item
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.shape import offsets
-from shapeshift.papers.shaw import table2 as distances
-from shapeshift.papers.shaw import table3 as keys_and_values
 from shapeshift.papers.study import Study
 
 SEED = 9
@@ -64,8 +60,8 @@ def marked(table):
     }
 
 
-def ours(build, study, baseline):
-    table = build(study).tables[0]
+def ours(paper, item, study, baseline):
+    table = shipped_item(paper, item).build(study).tables[0]
     [note] = [note for note in table.notes if note.startswith("* differs from ")]
     assert baseline in note
     return table
@@ -75,7 +71,7 @@ def test_nhk_table2_marks_averages_that_differ_from_the_original(translated):
     study = translated(
         "nhk-table2", {("original-qkv",): HALF, ("less-feeding",): ALL, ("none",): HALF}
     )
-    table = ours(table2.build, study, "ORIGINAL-QKV without CROSS-PE")
+    table = ours("nhk", "table2", study, "system = original-qkv")
     assert marked(table) == {("less-feeding", "none", "average", "BLEU")}
 
 
@@ -89,7 +85,7 @@ def test_nhk_table3_marks_each_direction_by_itself(translated):
             ("relative", "de-en"): ALL,
         },
     )
-    table = ours(table3.build, study, "ORIGINAL-QKV")
+    table = ours("nhk", "table3", study, "system = original-qkv")
     assert {fields[-1] for fields in marked(table)} == {"de-en BLEU"}
     assert {fields[:1] for fields in marked(table)} == {("relative",)}
     assert len(marked(table)) == 1
@@ -97,7 +93,7 @@ def test_nhk_table3_marks_each_direction_by_itself(translated):
 
 def test_nhk_table5_marks_what_differs_from_all_three(translated):
     study = translated("nhk-table5", {("qkv",): HALF, ("qk",): HALF, ("none",): ALL})
-    table = ours(table5.build, study, "positions in Q, K and V")
+    table = ours("nhk", "table5", study, "positions_in = qkv")
     [(*words, title)] = marked(table)
     assert [word for word in words if word] == ["average"]  # neither Q nor K nor V says yes
     assert title == "BLEU"
@@ -105,7 +101,7 @@ def test_nhk_table5_marks_what_differs_from_all_three(translated):
 
 def test_without_the_baseline_nothing_is_marked(translated):
     study = translated("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
-    assert marked(table2.build(study).tables[0]) == set()
+    assert marked(shipped_item("nhk", "table2").build(study).tables[0]) == set()
 
 
 def test_shaw_table2_marks_validation_and_test_each_by_its_own_tests(translated):
@@ -113,41 +109,45 @@ def test_shaw_table2_marks_validation_and_test_each_by_its_own_tests(translated)
         "shaw-table2",
         {("16",): HALF, ("0",): ALL, ("4",): TEST_ALONE, ("64",): HALF},
     )
-    table = ours(distances.build, study, "k = 16")
+    table = ours("shaw", "table2", study, "k = 16")
     assert marked(table) == {("0", "valid BLEU"), ("0", "test BLEU"), ("4", "test BLEU")}
 
 
-def test_shaw_table3_marks_the_row_of_neither_against_keys_alone(translated):
+def test_shaw_table3_marks_each_split_by_itself(translated):
     study = translated(
         "shaw-table3",
         {
             ("yes", "yes"): HALF,
             ("no", "yes"): TEST_ALONE,
             ("yes", "no"): HALF,
-            ("no", "no"): ALL,  # on the test set as keys alone
+            ("no", "no"): ALL,
         },
     )
-    table = ours(keys_and_values.build, study, "keys and values both (the last row: from keys")
-    assert marked(table) == {("no", "yes", "test BLEU"), ("no", "no", "valid BLEU")}
+    table = ours("shaw", "table3", study, "values = yes, keys = yes")
+    assert marked(table) == {
+        ("no", "yes", "test BLEU"),
+        ("no", "no", "valid BLEU"),
+        ("no", "no", "test BLEU"),
+    }
 
 
 def test_the_search_for_k_marks_what_differs_from_the_papers_choice(translated):
     study = translated("shape-offsets", {("40",): HALF, ("10",): TEST_ALONE, ("500",): HALF})
-    table = ours(offsets.build, study, "K = 40")
+    table = ours("shape", "offsets", study, "K = 40")
     assert marked(table) == {("10", "test BLEU")}
 
 
-def test_places_marks_kinds_against_none_and_against_themselves_in_self_attention(translated):
+def test_places_marks_kinds_against_none_in_self_attention(translated):
     study = translated(
         "beyond-places",
         {
             ("none", "self"): HALF,
             ("sinusoidal", "self"): ALL,
-            ("sinusoidal", "cross"): ALL,  # better than none, yet as in self-attention
+            ("sinusoidal", "cross"): ALL,
             ("learned", "self"): HALF,
             ("learned", "cross"): ALL,
             ("learned", "embedding"): HALF,
         },
     )
-    table = ours(places.build, study, "none, at self; at any other place, from the same kind")
-    assert marked(table) == {("sinusoidal", "self"), ("learned", "cross")}
+    table = ours("beyond", "places", study, "kind = none, place = self")
+    assert marked(table) == {("sinusoidal", "self"), ("sinusoidal", "cross"), ("learned", "cross")}

@@ -32,12 +32,12 @@ def fields(table):
 
 
 def test_the_findings_stand_first_with_their_counts(tree):
-    assert tree.one("dl", class_="counts").text == "holds 1 does not hold 1 cannot tell 2"
+    assert tree.one("dl", class_="counts").text == "supported 1 contradicted 1 inconclusive 2"
     rows = fields(tree.one("section", id="findings").one("table"))
     assert len(rows) == 4
     assert rows[1] == [
         "RPE is slower to train than APE.",
-        "✗ does not hold",
+        "✗ contradicted",
         "0.98 times the speed of APE",
         "0.91",
         "SHAPE table2",
@@ -63,7 +63,7 @@ def test_items_tell_how_far_they_are(tree):
             "Table 2: BLEU and speed",
             "SHAPE",
             "tiny",
-            "1 holds, 1 does not hold, 1 cannot tell",
+            "1 supported, 1 contradicted, 1 inconclusive",
             "12 of 14",
         ],
         ["Figure 3: BLEU by source length", "SHAPE", "small", "–", "3 of 3"],

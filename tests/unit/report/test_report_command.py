@@ -15,9 +15,9 @@ def test_it_writes_the_page_where_it_is_told(tmp_path, monkeypatch, capsys):
     report(results)
     report(results, tmp_path / "pages" / "all.html")
     assert capsys.readouterr().out.splitlines() == [
-        "items: 1; claims: 1 holds, 1 does not hold, 1 cannot tell",
+        "items: 1; claims: 1 supported, 1 contradicted, 1 inconclusive",
         str(results / "report.html"),
-        "items: 1; claims: 1 holds, 1 does not hold, 1 cannot tell",
+        "items: 1; claims: 1 supported, 1 contradicted, 1 inconclusive",
         str(tmp_path / "pages" / "all.html"),
     ]
     assert 'href="tiny/item.json"' in (results / "report.html").read_text("utf-8")

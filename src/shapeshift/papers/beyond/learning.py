@@ -12,25 +12,14 @@ from shapeshift.lab.analysis import progress
 from shapeshift.lab.analysis.progress import Panel, Progress
 from shapeshift.lab.results import Row
 from shapeshift.lab.significance import Comparison
-from shapeshift.papers.beyond.judge import LATER, any_better, any_of
-from shapeshift.papers.claims import NOT_MEASURED, finding
 from shapeshift.papers.column import Column, note
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.shape import similarity, table1
-from shapeshift.papers.shape.shared import CARRIED, seeds
 from shapeshift.papers.study import Study
 
 GRID = "beyond-learning"
 BASELINE = "ape"
-
-_PERFECT = {
-    "tiny": "on a small grammar both come to translate without errors, wherever a sentence stands;"
-    " see the way there, and real text at scale small",
-    "small": LATER["small"],
-}
-"""Why a claim may not show, and where it should."""
 
 _BLEU = "validation BLEU"
 _ORIGINAL, _SWAPPED, _DROP = "BLEU, original order", "swapped order", "drop"
@@ -41,22 +30,12 @@ Rows = Mapping[str, Sequence[Row]]
 
 
 def build(study: Study) -> Content:
-    """Make the tables of all checkpoints and of the ends, the figure, and judge both."""
+    """Make the tables of all checkpoints and of the ends, and the figure."""
     points = _points(study)
     positions = study.settings(GRID, "position")
     tested = study.comparisons(GRID, "position", BASELINE).get((), [])
     content = Content(
         tables=[_ends(study, positions, points, tested), _course(study, points)],
-        findings=[
-            _alike(study, positions, points),
-            _swapped(study, positions, points),
-            any_better(
-                "With some K, SHAPE translates joined sentences better than APE.",
-                tested,
-                [name for name in positions if name != BASELINE],
-                _PERFECT.get(study.scale, ""),
-            ),
-        ],
     )
     if points:
         content.figures.append(_draw(positions, points))
@@ -210,78 +189,6 @@ def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> D
         f" BLEU, BLEU lost by swapped order and similarity to {SHIFTS[0]} at the end: {told}.",
     )
     return Drawn(about, progress.plot(data))
-
-
-def _alike(
-    study: Study, positions: Sequence[str], points: Mapping[tuple[str, int], Rows]
-) -> Finding:
-    last, verdicts, told = _last(points), list[Verdict](), []
-    for name in positions:
-        if name == BASELINE:
-            continue
-        most = study.cells(GRID, {"position": name})[0].config.position.indices["max_offset"]
-        ape, shape = (_layers(last.get(who, {}), most) for who in (BASELINE, name))
-        verdicts.append(similarity.judge(ape, shape))
-        if ape and shape:
-            told.append(
-                f"offsets to {most}: {name} {fmean(shape):.3f}, {min(shape):.3f} in the lowest"
-                f" layer, {BASELINE} {fmean(ape):.3f}"
-            )
-    return finding(
-        study,
-        claim="With some K, a shift within K does not change the states of SHAPE's encoder: their"
-        f" similarity is {similarity.INVARIANT} or more in every layer, and APE's is clearly below"
-        " it.",
-        verdict=any_of(verdicts),
-        measured="; ".join(told) or NOT_MEASURED,
-        paper="K = 500: SHAPE almost always 1.0, whatever the offsets; APE not",
-        elsewhere=CARRIED,
-    )
-
-
-def _layers(rows: Rows, most: int) -> list[float]:
-    """Return the mean over seeds in each layer."""
-    by_layer: dict[str | None, list[float]] = {}
-    for row in rows.get(_ALIKE.get(most, ""), ()):
-        by_layer.setdefault(row.bucket, []).append(row.value)
-    return [fmean(values) for values in by_layer.values()]
-
-
-def _swapped(
-    study: Study, positions: Sequence[str], points: Mapping[tuple[str, int], Rows]
-) -> Finding:
-    """Judge the ends; on the way, who has learned less has less to lose."""
-    course = {name: _mean_drops(name, points) for name in positions}
-    last = {name: _drops(rows) for name, rows in _last(points).items()}
-    told = [
-        f"{name} {fmean(each.values()):.2f} ({fmean(course[name].values()):.2f})"
-        for name, each in last.items()
-        if each
-    ]
-    others = [name for name in positions if name != BASELINE]
-    return finding(
-        study,
-        claim="With some K, moving the first sentence to the end costs APE, after training, at"
-        f" least {table1.FACTOR} times as much BLEU as SHAPE.",
-        verdict=any_of(table1.judge(last.get(BASELINE, {}), last.get(name, {})) for name in others),
-        measured=f"drop in BLEU at the last checkpoint (mean of all): {', '.join(told)}"
-        f" ({seeds(last.get(BASELINE, ()))}). No test: all seeds have to agree, and one of the two"
-        f" to drop by {table1.SMALL_DROP:g}"
-        if told
-        else NOT_MEASURED,
-        paper="K = 500, after training, drop in BLEU: APE 8.07, SHAPE 1.45",
-        elsewhere=_PERFECT.get(study.scale, ""),
-    )
-
-
-def _mean_drops(position: str, points: Mapping[tuple[str, int], Rows]) -> dict[int, float]:
-    """Return seed → the mean drop of a position's checkpoints."""
-    drops: dict[int, list[float]] = {}
-    for (name, _), rows in points.items():
-        if name == position:
-            for seed, drop in _drops(rows).items():
-                drops.setdefault(seed, []).append(drop)
-    return {seed: fmean(each) for seed, each in drops.items()}
 
 
 ITEM = Item("How shift invariance is learned, by K", (GRID,), build)

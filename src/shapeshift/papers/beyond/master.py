@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shapeshift.data.config import Extrapolate
 from shapeshift.evaluation.metrics import BY_SENTENCE
@@ -11,9 +11,8 @@ from shapeshift.lab.properties import DECODED_LENGTH, MEMORY_LENGTH
 from shapeshift.lab.results import Row
 from shapeshift.lab.significance import Comparison
 from shapeshift.papers.beyond import figures
-from shapeshift.papers.beyond.judge import LATER, Shifts, all_better, all_export, as_declared
 from shapeshift.papers.column import Column, note
-from shapeshift.papers.document import DocumentTable, Entry, Finding
+from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import JOINED
@@ -30,10 +29,9 @@ _SENTENCES = _JOINED + BY_SENTENCE
 
 
 def build(study: Study) -> Content:
-    """Make the table, BLEU by source length, quality against speed, and what follows from them."""
+    """Make the table, BLEU by source length, and quality against speed."""
     positions = study.settings(PROPERTIES, "position")
     columns = _columns(study)
-    shifts = {name: found for name in positions if (found := _shifts(study, name)) is not None}
     master = DocumentTable(
         name="master",
         title="Every position of the library",
@@ -50,10 +48,10 @@ def build(study: Study) -> Content:
             "parameters",
             "exports",
         ),
-        rows=tuple(_row(study, name, columns, shifts.get(name)) for name in positions),
+        rows=tuple(_row(study, name, columns) for name in positions),
         notes=_notes(study),
     )
-    content = Content(tables=[master], findings=_findings(study, positions, columns, shifts))
+    content = Content(tables=[master])
     runs = {
         name: cells
         for name in positions
@@ -85,18 +83,6 @@ def is_declared(scheme: Scheme) -> bool:
     return all(KINDS[part.kind].build.shift_invariant for part in scheme.parts)
 
 
-def relative(study: Study, grid: str) -> list[str]:
-    """Return the positions of a grid that are declared shift invariant; having none is left out."""
-    schemes = {cell.axes["position"]: cell.config.position.scheme for cell in study.cells(grid)}
-    return [name for name, scheme in schemes.items() if scheme.parts and is_declared(scheme)]
-
-
-def renumbered(study: Study, grid: str) -> list[str]:
-    """Return the positions of a grid whose indices are drawn in training."""
-    schemes = {cell.axes["position"]: cell.config.position.scheme for cell in study.cells(grid)}
-    return [name for name, scheme in schemes.items() if scheme.indices.name != "absolute"]
-
-
 def _columns(study: Study) -> dict[str, Column]:
     longest = max_length(study)
     ranges = {_INSIDE: (0, longest + 1), _BEYOND: (longest + 1, None)}
@@ -118,9 +104,7 @@ def _against_baseline(
     return found.get((dataset,), [])
 
 
-def _row(
-    study: Study, name: str, columns: Mapping[str, Column], shifts: Shifts | None
-) -> tuple[Entry, ...]:
+def _row(study: Study, name: str, columns: Mapping[str, Column]) -> tuple[Entry, ...]:
     scores = []
     for title, column in columns.items():
         dataset = title.removeprefix("BLEU ") if title not in (_INSIDE, _BEYOND) else "extrapolate"
@@ -138,8 +122,8 @@ def _row(
         *words(name),
         *scores,
         *words("yes" if declared else "no"),
-        _field(study, _lowest(study, name), shifts.similarity if shifts else None, ".3f"),
-        _field(study, _losses(study, name), shifts.loss_range if shifts else None, ".3f"),
+        _similarity(study, name),
+        _loss_range(study, name),
         _property(study, name, "speed"),
         _property(study, name, "decoding_speed"),
         _property(study, name, "step_memory", f"length {MEMORY_LENGTH}"),
@@ -170,54 +154,40 @@ def _property(study: Study, name: str, metric: str, bucket: str | None = None) -
     return study.entry(study.rows(PROPERTIES, metric, {"position": name}, bucket=bucket))
 
 
-def _field(study: Study, rows: Sequence[Row], value: float | None, show: str) -> Entry:
+def _computed(study: Study, rows: Sequence[Row], value: float) -> Entry:
     """Return a field for a value that was computed from measurements."""
-    if value is None:
+    return study.entry(rows).model_copy(update={"text": f"{value:.3f}", "value": value})
+
+
+def _similarity(study: Study, name: str) -> Entry:
+    """Return the similarity in the layer and seed where it is lowest. The embeddings are left out:
+    absolute positions are added to them, whatever the layers make of it."""
+    layers: dict[str, list[Row]] = {}
+    for row in study.results.rows:
+        if _is(row, "shift_similarity", name) and row.bucket != "layer 0":
+            layers.setdefault(row.bucket or "", []).append(row)
+    if not layers:
         return missing()
-    return study.entry(rows).model_copy(update={"text": format(value, show), "value": value})
+    lowest = min(layers.values(), key=lambda rows: min(row.value for row in rows))
+    return _computed(study, lowest, min(row.value for row in lowest))
 
 
-def _layers(study: Study, name: str) -> Iterator[list[Row]]:
-    """Yield the similarities of each layer of the encoder; the embeddings are left out, to which
-    absolute positions are added whatever the layers make of them."""
-    for cell in study.cells(PROPERTIES, {"position": name})[:1]:
-        for layer in range(1, cell.config.model.encoder_layers + 1):
-            yield study.rows(
-                PROPERTIES, "shift_similarity", {"position": name}, bucket=f"layer {layer}"
-            )
-
-
-def _lowest(study: Study, name: str) -> list[Row]:
-    """Return the measurements of the layer that is least alike."""
-    layers = [rows for rows in _layers(study, name) if rows]
-    return min(layers, key=lambda rows: min(row.value for row in rows), default=[])
-
-
-def _losses(study: Study, name: str) -> list[Row]:
-    return [
-        row
-        for row in study.results.rows
-        if (row.grid, row.metric) == (PROPERTIES, "shifted_loss") and row.axes["position"] == name
+def _loss_range(study: Study, name: str) -> Entry:
+    """Return the range of losses under offsets, in the seed where it is widest."""
+    by_seed: dict[int, list[Row]] = {}
+    for row in study.results.rows:
+        if _is(row, "shifted_loss", name):
+            by_seed.setdefault(row.seed, []).append(row)
+    if not by_seed:
+        return missing()
+    ranges = [
+        max(row.value for row in rows) - min(row.value for row in rows) for rows in by_seed.values()
     ]
+    return _computed(study, [row for rows in by_seed.values() for row in rows], max(ranges))
 
 
-def _shifts(study: Study, name: str) -> Shifts | None:
-    """Return how a position takes shifts; of several seeds, the one that takes them worst."""
-    alike, losses = _lowest(study, name), _losses(study, name)
-    [scheme] = {
-        is_declared(cell.config.position.scheme)
-        for cell in study.cells(PROPERTIES, {"position": name})
-    }
-    if not alike or not losses:
-        return None
-    by_seed: dict[int, list[float]] = {}
-    for row in losses:
-        by_seed.setdefault(row.seed, []).append(row.value)
-    return Shifts(
-        declared=scheme,
-        similarity=min(row.value for row in alike),
-        loss_range=max(max(values) - min(values) for values in by_seed.values()),
-    )
+def _is(row: Row, metric: str, position: str) -> bool:
+    return (row.grid, row.metric) == (PROPERTIES, metric) and row.axes["position"] == position
 
 
 def _reason(study: Study, name: str) -> str | None:
@@ -232,37 +202,6 @@ def _exports(study: Study, name: str) -> Entry:
         return missing()
     reason = _reason(study, name)
     return study.entry(tried, lambda mean: "yes" if mean == 1 else f"– ({reason})")
-
-
-def _findings(
-    study: Study,
-    positions: Sequence[str],
-    columns: Mapping[str, Column],
-    shifts: Mapping[str, Shifts],
-) -> list[Finding]:
-    invariant = relative(study, PROPERTIES)
-    claims = {
-        "Kinds that are shift invariant translate sentences longer than any in training better than"
-        f" {BASELINE}.": (invariant, _BEYOND),
-        "Positions renumbered in training, shifted or randomized, translate sentences longer than"
-        f" any in training better than {BASELINE}.": (renumbered(study, PROPERTIES), _BEYOND),
-        f"Kinds that are shift invariant translate joined sentences better than {BASELINE}.": (
-            invariant,
-            _JOINED,
-        ),
-    }
-    elsewhere = LATER.get(study.scale, "")
-    found = [
-        all_better(claim, columns[column].comparisons, names, elsewhere)
-        for claim, (names, column) in claims.items()
-        if column in columns
-    ]
-    reasons = {
-        name: _reason(study, name)
-        for name in positions
-        if study.rows(PROPERTIES, "exports", {"position": name})
-    }
-    return [*found, as_declared(shifts, positions), all_export(reasons, positions)]
 
 
 ITEM = Item("Every position on every dataset, and what it costs", (DATASETS, PROPERTIES), build)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from shapeshift.data.config import LengthSlice
 from shapeshift.evaluation.lengths import LengthBucket
 from shapeshift.lab.analysis import nhk_lengths
 from shapeshift.lab.analysis.nhk_lengths import SliceBleu, Trained
-from shapeshift.papers.claims import (
-    LEARNED,
-    NOT_MEASURED,
-    Tests,
-    better,
-    finding,
-    table,
-    told,
-    versus,
-)
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import counted, missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.nhk.shared import ORIGINALS, READINGS, SLICES
+from shapeshift.papers.nhk.shared import READINGS
+from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import finding
 
 GRID = "nhk-figure3"
 
@@ -39,30 +31,19 @@ PUBLISHED: dict[str, tuple[int, int, float, float]] = {
 Bounds = tuple[int, int | None]
 """Of source lengths, `[from, to)`."""
 
-_ELSEWHERE = (
-    "short sentences are easier than long ones, and a short run sees few of the pairs that it"
-    f" could; {SLICES}"
-)
-
 
 def build(study: Study) -> Content:
     """Make the figure, its data and Table 4 beside the paper's."""
     slices = {name: _bounds(study, name) for name in study.settings(GRID, "lengths")}
     data = _measured(study, slices)
-    tests = _own_beside_others(study, slices, study.settings(GRID, "system"))
     return Content(
         tables=[
             _by_length(study, slices),
             _sizes(study, slices, data),
             published(),
-            table("tests", "BLEU of models trained on a slice and on another", tests),
         ],
         figures=[] if data is None else [_figure(data)],
-        findings=[
-            *(_lengths_decide(study, slices, original) for original in ORIGINALS),
-            *(_tokens(study, slices, data, original) for original in ORIGINALS),
-            _unseen(study, slices),
-        ],
+        findings=[_lengths_decide(study, slices), _unseen(study, slices)],
     )
 
 
@@ -198,58 +179,54 @@ def _sizes(
     )
 
 
-def _read_as(study: Study, original: str) -> list[str]:
-    """Return the systems, ORIGINAL in one of its readings."""
-    systems = study.settings(GRID, "system")
-    return [system for system in systems if system == original or system not in ORIGINALS]
-
-
-def _own_beside_others(
-    study: Study, slices: Mapping[str, Bounds | None], systems: Sequence[str]
-) -> Tests:
+def _lengths_decide(study: Study, slices: Mapping[str, Bounds | None]) -> Finding:
+    claim = ClaimSpec(
+        claim="Training lengths decide: on the sentences of each slice, models trained on it are"
+        " better than those trained on another slice, whatever the system.",
+        rule="better",
+        test={"lengths": "a slice"},
+        against={"lengths": "another"},
+        paper="Figure 3 (b) to (d): every curve falls off outside the training lengths",
+    )
     limited = {name: bounds for name, bounds in slices.items() if bounds is not None}
-    return {
-        f"{system} on {label(bounds)}, trained on them beside on {label(limited[other])}": versus(
-            study, GRID, "lengths", (own, other), {"system": system}, lengths=bounds
+    parts = {
+        f"{system} on {label(bounds)}, trained on them against on {label(limited[other])}": (
+            study.compare(
+                GRID,
+                {"system": system, "lengths": own},
+                {"system": system, "lengths": other},
+                lengths=bounds,
+            )
         )
-        for system in systems
+        for system in study.settings(GRID, "system")
         for own, bounds in limited.items()
         for other in limited
         if other != own
     }
-
-
-def _lengths_decide(study: Study, slices: Mapping[str, Bounds | None], original: str) -> Finding:
-    tests = _own_beside_others(study, slices, _read_as(study, original))
-    return finding(
-        study,
-        "Training lengths decide: on the sentences of each slice, models trained on it are better"
-        f" than those trained on another slice, whatever the system (with {original.upper()}).",
-        better(tests),
-        told(tests),
-        "Figure 3 (b) to (d): every curve falls off outside the training lengths",
-        _ELSEWHERE,
-    )
+    return finding(claim, parts, study.scale)
 
 
 def _unseen(study: Study, slices: Mapping[str, Bounds | None]) -> Finding:
     absolute, relative = CROSS
-    tests = {
-        f"trained on {label(bounds)}, tested on others": versus(
-            study, GRID, "system", (relative, absolute), {"lengths": name}, lengths=beyond
+    claim = ClaimSpec(
+        claim="With CROSS-PE, relative positions are better than absolute ones on lengths that"
+        " training never showed.",
+        rule="better",
+        test={"system": relative},
+        against={"system": absolute},
+        paper="said of Figure 3, without numbers",
+    )
+    parts = {
+        f"trained on {label(bounds)}, tested on others": study.compare(
+            GRID,
+            {"system": relative, "lengths": name},
+            {"system": absolute, "lengths": name},
+            lengths=beyond,
         )
         for name, bounds in slices.items()
         if (beyond := _beyond(bounds)) is not None
     }
-    return finding(
-        study,
-        "With CROSS-PE, relative positions are better than absolute ones on lengths that training"
-        " never showed.",
-        better(tests),
-        told(tests),
-        "said of Figure 3, without numbers",
-        _ELSEWHERE,
-    )
+    return finding(claim, parts, study.scale)
 
 
 def _beyond(bounds: Bounds | None) -> Bounds | None:
@@ -261,68 +238,6 @@ def _beyond(bounds: Bounds | None) -> Bounds | None:
         case (int(low), None) if low:
             return 0, low
     return None
-
-
-def _tokens(
-    study: Study, slices: Mapping[str, Bounds | None], data: SliceBleu | None, original: str
-) -> Finding:
-    panels = [panel for panel in data.panels if panel.bleu.trained is not None] if data else []
-    complete = len(panels) == sum(bounds is not None for bounds in slices.values())
-    systems = _read_as(study, original)
-    scores = {
-        system: [panel.matching()[system] for panel in panels]
-        for system in (panels[0].matching() if panels else {})
-        if system in systems
-    }
-    return finding(
-        study,
-        "BLEU on a slice's own lengths follows the tokens of its training data rather than their"
-        " sentences: the order of the slices by BLEU is the one by tokens (with"
-        f" {original.upper()}).",
-        judge_order(
-            [panel.num_pairs for panel in panels],
-            [panel.num_source_tokens for panel in panels],
-            list(scores.values()),
-        )
-        if complete and len(scores) == len(systems)
-        else "cannot tell",
-        "; ".join(
-            f"{panel.name}: {panel.num_pairs:,} sentences, {panel.num_source_tokens:,} tokens, "
-            + ", ".join(
-                f"{system} {NOT_MEASURED if (score := values[number]) is None else f'{score:.2f}'}"
-                for system, values in scores.items()
-            )
-            for number, panel in enumerate(panels)
-        )
-        or NOT_MEASURED,
-        "8.1M sentences, 93M tokens: 34.27 (absolute) and 34.66 (relative); 2.6M, 122M: 36.42 and"
-        " 36.46; 0.4M, 45M: 29.44 and 25.97; other test sentences each time, so no test",
-        _ELSEWHERE,
-    )
-
-
-def judge_order(
-    sentences: Sequence[int], tokens: Sequence[int], scores: Sequence[Sequence[float | None]]
-) -> Verdict:
-    """Judge whether BLEU follows tokens rather than sentences.
-
-    Args:
-        sentences, tokens: of each slice.
-        scores: for each system, its BLEU on each slice's own lengths.
-    """
-    by_sentences, by_tokens = _order(sentences), _order(tokens)
-    if not scores or by_sentences == by_tokens:
-        return "cannot tell"
-    if any(value is None or value < LEARNED for values in scores for value in values):
-        return "cannot tell"
-    orders = [_order(values) for values in scores]
-    if all(order == by_tokens for order in orders):
-        return "holds"
-    return "does not hold" if all(order == by_sentences for order in orders) else "cannot tell"
-
-
-def _order(values: Sequence[float | None]) -> list[int]:
-    return sorted(range(len(values)), key=lambda place: values[place] or 0.0)
 
 
 ITEM = Item("Figure 3 and Table 4: training on slices of the lengths", (GRID,), build)

@@ -1,4 +1,4 @@
-"""What the items of the NHK paper share: the readings of ORIGINAL, and where its findings show."""
+"""What the items of the NHK paper share: the two readings of ORIGINAL."""
 
 from __future__ import annotations
 
@@ -13,12 +13,3 @@ READINGS = (
     " to Q, K and V of self-attention, or to the embeddings as in Vaswani et al. 2017"
 )
 """A note for tables with both."""
-
-LONG_RUNS = "the paper's runs are 650,000 updates of 256 pairs of real text: see scale paper"
-"""Of Tables 2 and 3."""
-
-SLICES = "the paper's slices have 394,505 to 8.1 million pairs of real text: see scale paper"
-"""Of Figure 3 and Table 4."""
-
-TENTH = "the paper trains on 1.8 million pairs of real text: see scale paper"
-"""Of Tables 5 and 6: a tenth of its French-German."""

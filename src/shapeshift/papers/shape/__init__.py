@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from shapeshift.papers.build import shipped_item
 from shapeshift.papers.item import Paper
 from shapeshift.papers.shape import (
     curves,
     datasets,
     figure3,
     figure4,
-    offsets,
     similarity,
     table1,
-    table2,
-    table5,
-    table6,
     table7,
 )
 
@@ -24,17 +21,17 @@ PAPER = Paper(
     items={
         "table1": table1.ITEM,
         "figure2": similarity.FIGURE2,
-        "table2": table2.ITEM,
+        "table2": shipped_item("shape", "table2"),
         "figure3": figure3.FIGURE3,
         "figure4": figure4.ITEM,
         "table3": datasets.ITEM,
-        "offsets": offsets.ITEM,
+        "offsets": shipped_item("shape", "offsets"),
         "figure6": similarity.FIGURE6,
-        "table5": table5.ITEM,
+        "table5": shipped_item("shape", "table5"),
         "figure7": figure3.FIGURE7,
         "figure8": curves.FIGURE8,
         "figure9": curves.FIGURE9,
-        "table6": table6.ITEM,
+        "table6": shipped_item("shape", "table6"),
         "table7": table7.ITEM,
     },
     aliases={"figure5": "table3", "table4": "offsets"},

@@ -2,82 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import fmean
 
 from shapeshift.lab.analysis import curves
 from shapeshift.lab.analysis.curves import Against, Curves, RunCurve, SystemCurves
 from shapeshift.lab.grid import Cell
-from shapeshift.papers.claims import NOT_MEASURED, finding
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.shape.shared import (
-    BASELINE,
-    GRID,
-    LEARNS_LATE,
-    listed,
-    on_all,
-    positions,
-    unanimous,
-)
+from shapeshift.papers.shape.shared import GRID
 from shapeshift.papers.study import Study
-
-SETTLED = 1.05
-"""A run has converged once its perplexity stays within this factor of its last."""
-
-ALIKE = 1.25
-"""Two systems converge alike if neither needs more than this factor of the other's updates."""
 
 Runs = dict[str, dict[int, tuple[Cell, RunCurve]]]
 """Position → seed → the run and its validations."""
 
 
 def build_updates(study: Study) -> Content:
-    """Make Figure 8: perplexity against updates; and judge how fast the systems converge."""
-    content, found = _build(study, "figure8", "updates")
-    content.findings.append(_converge_alike(study, found))
-    return content
+    """Make Figure 8: perplexity against updates."""
+    return _build(study, "figure8", "updates")
 
 
 def build_time(study: Study) -> Content:
-    """Make Figure 9: perplexity against the clock; and judge whether RPE takes longer."""
-    content, found = _build(study, "figure9", "time")
-    content.findings.append(_takes_longer(study, found))
-    return content
-
-
-def settled(run: RunCurve) -> int:
-    """Return the first update from which perplexity stays within `SETTLED` of its last."""
-    limit = SETTLED * run.perplexity[-1]
-    first = run.updates[-1]
-    for update, perplexity in zip(reversed(run.updates), reversed(run.perplexity), strict=True):
-        if perplexity > limit:
-            break
-        first = update
-    return first
-
-
-def _has_settled(run: RunCurve) -> bool:
-    """Return whether perplexity no longer fell between the last validations."""
-    return settled(run) < run.updates[-1]
-
-
-def judge_convergence(updates: Mapping[str, Mapping[str, float | None]]) -> Verdict:
-    """Return whether all systems need about as many updates as APE, on every dataset.
-
-    Args:
-        updates: dataset → system → updates until it has settled; `None` if nobody knows.
-    """
-    ratios: list[float | None] = []
-    for systems in updates.values():
-        base = systems.get(BASELINE)
-        ratios += [
-            None if base is None or value is None else max(value / base, base / value)
-            for name, value in systems.items()
-            if name != BASELINE
-        ]
-    return on_all(ratios, lambda ratio: ratio <= ALIKE)
+    """Make Figure 9: perplexity against the clock."""
+    return _build(study, "figure9", "time")
 
 
 def read(study: Study, grid: str, dataset: str) -> Runs:
@@ -124,16 +71,15 @@ def draw(name: str, dataset: str, runs: Runs, against: Against, table: str) -> D
     return Drawn(about, curves.plot(data, against=against))
 
 
-def _build(study: Study, item: str, against: Against) -> tuple[Content, dict[str, Runs]]:
-    content, found = Content(), {}
+def _build(study: Study, item: str, against: Against) -> Content:
+    content = Content()
     for dataset in study.settings(GRID, "dataset"):
         runs = read(study, GRID, dataset)
-        found[dataset] = runs
         name = f"{item}-{dataset}"
         content.tables.append(table(name, dataset, runs))
         drawn = draw(name, dataset, runs, against, name)
         content.figures.extend([] if drawn is None else [drawn])
-    return content, found
+    return content
 
 
 def _timed(runs: Runs) -> Runs:
@@ -180,73 +126,6 @@ def _ends(runs: Runs) -> str:
     return ", ".join(
         f"{position} {fmean(run.perplexity[-1] for _, run in own.values()):.2f}"
         for position, own in runs.items()
-    )
-
-
-def _converge_alike(study: Study, found: Mapping[str, Runs]) -> Finding:
-    falling = [
-        dataset
-        for dataset, runs in found.items()
-        if not all(_has_settled(run) for own in runs.values() for _, run in own.values())
-    ]
-    shared = {  # of all systems: means of other seeds do not compare
-        dataset: set.intersection(*map(set, runs.values())) if runs else set[int]()
-        for dataset, runs in found.items()
-    }
-    updates: dict[str, dict[str, float | None]] = {
-        dataset: {
-            position: fmean(settled(runs[position][seed][1]) for seed in shared[dataset])
-            if position in runs and shared[dataset] and dataset not in falling
-            else None
-            for position in positions(study, dataset)
-        }
-        for dataset, runs in found.items()
-    }
-    left_out = f" (still falling at the end: {', '.join(falling)})" if falling else ""
-    told = "; ".join(
-        f"{dataset}: {shown}"
-        for dataset, systems in updates.items()
-        if (shown := listed(systems, ",.0f"))
-    )
-    return finding(
-        study,
-        claim="In updates, all systems converge at a similar speed.",
-        verdict=judge_convergence(updates),
-        measured=f"updates until perplexity stays within {SETTLED - 1:.0%} of its last, means over"
-        f" seeds: {told}{left_out}. Similar: at most {ALIKE} times as many as APE, or as few"
-        if told
-        else NOT_MEASURED + left_out,
-        paper="Figure 8: similar on all three datasets",
-        elsewhere=LEARNS_LATE,
-    )
-
-
-def _takes_longer(study: Study, found: Mapping[str, Runs]) -> Finding:
-    votes: list[bool | None] = []
-    told = []
-    for dataset, runs in found.items():
-        if "rpe" not in positions(study, dataset):
-            continue
-        ends = {
-            position: {seed: run.elapsed_s[-1] for seed, (_, run) in own.items() if run.elapsed_s}
-            for position, own in _timed(runs).items()
-        }
-        base, rpe = ends.get(BASELINE, {}), ends.get("rpe", {})
-        shared = sorted(base.keys() & rpe.keys())
-        votes += [rpe[seed] > base[seed] for seed in shared] or [None]
-        told += [f"{dataset}, seed {s}: {rpe[s]:,.0f} and {base[s]:,.0f} s" for s in shared]
-    verdict = unanimous(votes)
-    return finding(
-        study,
-        claim="RPE takes longer to train than APE.",
-        verdict=verdict,
-        measured=f"RPE and APE, all runs have to agree: {'; '.join(told)}"
-        if told
-        else NOT_MEASURED,
-        paper="107,089 s and 97,073 s on Vanilla, 111,246 s and 101,469 s on Extrapolate",
-        elsewhere="times compare on a machine that does nothing else, and in runs longer than"
-        " minutes (the paper's are of 27 hours and more: see scale paper); Table 6 has speeds,"
-        " measured by turns",
     )
 
 

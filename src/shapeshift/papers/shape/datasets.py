@@ -9,12 +9,12 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis import lengths
 from shapeshift.lab.analysis.lengths import DatasetLengths, Lengths
 from shapeshift.lab.grid import Cell
-from shapeshift.papers.claims import NOT_MEASURED
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
 from shapeshift.papers.entries import counted, missing, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import GRID
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import NOT_MEASURED
 
 # dataset -> sentence pairs for training
 PUBLISHED = {"vanilla": 4_500_000, "extrapolate": 3_900_000, "interpolate": 450_000}
@@ -144,25 +144,18 @@ def _bins(data: DatasetLengths, prepared: Prepared, cell: Cell) -> list[tuple[En
 def _finding(study: Study, data: Lengths | None, problem: str) -> Finding:
     claim = "The training sets have as many pairs as the paper's."
     paper = "4.5M, 3.9M and 450K"
-    if data is None or len(data.datasets) < len(PUBLISHED):
-        measured = problem or NOT_MEASURED
-        return Finding(claim=claim, verdict="cannot tell", measured=measured, paper=paper)
-    told = ", ".join(f"{each.name} {each.num_pairs:,}" for each in data.datasets)
-    if study.scale != "paper":
-        return Finding(
-            claim=claim,
-            verdict="cannot tell",
-            measured=told,
-            paper=paper,
-            remark="other text than the paper's; its counts are checked at scale paper",
-        )
-    try:
-        lengths.check(data)
-    except ShapeshiftError as error:
-        return Finding(
-            claim=claim, verdict="does not hold", measured=told, paper=paper, remark=str(error)
-        )
-    return Finding(claim=claim, verdict="holds", measured=f"{told}: within 2 %", paper=paper)
+    verdict: Verdict = "not run"
+    measured = problem or NOT_MEASURED
+    if data is not None and len(data.datasets) == len(PUBLISHED):
+        measured = ", ".join(f"{each.name} {each.num_pairs:,}" for each in data.datasets)
+        verdict = "not tested at this scale"
+        if study.scale == "paper":
+            try:
+                lengths.check(data)
+                verdict, measured = "supported", f"{measured}: within 2 %"
+            except ShapeshiftError as error:
+                verdict, measured = "contradicted", f"{measured}: {error}"
+    return Finding(claim=claim, verdict=verdict, measured=measured, paper=paper)
 
 
 ITEM = Item(

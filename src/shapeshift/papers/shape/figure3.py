@@ -7,51 +7,34 @@ test sentences alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.lab.analysis import length_bleu
 from shapeshift.lab.analysis.length_bleu import Curve, LengthBleu
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.significance import Comparison
-from shapeshift.papers.claims import (
-    LEARNED,
-    NOT_MEASURED,
-    Untested,
-    better,
-    finding,
-    told,
-    versus,
-)
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.shape.shared import (
     BASELINE,
     GRID,
     JOINED,
-    LEARNS_LATE,
-    PAIR,
-    SHORT_RUNS,
     longest_trained,
-    paired,
     positions,
 )
+from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import Part, finding
 
 DATASETS = ("extrapolate", "interpolate")
-
-_NOT_COMPARED = (
-    f"not compared: no length has {FEW_SEGMENTS} sentences and a BLEU of {LEARNED:g} for APE or"
-    " SHAPE"
-)
 
 
 def build_gains(study: Study) -> Content:
     """Make Figure 3: the gain over APE; and judge lengths that training has not shown."""
     found = _compute(study)
-    content = Content(findings=_beyond(study, found["extrapolate"][0]))
+    content = Content(findings=_beyond(study))
     for dataset, (data, cells) in found.items():
         if data is None or data.baseline is None or len(data.curves) < 2:
             content.tables.append(_table(f"figure3-{dataset}", dataset, None, (), cells))
@@ -69,7 +52,6 @@ def build_gains(study: Study) -> Content:
                 length_bleu.plot_panel(data, gains=True),
             )
         )
-    content.findings.append(_at_every_length(study))
     return content
 
 
@@ -90,16 +72,6 @@ def build_absolute(study: Study) -> Content:
         )
         content.figures.append(Drawn(about, length_bleu.plot_panel(data)))
     return content
-
-
-def judge_lengths(data: LengthBleu | None, system: str) -> Verdict:
-    """Return whether a system is ahead of the baseline at every length; one where it is behind
-    suffices to say no. Left aside are lengths of fewer than `FEW_SEGMENTS` sentences, and those
-    that neither can translate (see `claims.LEARNED`)."""
-    gains = [gain for _, gain in _gains(data, system)]
-    if any(gain < 0 for gain in gains):
-        return "does not hold"
-    return "holds" if gains and min(gains) > 0 else "cannot tell"
 
 
 def _compute(study: Study) -> dict[str, tuple[LengthBleu | None, dict[str, list[Cell]]]]:
@@ -177,81 +149,31 @@ def _spoken(data: LengthBleu, curves: tuple[Curve, ...]) -> str:
     return "; ".join(parts) + shaded + "."
 
 
-def _gains(data: LengthBleu | None, system: str) -> Iterator[tuple[str, float]]:
-    """Yield the label and the gain of each length that `judge_lengths` looks at."""
-    curves = {curve.name: curve.mean for curve in data.curves} if data else {}
-    if data is None or data.baseline is None or system not in curves:
-        return
-    for bucket, own, base in zip(data.buckets, curves[system], curves[data.baseline], strict=True):
-        if bucket.num_segments >= FEW_SEGMENTS and max(own, base) >= LEARNED:
-            yield bucket.label, own - base
-
-
-def _beyond(study: Study, data: LengthBleu | None) -> list[Finding]:
-    """Judge RPE and SHAPE on test sentences that are longer than anything in training.
-
-    Args:
-        study: with the runs.
-        data: BLEU by length, for people.
-    """
+def _beyond(study: Study) -> list[Finding]:
+    """Compare RPE and SHAPE with APE on test sentences that are longer than those of training."""
     longest = longest_trained(study)
-    unseen = {each.label for each in data.buckets if each.low > longest} if data else ()
     findings = []
     for position in ("rpe", "shape"):
-        judged = {f"{position} and {BASELINE}": _test_longer(study, position, longest)}
-        gains = _listed((label, gain) for label, gain in _gains(data, position) if label in unseen)
-        findings.append(
-            finding(
-                study,
-                claim=f"On Extrapolate {position.upper()} is ahead of APE on sentences longer than"
-                " those of training.",
-                verdict=better(judged),
-                measured=f"test BLEU of sources over {longest} subwords, {told(judged)}"
-                + (f"; by length, with validation sentences: {gains}" if gains else ""),
-                paper="Figure 3a: RPE and SHAPE gain over APE beyond 50 subwords",
-                elsewhere=LEARNS_LATE if position == "shape" else SHORT_RUNS,
-            )
+        claim = ClaimSpec(
+            claim=f"On Extrapolate {position.upper()} translates sentences longer than those of"
+            " training better than APE.",
+            rule="better",
+            test={"position": position},
+            against={"position": BASELINE},
+            paper="Figure 3a: RPE and SHAPE gain over APE beyond 50 subwords",
         )
+        label = f"{position} against {BASELINE}, sources over {longest} subwords"
+        part = _compare_longer(study, position, longest)
+        findings.append(finding(claim, {label: part}, study.scale))
     return findings
 
 
-def _listed(gains: Iterable[tuple[str, float]]) -> str:
-    return ", ".join(f"{label}: {gain:+.2f}" for label, gain in gains)
-
-
-def _test_longer(study: Study, position: str, longest: int) -> Comparison | Untested:
-    """Test a position against APE on the test sentences that are longer than those of training."""
-    axes = {"dataset": "extrapolate"}
-    cells = study.finished(GRID, axes)
+def _compare_longer(study: Study, position: str, longest: int) -> Part:
+    cells = study.finished(GRID, {"dataset": "extrapolate"})
     if cells and (study.prepared(cells[0]).test.source_lengths > longest).sum() < FEW_SEGMENTS:
-        return Untested(f"fewer than {FEW_SEGMENTS} test sentences are longer")
-    pair = (position, BASELINE)
-    return versus(study, GRID, "position", pair, axes, lengths=(longest + 1, None))
-
-
-def _at_every_length(study: Study) -> Finding:
-    pairs = paired(study, "interpolate").values()
-    data = None
-    if pairs:
-        scores = {
-            name: [study.scores(pair[place], "valid", "test") for pair in pairs]
-            for place, name in enumerate(PAIR)
-        }
-        data = length_bleu.compute(scores, baseline=BASELINE)
-    verdict = judge_lengths(data, "shape")
-    gains = _listed(_gains(data, "shape"))
-    return finding(
-        study,
-        claim="On Interpolate SHAPE is ahead of APE at every source length.",
-        verdict=verdict,
-        measured=f"BLEU over APE's, means over seeds, no test by length: {gains}"
-        if gains
-        else _NOT_COMPARED
-        if data
-        else NOT_MEASURED,
-        paper="Figure 3b: a gain at every length",
-        elsewhere=LEARNS_LATE,
-    )
+        return Part({}, reason=f"fewer than {FEW_SEGMENTS} test sentences are longer")
+    test, against = ({"dataset": "extrapolate", "position": name} for name in (position, BASELINE))
+    return study.compare(GRID, test, against, lengths=(longest + 1, None))
 
 
 _AXES = {"dataset": DATASETS}

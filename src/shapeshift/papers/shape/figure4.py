@@ -3,7 +3,7 @@ and by how often they stand in the training data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,21 +11,13 @@ import numpy as np
 from shapeshift.lab.analysis import token_gain
 from shapeshift.lab.analysis.token_gain import FEW_TOKENS, TokenGain
 from shapeshift.lab.grid import Cell
-from shapeshift.papers import claims
-from shapeshift.papers.claims import NOT_MEASURED
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding, Verdict
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item
-from shapeshift.papers.shape.shared import (
-    GRID,
-    LEARNS_LATE,
-    PAIR,
-    longest_trained,
-    paired,
-    seeds,
-    unanimous,
-)
+from shapeshift.papers.shape.shared import GRID, PAIR, longest_trained, paired
+from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding
 from shapeshift.training.precision import choose_device
 
 DATASETS = ("extrapolate", "interpolate")
@@ -33,8 +25,8 @@ DATASETS = ("extrapolate", "interpolate")
 RARE = 1_000
 """A token with fewer occurrences in training counts as rare."""
 
-CLEARLY = 1.0
-"""Percentage points that a share has to be over 50, or over another share."""
+Share = Callable[[TokenGain], float | None]
+"""Of tokens, in percent; `None` where there are too few."""
 
 HEADER = ("occurrences", "position", "tokens", "share (%)")
 
@@ -68,26 +60,6 @@ def build(study: Study) -> Content:
             content.figures.append(Drawn(about, token_gain.plot(total, limit)))
     content.findings.extend(_findings(study, found, longest))
     return content
-
-
-def judge_over_half(shares: Sequence[float | None]) -> Verdict:
-    """Return whether a share of tokens is over one half, by `CLEARLY` in every seed; there is no
-    test, since tokens of one sentence depend on each other.
-
-    Args:
-        shares: in percent, one for each seed; `None` where there are too few tokens.
-    """
-    if None in shares:
-        return "cannot tell"
-    return unanimous(share is not None and share >= 50 + CLEARLY for share in shares)
-
-
-def judge_rare(rare: Sequence[float | None], other: Sequence[float | None]) -> Verdict:
-    """Return whether the share among rare tokens is higher, by `CLEARLY` in every seed."""
-    pairs = list(zip(rare, other, strict=True))
-    if any(None in pair for pair in pairs):
-        return "cannot tell"
-    return unanimous(a is not None and b is not None and a - b >= CLEARLY for a, b in pairs)
 
 
 def share(
@@ -203,55 +175,53 @@ def _table(
 def _findings(
     study: Study, found: dict[str, dict[int, TokenGain]], longest: int | None
 ) -> list[Finding]:
-    outer = [
-        share(data, begin=longest + 1) if longest and longest + 1 in data.position_edges else None
-        for data in found["extrapolate"].values()
-    ]
-    inner = found["interpolate"]
-    overall = [share(data) for data in inner.values()]
-    rare = [share(data, below=RARE) for data in inner.values()]
-    other = [share(data, below=-RARE) for data in inner.values()]
-    rule = f". No test: {CLEARLY:g} point or more in every seed"
+    """Judge shares of tokens that SHAPE scores higher, in percent, against one half."""
 
-    def finding(claim: str, verdict: Verdict, told: str, paper: str, dataset: str) -> Finding:
-        return claims.finding(
-            study,
-            claim=claim,
-            verdict=verdict,
-            measured=f"{told}, {seeds(found[dataset])}{rule}" if found[dataset] else NOT_MEASURED,
-            paper=paper,
-            elsewhere=LEARNS_LATE,
-        )
+    def judged(
+        claim: str, paper: str, label: str, dataset: str, of: Share, limit: float
+    ) -> Finding:
+        shares = {seed: of(data) for seed, data in found[dataset].items()}
+        values = {seed: share for seed, share in shares.items() if share is not None}
+        reason = "" if values else "too few tokens" if shares else NOT_MEASURED
+        spec = ClaimSpec(claim=claim, rule="threshold", at_least=limit, paper=paper)
+        return finding(spec, {label: Part(values, reason=reason)}, study.scale)
+
+    def unseen(data: TokenGain) -> float | None:
+        if longest is None or longest + 1 not in data.position_edges:
+            return None
+        return share(data, begin=longest + 1)
+
+    def lead(data: TokenGain) -> float | None:
+        rare, other = share(data, below=RARE), share(data, below=-RARE)
+        return None if rare is None or other is None else rare - other
 
     return [
-        finding(
+        judged(
             "On Extrapolate SHAPE scores more than half of the tokens higher than APE at positions"
             " that training has not shown.",
-            judge_over_half(outer),
-            f"{_percent(outer)} of the tokens after more than {longest} others",
             "Figure 4a: SHAPE ahead, most of all beyond the training lengths",
+            f"% of the tokens after more than {longest} others",
             "extrapolate",
+            unseen,
+            50.0,
         ),
-        finding(
+        judged(
             "On Interpolate SHAPE scores more than half of the tokens higher than APE.",
-            judge_over_half(overall),
-            f"{_percent(overall)} of all tokens",
             "Figure 4b: SHAPE consistently ahead",
+            "% of all tokens",
             "interpolate",
+            share,
+            50.0,
         ),
-        finding(
+        judged(
             "On Interpolate SHAPE's lead is larger among rare tokens.",
-            judge_rare(rare, other),
-            f"{_percent(rare)} of tokens with fewer than {RARE:,} occurrences, {_percent(other)} of"
-            " others",
             "Figure 4b: the difference is largest for infrequent tokens",
+            f"% of tokens with fewer than {RARE:,} occurrences minus % of others",
             "interpolate",
+            lead,
+            0.0,
         ),
     ]
-
-
-def _percent(shares: Sequence[float | None]) -> str:
-    return ", ".join("too few" if each is None else f"{each:.1f} %" for each in shares)
 
 
 ITEM = Item(

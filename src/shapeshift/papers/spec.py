@@ -1,0 +1,303 @@
+"""An item of a paper as data: which runs, which tables and plots, which claims.
+
+An item is a YAML file. `papers.build` makes its content:
+
+    title: "Table 2: the clipping distance"
+    grid: shaw-table2                      # a file of configs/grids
+    tables:
+      - title: BLEU by clipping distance
+        rows: [k]                          # axes of the grid, one row for each of their settings
+        columns:
+          valid BLEU: {metric: BLEU, split: valid}
+          difference: {gain_of: valid BLEU}
+        baseline: {k: 16}                  # every other row is tested against it
+        plot: {title: Validation BLEU by clipping distance, x: k, y: valid BLEU}
+        published:
+          title: BLEU by clipping distance on newstest2013
+          header: [k, BLEU]
+          rows: [[0, 12.5], [16, 25.8]]
+    claims:
+      - claim: Relative positions translate better than none.
+        rule: better
+        split: valid
+        test: {k: 16}
+        against: {k: 0}
+        paper: 25.8 against 12.5
+
+Numbers of the paper stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from shapeshift.config_errors import messages
+from shapeshift.config_file import read_document
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.lab.grid import Condition, GridConfig, Name
+from shapeshift.schema import PlainName, Strict
+
+ALL = "*"
+"""In `each` of a claim: every setting of the axis."""
+
+Split = Literal["valid", "test"]
+Show = Literal["mean", "mean ± stdev", "whole number"]
+Rule = Literal["better", "no worse", "equivalent", "threshold"]
+Published = float | tuple[float, ...] | str | None
+"""A number; mean and standard deviation; median, mean and standard deviation; text; a dash."""
+
+
+class ColumnSpec(Strict):
+    """A column of a table.
+
+    Attributes:
+        metric: name of a measurement, such as `BLEU`, `speed` or `parameters`.
+        split: that was translated, the mean over its files; `each set`: a column for each file
+            of both splits, and one for their average; `None` for measurements of a run.
+        show: how the values of several seeds become one field.
+        gain_of: instead of a metric: the difference to the baseline in that column.
+    """
+
+    metric: str = "BLEU"
+    split: Split | Literal["each set"] | None = None
+    show: Show = "mean ± stdev"
+    gain_of: str = ""
+
+
+class PlotSpec(Strict):
+    """A plot of a table: a line for each setting of `across`, or a single one.
+
+    Attributes:
+        title: caption.
+        name: of its files; by default the table's with `-plot`.
+        x: axis of the rows.
+        x_title: by default the axis' name.
+        y: title of the column that is drawn.
+    """
+
+    title: str
+    name: PlainName | None = None
+    x: str
+    x_title: str = ""
+    y: str
+
+
+class PublishedSpec(Strict):
+    """The paper's table.
+
+    Attributes:
+        title: caption; by default that of our table.
+        header: titles of its columns; by default those of our table.
+        rows: a list of fields for each row: those that name it, then one for each column.
+        decimals: of the numbers.
+        notes: lines to stand below.
+    """
+
+    title: str = ""
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[Published, ...], ...]
+    decimals: int = 2
+    notes: tuple[str, ...] = ()
+
+
+class TableSpec(Strict):
+    """A table of measurements.
+
+    Attributes:
+        name: of its files; by default the item's name.
+        title: caption.
+        rows: axes; a row for each combination of their settings that has runs.
+        only: settings of the runs that it is made of; by default all.
+        header: titles of the columns that name a row; by default the axes.
+        labels: setting of the only axis in `rows` → fields that name its row, one for each of
+            `header`.
+        across: axis with one group of columns for each of its settings.
+        columns: title → column.
+        statistics: two lines a row as in Miyazaki et al. 2024, median, and mean ± standard
+            deviation.
+        baseline: settings of the row that the others are tested against, in each column of BLEU.
+            Axes that it leaves out keep the tested row's setting.
+        plot: of the table.
+        published: the paper's table.
+        notes: lines to stand below.
+        scale_notes: scale → a line to stand below at that scale.
+    """
+
+    name: PlainName | None = None
+    title: str
+    rows: tuple[str, ...]
+    only: dict[Name, Name] = Field(default_factory=dict)
+    header: tuple[str, ...] = ()
+    labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
+    across: str = ""
+    columns: dict[str, ColumnSpec]
+    statistics: bool = False
+    baseline: dict[Name, Name] = Field(default_factory=dict)
+    plot: PlotSpec | None = None
+    published: PublishedSpec | None = None
+    notes: tuple[str, ...] = ()
+    scale_notes: dict[Name, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TableSpec:
+        if self.labels and len(self.rows) != 1:
+            raise ValueError(f"labels need one axis in rows, got {len(self.rows)}")
+        width = len(self.header or self.rows)
+        if not self.labels and width != len(self.rows):
+            raise ValueError(f"header has {width} titles for {len(self.rows)} axes of rows")
+        for setting, fields in self.labels.items():
+            if len(fields) != width:
+                raise ValueError(f"labels.{setting} has {len(fields)} fields for {width} titles")
+        for title, column in self.columns.items():
+            if column.gain_of and (column.gain_of not in self.columns or not self.baseline):
+                raise ValueError(f"columns.{title}: gain_of needs a column and a baseline")
+        if self.plot and (self.plot.y not in self.columns or self.plot.x not in self.rows):
+            raise ValueError("plot: x is no axis of rows, or y no column")
+        for row in self.published.rows if self.published else ():
+            expected = self.published.header if self.published else ()
+            if expected and len(row) != len(expected):
+                raise ValueError(f"published: {list(row)} has not {len(expected)} fields")
+        return self
+
+
+class ClaimSpec(Strict):
+    """A claim of the paper and the measurements that can test it.
+
+    Attributes:
+        claim: one sentence.
+        rule: see `papers.verdicts`.
+        split: that was translated.
+        metric: of `rule: threshold`.
+        margin: of `no worse` and `equivalent`, BLEU.
+        at_most, at_least: of `threshold`, one of them.
+        test: settings of the tested runs.
+        against: settings that differ in the runs that they are compared with.
+        each: axis → settings; the claim is about all of their combinations.
+        pairs: further (test, against), about which the claim is too.
+        scales: those whose models, data and training lengths can test it; by default all.
+        paper: the paper's numbers.
+    """
+
+    claim: str
+    rule: Rule
+    split: Split = "test"
+    metric: str = "BLEU"
+    margin: float = Field(default=0.5, gt=0)
+    at_most: float | None = None
+    at_least: float | None = None
+    test: dict[Name, Name] = Field(default_factory=dict)
+    against: dict[Name, Name] = Field(default_factory=dict)
+    each: Condition = Field(default_factory=dict)
+    pairs: tuple[tuple[dict[Name, Name], dict[Name, Name]], ...] = ()
+    scales: tuple[Name, ...] = ()
+    paper: str
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ClaimSpec:
+        limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
+        if len(limits) != (self.rule == "threshold"):
+            raise ValueError("threshold needs at_most or at_least, the other rules neither")
+        if self.rule == "threshold":
+            if self.against or self.pairs:
+                raise ValueError("threshold compares with a number, not with other runs")
+        elif not self.pairs and not self.against:
+            raise ValueError(f"{self.rule} needs `test` and `against`, or `pairs`")
+        return self
+
+
+class ItemSpec(Strict):
+    """An item of a paper.
+
+    Attributes:
+        title: what it is in the paper.
+        grid: name of a file in `configs/grids`, or a path relative to this file; or the grid
+            itself, as such a file says it.
+        tables, claims: made of its runs, and what they say.
+    """
+
+    title: str
+    grid: str | dict[str, Any]
+    tables: tuple[TableSpec, ...]
+    claims: tuple[ClaimSpec, ...] = ()
+
+
+def read_spec(path: Path) -> ItemSpec:
+    """Read an item.
+
+    Raises:
+        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+    """
+    document = read_document(path)
+    try:
+        return ItemSpec.model_validate(document)
+    except ValidationError as error:
+        raise ShapeshiftError("; ".join(messages(error, ItemSpec)), path=path) from error
+
+
+def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
+    """Check the axes, settings and scales that an item names against its grid.
+
+    Args:
+        spec: the item.
+        grid: what its grid says.
+        path: of the item's file, for the message.
+
+    Raises:
+        ShapeshiftError: once for all names that the grid does not have.
+    """
+    problems = [
+        f"{place}: {problem}"
+        for place, condition in _named(spec)
+        for axis, settings in condition.items()
+        if (problem := _unknown(grid, axis, settings))
+    ]
+    for number, claim in enumerate(spec.claims):
+        for scale in claim.scales:
+            if scale not in grid.scales:
+                hint = nearest(scale, grid.scales)
+                problems.append(
+                    f"claims.{number}.scales: the grid has no scale {scale!r}{hint} (it has"
+                    f" {', '.join(grid.scales)})"
+                )
+    if problems:
+        raise ShapeshiftError("; ".join(problems), path=path)
+
+
+def _named(spec: ItemSpec) -> Iterator[tuple[str, Condition]]:
+    """Yield the place in the file and the axes and settings that it names."""
+    for number, table in enumerate(spec.tables):
+        place = f"tables.{number}"
+        yield f"{place}.rows", dict.fromkeys(table.rows, ())
+        yield f"{place}.across", {table.across: ()} if table.across else {}
+        yield f"{place}.only", _condition(table.only)
+        yield f"{place}.baseline", _condition(table.baseline)
+        yield f"{place}.labels", {table.rows[0]: tuple(table.labels)} if table.labels else {}
+    for number, claim in enumerate(spec.claims):
+        place = f"claims.{number}"
+        yield f"{place}.test", _condition(claim.test)
+        yield f"{place}.against", _condition(claim.against)
+        each = {axis: () if names == (ALL,) else names for axis, names in claim.each.items()}
+        yield f"{place}.each", each
+        for pair in claim.pairs:
+            for side in pair:
+                yield f"{place}.pairs", _condition(side)
+
+
+def _condition(settings: Mapping[str, str]) -> Condition:
+    return {axis: (setting,) for axis, setting in settings.items()}
+
+
+def _unknown(grid: GridConfig, axis: str, settings: Sequence[str]) -> str:
+    """Return what is wrong with the name of an axis or of its settings; empty if nothing is."""
+    if axis not in grid.axes:
+        known = ", ".join(grid.axes)
+        return f"the grid has no axis {axis!r}{nearest(axis, grid.axes)} (it has {known})"
+    for setting in settings:
+        if setting not in grid.axes[axis]:
+            hint, known = nearest(setting, grid.axes[axis]), ", ".join(grid.axes[axis])
+            return f"the axis {axis} has no setting {setting!r}{hint} (it has {known})"
+    return ""

@@ -1,0 +1,182 @@
+"""From measurements to verdicts, by one set of rules for all papers.
+
+| rule | supported | contradicted |
+|---|---|---|
+| better | every part is significantly better | some part is significantly worse |
+| no worse | every difference is above −margin | some part is worse, by more than the margin |
+| equivalent | every difference is within ±margin | some part differs by more than the margin |
+| threshold | every value is beyond the limit | some value is on its other side |
+
+*Significantly* is the paired bootstrap of `lab.significance`, with Holm's correction over the parts
+of the claim. The other rules ask for a confidence interval over seeds (Student's t, paired by seed,
+90 %: two one-sided tests at 5 %): all of it has to be on one side of the margin or limit. A
+difference that shows no effect is no evidence that there is none.
+
+Everything else is "inconclusive", but for what says why no test was made: "not run", "one run" and
+"two runs" (a verdict takes three seeds), "not tested at this scale" (the claim says which scales
+can).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shapeshift.lab.significance import LEVEL, Comparison
+from shapeshift.papers.document import Finding, Verdict
+from shapeshift.papers.spec import ClaimSpec
+
+LEARNED = 2.0
+"""BLEU: two systems that are both below have learned nothing, and their comparison says nothing."""
+
+MIN_SEEDS = 3
+
+FEW = 5
+"""Parts of a claim that a sentence can name one by one and still be read."""
+
+NOT_MEASURED = "not measured"
+
+# 95 % quantiles of Student's t for 2, 3, … degrees of freedom, then the normal distribution's.
+_T = (2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
+_NORMAL = 1.645
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the comparisons that a claim is about.
+
+    Attributes:
+        values: seed → what the rule is about: a difference or a value.
+        comparison: the paired bootstrap, for rules about two systems; `None` without runs of both.
+        reason: why there are no values.
+    """
+
+    values: Mapping[int, float]
+    comparison: Comparison | None = None
+    reason: str = ""
+
+    @property
+    def mean(self) -> float:
+        """Of the values."""
+        return statistics.fmean(self.values.values())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 90 % confidence interval of the mean over seeds."""
+        values = list(self.values.values())
+        degrees = len(values) - 1
+        quantile = _T[degrees - 2] if degrees - 2 < len(_T) else _NORMAL
+        half = quantile * statistics.stdev(values) / len(values) ** 0.5
+        return self.mean - half, self.mean + half
+
+
+def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
+    """Return what the measurements say about a claim; see the module.
+
+    Args:
+        claim: with its rule.
+        parts: label → comparison.
+        scale: of the runs.
+    """
+    if claim.scales and scale not in claim.scales:
+        return "not tested at this scale"
+    if not parts or not all(part.values for part in parts.values()):
+        return "not run"
+    num_seeds = min(len(part.values) for part in parts.values())
+    if num_seeds < MIN_SEEDS:
+        return "one run" if num_seeds == 1 else "two runs"
+    tests = [part.comparison for part in parts.values() if part.comparison is not None]
+    if any(max(test.score, test.baseline_score) < LEARNED for test in tests):
+        return "inconclusive"
+    if claim.rule == "better":
+        return _judge_better(parts)
+    low, high = _limits(claim)
+    if all(low < part.interval[0] and part.interval[1] < high for part in parts.values()):
+        return "supported"
+    beyond = [p for p in parts.values() if p.interval[1] < low or p.interval[0] > high]
+    return "contradicted" if beyond else "inconclusive"
+
+
+def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
+    """Return a claim with its verdict and what was measured."""
+    return Finding(
+        claim=claim.claim,
+        verdict=judge(claim, parts, scale),
+        measured=describe(claim, parts) or "no runs at this scale",
+        paper=claim.paper,
+    )
+
+
+def holm(p_values: Mapping[str, float]) -> set[str]:
+    """Return which of several tests are significant at `LEVEL` all together (Holm 1979).
+
+    The smallest p-value is compared with `LEVEL` / n, the next with `LEVEL` / (n − 1), and so on
+    until one fails: the chance of any false alarm among the n tests stays below `LEVEL`.
+    """
+    significant: set[str] = set()
+    for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        if p_values[name] >= LEVEL / (len(p_values) - place):
+            break
+        significant.add(name)
+    return significant
+
+
+def _judge_better(parts: Mapping[str, Part]) -> Verdict:
+    tests = {label: part.comparison for label, part in parts.items() if part.comparison}
+    significant = holm({label: test.p_value for label, test in tests.items()})
+    if any(tests[label].difference < 0 for label in significant):
+        return "contradicted"
+    return "supported" if len(significant) == len(parts) else "inconclusive"
+
+
+def _limits(claim: ClaimSpec) -> tuple[float, float]:
+    """Return the open interval that all values of a supported claim are in."""
+    infinity = float("inf")
+    if claim.rule == "no worse":
+        return -claim.margin, infinity
+    if claim.rule == "equivalent":
+        return -claim.margin, claim.margin
+    low = -infinity if claim.at_least is None else claim.at_least
+    return low, infinity if claim.at_most is None else claim.at_most
+
+
+def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
+    """Return the measurements as a sentence: scores, difference, p and seeds of each part, or of
+    the lowest and the highest where they are many."""
+    if len(parts) <= FEW:
+        return "; ".join(f"{label}: {_described(claim, part)}" for label, part in parts.items())
+    ordered = sorted(
+        (label for label, part in parts.items() if part.values), key=lambda x: parts[x].mean
+    )
+    counted = [f"{len(parts)} comparisons"]
+    if len(ordered) < len(parts):
+        counted.append(f"{len(parts) - len(ordered)} without runs")
+    if claim.rule == "better" and ordered:
+        tests = {label: test for label in ordered if (test := parts[label].comparison)}
+        significant = holm({label: test.p_value for label, test in tests.items()})
+        better = sum(tests[label].difference > 0 for label in significant)
+        counted.append(f"{better} significantly better and {len(significant) - better} worse")
+    extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
+    return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
+
+
+def shown(p_value: float) -> str:
+    """Return a p-value for people."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def _described(claim: ClaimSpec, part: Part) -> str:
+    if not part.values:
+        return part.reason
+    seeds = f"{len(part.values)} seed{'s' * (len(part.values) > 1)}"
+    spread = ""
+    if claim.rule != "better" and len(part.values) >= MIN_SEEDS:
+        spread = ", 90 % interval {:.2f} to {:.2f}".format(*part.interval)
+    test = part.comparison
+    if test is None:
+        return f"{part.mean:.3f}{spread} ({seeds})"
+    return (
+        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
+        f" {shown(test.p_value)}{spread}, {seeds})"
+    )

@@ -1,0 +1,78 @@
+"""A study of one's own: the file that docs/reproducing.md shows, in one command."""
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from shapeshift.cli import main
+from shapeshift.papers.document import ItemDocument
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+MINE = """\
+data:
+  corpus: {corpus: grammar, num_train: 400, num_valid: 20, num_test: 30, max_words: 20}
+  subwords: {vocab_size: 200}
+model: {dim: 16, num_heads: 2, ff_dim: 16, encoder_layers: 1, decoder_layers: 1}
+training: {max_updates: 4, checkpoint_every: 2, log_every: 2, average_checkpoints: 1, device: cpu}
+decoding: {beam: 1, max_length_a: 0, max_length_b: 12}
+"""
+
+
+def shapeshift(*arguments):
+    """Run a command in this process; return its exit status, or the message that it ends with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["shapeshift", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            return end.code or 0
+    return 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of the study, whose runs are finished."""
+    text = (DOCS / "reproducing.md").read_text(encoding="utf-8")
+    [study] = re.findall(r"```yaml\n(title: Positions on my text\n.*?)```", text, re.DOTALL)
+    assert len(study.splitlines()) <= 25
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "study.yaml").write_text(study, encoding="utf-8")
+    (folder / "mine.yaml").write_text(MINE, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert shapeshift("reproduce", "study.yaml", "--jobs", "0") == 0
+    return folder
+
+
+def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
+    item = folder / "reproduced" / "full" / "studies" / "study"
+    document = ItemDocument.load(item / "item.json")
+    [table] = document.tables
+    assert [row[0].text for row in table.rows] == ["ape", "shape", "rpe"]
+    assert all(entry.value is not None for row in table.rows for entry in row[1:])
+    assert any("paired bootstrap" in note for note in table.notes)
+    assert "3 seeds" in document.findings[0].measured
+    assert (item / "study-plot.png").stat().st_size > 1000
+    with (folder / "reproduced" / "full" / "studies" / "results.csv").open() as file:
+        assert {row["axis:position"] for row in csv.DictReader(file)} == {"ape", "shape", "rpe"}
+    page = (folder / "reproduced" / "report.html").read_text(encoding="utf-8")
+    assert "Positions on my text" in page
+    assert "SHAPE translates better than APE." in page
+
+
+def test_what_cannot_be_is_refused(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    for arguments, expected in (
+        (("study.yaml", "--grid", "shape-table2"), "the study's file names its grid"),
+        (("study.yaml", "--list"), "see a study with --dry-run"),
+        (("shape:figure4", "--grid", "shaw-table2"), "needs dataset, position"),
+        (("shape:figure4", "--grid", "shape-tabel2"), "did you mean 'shape-table2'"),
+        (("studdy.yaml",), "studdy.yaml"),
+    ):
+        status = shapeshift("reproduce", *arguments)
+        assert status != 0
+        assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())

@@ -1,0 +1,107 @@
+"""Items as data: what their files may say, and that those that are shipped fit their grids."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.papers import spec as module
+from shapeshift.papers.catalogue import PAPERS, find_paper, read_study
+from shapeshift.papers.planning import find_grid
+from shapeshift.papers.spec import check_names, read_spec
+
+SHIPPED = sorted((Path(module.__file__).parent / "items").glob("*.yaml"))
+
+STUDY = """\
+title: Positions on my text
+grid:
+  axes:
+    position: {ape: [position=ape], shape: [position=shape], rope: [position=rope]}
+  seeds: [1, 2, 3]
+  steps: [score-valid, score-test]
+tables:
+  - title: BLEU by position
+    rows: [position]
+    columns: {valid BLEU: {split: valid}, test BLEU: {split: test}}
+    baseline: {position: ape}
+    plot: {title: Test BLEU by position, x: position, y: test BLEU}
+claims:
+  - claim: SHAPE is better.
+    rule: better
+    test: {position: shape}
+    against: {position: ape}
+    paper: none
+"""
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_item_fits_its_grid_and_stands_in_its_paper(path):
+    spec = read_spec(path)
+    check_names(spec, find_grid(spec.grid).config, path)
+    paper, _, name = path.stem.partition("-")
+    assert find_paper(paper).items[name].grids == (spec.grid,)
+
+
+def test_there_are_items_as_data_in_each_paper():
+    assert {path.stem.partition("-")[0] for path in SHIPPED} == set(PAPERS)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return make
+
+
+def test_a_study_of_ones_own_is_one_file_with_its_grid(write):
+    paper, grid = read_study(write(STUDY))
+    assert list(paper.items) == ["mine"]
+    assert [cell.name for cell in grid.cells("full")][:2] == ["ape/1", "ape/2"]
+
+
+def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_path):
+    document = yaml.safe_load(STUDY)
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(document["grid"]), encoding="utf-8")
+    for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
+        document["grid"] = name
+        document["claims"] = []
+        _, grid = read_study(write(yaml.safe_dump(document)))
+        assert grid.name == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("rows: [position]\n", "rows: [positon]\n", "tables.0: plot: x is no axis"),
+        ("baseline: {position", "baseline: {positon", "the grid has no axis 'positon'; did"),
+        ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
+        ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis position"),
+        ("rule: better", "rule: best", "claims.0.rule"),
+        ("rule: better", "rule: threshold", "threshold"),
+        ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
+        ("seeds: [1, 2, 3]", "seed: [1, 2, 3]", "seed"),
+        ("split: valid", "on: train", "on"),
+        ("paper: none", "paper: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
+        ("title: Positions on my text", "titel: Mine", "title"),
+        ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
+    assert old in STUDY
+    path = write(STUDY.replace(old, new, 1))
+    with pytest.raises(ShapeshiftError) as error:
+        read_study(path)[1].cells("full")
+    assert expected in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_an_unknown_grid_is_answered_with_the_nearest(write):
+    document = {**yaml.safe_load(STUDY), "grid": "shape-tabel2"}
+    with pytest.raises(ShapeshiftError, match="did you mean 'shape-table2'"):
+        read_study(write(yaml.safe_dump(document)))
+    with pytest.raises(ShapeshiftError, match=r"nowhere\.yaml"):
+        read_study(write(yaml.safe_dump({**document, "grid": "nowhere.yaml"})))

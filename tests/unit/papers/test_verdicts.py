@@ -1,0 +1,121 @@
+"""The rules by which measurements become verdicts, on made-up numbers."""
+
+import pytest
+
+from shapeshift.lab.significance import Comparison
+from shapeshift.papers.spec import ClaimSpec
+from shapeshift.papers.verdicts import Part, describe, finding, holm, judge
+
+SEEDS = (1, 2, 3)
+
+
+def claim(rule="better", **given):
+    pair = {} if rule == "threshold" else {"test": {"k": "16"}, "against": {"k": "0"}}
+    return ClaimSpec(claim="It is.", rule=rule, paper="said so", **pair, **given)
+
+
+def compared(*gains, p=0.01, base=30.0):
+    """A part of one value for each seed."""
+    values = dict(enumerate(gains, 1))
+    mean = sum(gains) / len(gains)
+    test = Comparison("new", "old", "bleu", base + mean, base, dict.fromkeys(values, p))
+    return Part(values, test)
+
+
+def verdict(given, *parts):
+    return judge(given, dict(zip("abcdefgh", parts, strict=False)), "tiny")
+
+
+@pytest.mark.parametrize(
+    ("rule", "gains", "p", "expected"),
+    [
+        ("better", (2.0, 2.1, 1.9), 0.01, "supported"),
+        ("better", (2.0, 2.1, 1.9), 0.05, "inconclusive"),
+        ("better", (-2.0, -2.1, -1.9), 0.01, "contradicted"),
+        ("better", (-2.0, -2.1, -1.9), 0.05, "inconclusive"),
+        ("no worse", (-0.1, 0.0, -0.2), 0.01, "supported"),
+        ("no worse", (3.0, 3.1, 2.9), 0.01, "supported"),
+        ("no worse", (-2.0, -2.1, -1.9), 0.01, "contradicted"),
+        ("no worse", (-0.4, 0.4, -0.9), 0.01, "inconclusive"),
+        ("equivalent", (0.1, 0.0, -0.1), 0.01, "supported"),
+        ("equivalent", (2.0, 2.1, 1.9), 0.01, "contradicted"),
+        ("equivalent", (-2.0, -2.1, -1.9), 0.9, "contradicted"),
+        ("equivalent", (0.1, 2.0, -2.0), 0.9, "inconclusive"),  # no effect is not no difference
+    ],
+)
+def test_each_rule_in_both_directions(rule, gains, p, expected):
+    assert verdict(claim(rule), compared(*gains, p=p)) == expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "values", "expected"),
+    [
+        ({"at_least": 50.0}, (55.0, 56.0, 57.0), "supported"),
+        ({"at_least": 50.0}, (45.0, 46.0, 47.0), "contradicted"),
+        ({"at_least": 50.0}, (49.0, 51.0, 53.0), "inconclusive"),
+        ({"at_most": 1.0}, (0.90, 0.91, 0.92), "supported"),
+        ({"at_most": 1.0}, (1.20, 1.21, 1.22), "contradicted"),
+        ({"at_most": 1.0}, (0.90, 1.00, 1.10), "inconclusive"),
+    ],
+)
+def test_a_threshold_in_both_directions(limits, values, expected):
+    assert verdict(claim("threshold", **limits), Part(dict(enumerate(values)))) == expected
+
+
+@pytest.mark.parametrize("rule", ["better", "no worse", "equivalent"])
+def test_a_verdict_takes_three_seeds(rule):
+    assert verdict(claim(rule), compared(0.1, p=0.001)) == "one run"
+    assert verdict(claim(rule), compared(0.1, 0.1, p=0.001)) == "two runs"
+    assert verdict(claim(rule), compared(0.1, 0.1, 0.1), compared(0.1)) == "one run"
+
+
+def test_what_has_no_runs_or_has_learned_nothing():
+    good = compared(2.0, 2.0, 2.0)
+    assert judge(claim(), {}, "tiny") == "not run"
+    assert verdict(claim(), good, Part({}, reason="no finished run")) == "not run"
+    assert verdict(claim(), compared(0.5, 0.5, 0.5, base=0.4)) == "inconclusive"
+    assert verdict(claim(), good) == "supported"
+
+
+def test_a_claim_is_judged_at_the_scales_that_can_test_it():
+    limited = claim(scales=("paper",))
+    parts = {"a": compared(2.0, 2.0, 2.0)}
+    assert judge(limited, parts, "tiny") == "not tested at this scale"
+    assert judge(limited, parts, "paper") == "supported"
+
+
+def test_all_parts_of_a_claim_have_to_be_significant_together():
+    """Holm's correction: of two tests the smaller p has to be below 0.025."""
+    gain = compared(2.0, 2.0, 2.0, p=0.02)  # twice the mean of the p-values of the seeds
+    assert verdict(claim(), gain) == "supported"
+    assert verdict(claim(), gain, gain) == "inconclusive"
+    loss = compared(-2.0, -2.0, -2.0, p=0.001)
+    assert verdict(claim(), gain, loss) == "contradicted"
+    alike = compared(0.1, 0.0, -0.1)
+    assert verdict(claim("equivalent"), alike, compared(0.1, 2.0, -2.0)) == "inconclusive"
+    assert verdict(claim("equivalent"), alike, compared(2.0, 2.1, 1.9)) == "contradicted"
+
+
+def test_holm():
+    assert holm({"a": 0.01, "b": 0.02, "c": 0.049}) == {"a", "b", "c"}
+    assert holm({"a": 0.02, "b": 0.02, "c": 0.049}) == set()
+    assert holm({"a": 0.001, "b": 0.03, "c": 0.04}) == {"a"}
+
+
+def test_numbers_seeds_and_p_are_named():
+    made = finding(claim("equivalent"), {"x": compared(1.0, 1.2, 1.4)}, "tiny")
+    for part in ("x: 31.20 against 30.00", "+1.20", "p = 0.020", "3 seeds", "90 % interval"):
+        assert part in made.measured
+    reason = Part({}, reason="no finished run with k = 16")
+    assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
+    assert finding(claim(), {}, "tiny").measured == "no runs at this scale"
+
+
+def test_many_parts_are_counted_and_the_extremes_named():
+    parts = {str(n): compared(n - 3.0, n - 3.0, n - 3.0, p=0.001) for n in range(7)}
+    parts["none"] = Part({}, reason="no finished run")
+    told = describe(claim(), parts)
+    assert told.startswith("8 comparisons, 1 without runs, 3 significantly better and 4 worse")
+    assert "0: 27.00 against 30.00" in told
+    assert "6: 33.00 against 30.00" in told
+    assert "3: " not in told
