@@ -69,11 +69,14 @@ _PATIENCE = "training does not stop early: set training.max_updates, and trainin
 
 NOT_HERE = {
     **dict.fromkeys(("epochs", "epoch", "max_epoch", "num_train_epochs"), _EPOCHS),
+    "edges": "the bounds between length buckets are called length_buckets",
     **dict.fromkeys(("patience", "early_stopping", "early_stopping_patience"), _PATIENCE),
 }
 """Name elsewhere → what to do instead, where there is no such key."""
 
 RENAMED = {
+    "decoding.window": "decoding.buffer_size",
+    "evaluation.edges": "evaluation.length_buckets",
     "training.batch.window": "training.batch.sort_window",
 }
 """Key of an earlier version → key now."""

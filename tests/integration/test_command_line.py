@@ -42,7 +42,7 @@ CONFIG = {
         "keep_checkpoints": 3,
         "average_checkpoints": 3,
     },
-    "evaluation": {"edges": [5, 10]},
+    "evaluation": {"length_buckets": [5, 10]},
 }  # fmt: skip
 
 

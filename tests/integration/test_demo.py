@@ -23,7 +23,7 @@ CONFIG = {
         "batch": {"max_tokens": 1024},
     },
     "decoding": {"beam": 2},
-    "evaluation": {"edges": [21, 41]},
+    "evaluation": {"length_buckets": [21, 41]},
 }
 
 
@@ -84,5 +84,5 @@ def test_nothing_runs_twice(finished):
 def test_other_buckets_are_scored_again(finished):
     folder, _ = finished
     log = (folder / "runs/demo/ape/log.jsonl").read_bytes()
-    assert "31–40*" in demo(folder, "evaluation.edges=[21, 31, 41]")
+    assert "31–40*" in demo(folder, "evaluation.length_buckets=[21, 31, 41]")
     assert (folder / "runs/demo/ape/log.jsonl").read_bytes() == log

@@ -66,7 +66,7 @@ def translator(max_source_length: int | None, on_long: str, invariant: bool) -> 
         beam=1,
         max_length_a=0.1,
         max_length_b=3,
-        window=4,
+        buffer_size=4,
         max_source_length=max_source_length,
         on_long=on_long,
         batch_invariant=invariant,
@@ -152,12 +152,12 @@ def check_score(data: bytes, folder: Path) -> None:
     with patched(data, None) as (out, _):
         files = {"hypotheses": "-", "references": references, "source": folder / "source"}
         if fault is None and lines:
-            score(**files, metric=["bleu"], edges="3,6", run=folder)
+            score(**files, metric=["bleu"], length_buckets="3,6", run=folder)
             out.flush()
             assert out.buffer.getvalue().decode().startswith("BLEU ")
         else:
             with pytest.raises(ShapeshiftError) as caught:
-                score(**files, metric=["bleu"], edges="3,6", run=folder)
+                score(**files, metric=["bleu"], length_buckets="3,6", run=folder)
             assert fault is None or str(caught.value).startswith(f"<stdin>:{fault}: ")
             out.flush()
             assert out.buffer.getvalue() == b""

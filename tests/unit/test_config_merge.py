@@ -195,7 +195,7 @@ OVERRIDES = (
     "decoding.length_penalty.alpha=0.3",
     "decoding.length_penalty={name: none}",
     "evaluation.metrics=bleu",
-    "evaluation.edges=[4, 9]",
+    "evaluation.length_buckets=[4, 9]",
 )
 
 

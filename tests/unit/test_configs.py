@@ -62,7 +62,7 @@ def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
 
 
 def test_the_cells_differ_in_dataset_position_and_length_buckets_alone():
-    free = {"data": {"dataset": True}, "position": True, "evaluation": {"edges": True}}
+    free = {"data": {"dataset": True}, "position": True, "evaluation": {"length_buckets": True}}
     cells = [load_config(ROOT / "configs" / f"shape-{d}-{p}.yaml") for d, p in CELLS]
     first, *others = (cell.model_dump(exclude=free) for cell in cells)
     assert all(other == first for other in others)
@@ -102,11 +102,11 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
 def test_lists_and_plain_values_replace_each_other(tmp_path):
     path = write(
         tmp_path,
-        base="evaluation: {edges: [1, 2, 3]}\nposition: {indices: {name: shifted}}",
-        run="extends: base.yaml\nevaluation: {edges: [4]}\nposition: rpe",
+        base="evaluation: {length_buckets: [1, 2, 3]}\nposition: {indices: {name: shifted}}",
+        run="extends: base.yaml\nevaluation: {length_buckets: [4]}\nposition: rpe",
     )
     config = load_config(path)
-    assert config.evaluation.edges == (4,)
+    assert config.evaluation.length_buckets == (4,)
     assert config.position.scheme == PRESETS["rpe"]
 
 

@@ -61,7 +61,7 @@ def score(
         Path | None,
         typer.Option(help="The file that was translated: adds BLEU by its length in words."),
     ] = None,
-    edges: Annotated[
+    length_buckets: Annotated[
         str | None,
         typer.Option(
             help="With --source: the bounds between the length buckets. [default: 10,20,30,40,50]",
@@ -107,11 +107,11 @@ def score(
     sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
     are printed as tables on a terminal, as one plain line each into a file or a pipe.
     """
-    if edges is not None and source is None:
+    if length_buckets is not None and source is None:
         raise typer.BadParameter(
-            "needs --source, the text that was translated", param_hint="--edges"
+            "needs --source, the text that was translated", param_hint="--length-buckets"
         )
-    bounds = _parse_edges(edges or "10,20,30,40,50")
+    bounds = _parse_edges(length_buckets or "10,20,30,40,50")
     _check_options(run, source, log_probs, batch_invariant)
     from shapeshift.data.sources.files import read_lines
     from shapeshift.disk import replacing
@@ -129,7 +129,7 @@ def score(
         tokenizer=tokenize or (config.bleu_tokenizer if config else DEFAULT),
         comet=config.evaluation.comet if config else None,
         lengths=None if sources is None else [len(line.split()) for line in sources],
-        edges=bounds,
+        length_buckets=bounds,
     )
     likelihood = None
     if run is not None and source is not None and sources is not None:
@@ -212,7 +212,7 @@ def _parse_edges(text: str) -> list[int]:
     except ValueError:
         raise typer.BadParameter(
             f"expected whole numbers with commas between them, like 10,20,30; got {text!r}",
-            param_hint="--edges",
+            param_hint="--length-buckets",
         ) from None
 
 

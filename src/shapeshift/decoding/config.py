@@ -61,8 +61,8 @@ class DecodingConfig(Strict):
         max_tokens: size of a batch: sentences × (its longest source, with `</s>`). A longer
             sentence makes a batch of its own.
         max_sentences: at most so many sentences a batch. The decoder has `beam` times as many rows.
-        window: sentences read before the first is translated. They are sorted by length, so that a
-            wider window wastes less on padding and answers later.
+        buffer_size: sentences read before the first is translated. They are sorted by length: a
+            larger buffer wastes less on padding and answers later.
         max_source_length: a line of more subwords counts as too long, as does one that the model
             has no positions for; None leaves it at the latter.
         on_long: what becomes of a line that is too long: `error` ends the work, `split` cuts it at
@@ -79,7 +79,7 @@ class DecodingConfig(Strict):
     max_length_b: float = Field(default=10.0, ge=0.0, allow_inf_nan=False)
     max_tokens: int = Field(default=4096, ge=1)
     max_sentences: int = Field(default=128, ge=1)
-    window: int = Field(default=1000, ge=1)
+    buffer_size: int = Field(default=1000, ge=1)
     max_source_length: int | None = Field(default=None, ge=1)
     on_long: Literal["error", "split", "skip"] = "error"
     batch_invariant: bool = False

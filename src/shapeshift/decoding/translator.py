@@ -101,7 +101,7 @@ class Translator:
         Args:
             lines: source text; a newline at the end is dropped, a blank line stays blank.
             stream: answer each line before the next is read (a person or a pipe is waiting),
-                instead of `config.window` lines at a time.
+                instead of `config.buffer_size` lines at a time.
 
         Raises:
             ShapeshiftError: as `translate_lines`.
@@ -144,7 +144,7 @@ class Translator:
             ShapeshiftError: what reading `lines` raises; a line is too long and `config.on_long` is
                 `error`; `n_best` exceeds the beam; the model gives NaN; memory runs out.
         """
-        lines, size = iter(lines), 1 if stream else self.config.window
+        lines, size = iter(lines), 1 if stream else self.config.buffer_size
         for first in count(1, size):
             plans, fault = self.planner.read(lines, size, first, name)
             yield from self._answer(plans, n_best, first, name)
@@ -156,7 +156,7 @@ class Translator:
     def check(self, lines: Iterable[str], *, name: str | Path = LINES) -> None:
         """Read lines and raise what `translate_lines` would raise for a line at fault, without
         translating any."""
-        lines, size = iter(lines), self.config.window
+        lines, size = iter(lines), self.config.buffer_size
         for first in count(1, size):
             plans, fault = self.planner.read(lines, size, first, name)
             if fault is not None:

@@ -21,7 +21,7 @@ class EvaluationConfig(Grown):
 
     Attributes:
         metrics: names from `evaluation.metrics.METRICS`.
-        edges: bounds between the length buckets, in source subwords, ascending.
+        length_buckets: bounds between the length buckets, in source subwords, ascending.
         tokenize: how BLEU splits text into words: one of sacreBLEU's tokenizers (`13a`, `intl`,
             `char`, `zh`, `ja-mecab`, `ko-mecab`, `flores200`, `none`, …), or `auto`: `zh` for
             Chinese, `ja-mecab` for Japanese (the extra `ja`), `ko-mecab` for Korean (the extra
@@ -40,19 +40,19 @@ class EvaluationConfig(Grown):
     )
 
     metrics: tuple[MetricName, ...] = Field(("bleu", "chrf"), min_length=1)
-    edges: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
+    length_buckets: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
     tokenize: str = AUTO
     detokenize: Literal["none", "moses"] = "none"
     comet_model: str = Field(DEFAULT_MODEL, min_length=1)
     comet_batch_size: int = Field(16, ge=1)
     comet_device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
 
-    @field_validator("edges")
+    @field_validator("length_buckets")
     @classmethod
-    def _ascending(cls, edges: tuple[int, ...]) -> tuple[int, ...]:
-        if edges[0] < 1 or any(low >= high for low, high in pairwise(edges)):
-            raise ValueError(f"edges must ascend from 1 or more, got {list(edges)}")
-        return edges
+    def _ascending(cls, bounds: tuple[int, ...]) -> tuple[int, ...]:
+        if bounds[0] < 1 or any(low >= high for low, high in pairwise(bounds)):
+            raise ValueError(f"bounds must ascend from 1 or more, got {list(bounds)}")
+        return bounds
 
     @field_validator("tokenize")
     @classmethod

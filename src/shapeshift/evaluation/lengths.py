@@ -56,7 +56,7 @@ def bleu_by_length(
     hypotheses: Sequence[str],
     references: Sequence[str],
     lengths: Sequence[int],
-    edges: Sequence[int],
+    length_buckets: Sequence[int],
     *,
     tokenizer: str = DEFAULT,
 ) -> list[LengthBucket]:
@@ -65,18 +65,18 @@ def bleu_by_length(
     Args:
         hypotheses: detokenised translations.
         references: detokenised references, one for each hypothesis.
-        lengths: source length of each segment, in whatever unit `edges` has (the papers count
+        lengths: source length of each segment, in the unit of `length_buckets` (the papers count
             subwords).
-        edges: the bounds between buckets, ascending and positive. `(10, 20)` makes `[0, 10)`,
-            `[10, 20)` and `[20, ∞)`, so that every segment falls into exactly one bucket.
+        length_buckets: the bounds between buckets, ascending and positive. `(10, 20)` makes
+            `[0, 10)`, `[10, 20)` and `[20, ∞)`: every segment falls into exactly one bucket.
         tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
 
     Returns:
-        `len(edges) + 1` buckets, shortest first.
+        `len(length_buckets) + 1` buckets, shortest first.
 
     Raises:
-        ShapeshiftError: unequal counts, nothing to score, or edges that do not ascend from 1 up,
-            or a tokenizer that cannot be used.
+        ShapeshiftError: unequal counts, nothing to score, bounds that do not ascend from 1 up, or a
+            tokenizer that cannot be used.
     """
     check_parallel(len(hypotheses), len(references))
     if len(lengths) != len(hypotheses):
@@ -84,10 +84,14 @@ def bleu_by_length(
             f"{len(lengths)} source lengths but {len(hypotheses)} hypotheses: expected one length "
             "for each hypothesis; give the source file that was translated"
         )
-    _check_edges(edges)
-    members: list[list[int]] = [[] for _ in range(len(edges) + 1)]
+    if any(low >= high for low, high in pairwise([0, *length_buckets])):
+        raise ShapeshiftError(
+            "bounds of the length buckets must be positive and ascend, like 10,20,30; "
+            f"got {','.join(map(str, length_buckets))}"
+        )
+    members: list[list[int]] = [[] for _ in range(len(length_buckets) + 1)]
     for segment, length in enumerate(lengths):
-        members[bisect_right(edges, length)].append(segment)
+        members[bisect_right(length_buckets, length)].append(segment)
     return [
         LengthBucket(
             low=low,
@@ -95,7 +99,9 @@ def bleu_by_length(
             num_segments=len(segments),
             score=_bleu(hypotheses, references, segments, tokenizer),
         )
-        for low, high, segments in zip([0, *edges], [*edges, None], members, strict=True)
+        for low, high, segments in zip(
+            [0, *length_buckets], [*length_buckets, None], members, strict=True
+        )
     ]
 
 
@@ -114,11 +120,3 @@ def _bleu(
         tokenizer=tokenizer,
     )
     return score
-
-
-def _check_edges(edges: Sequence[int]) -> None:
-    if any(low >= high for low, high in pairwise([0, *edges])):
-        raise ShapeshiftError(
-            "edges of the length buckets must be positive and ascend, like 10,20,30; "
-            f"got {','.join(map(str, edges))}"
-        )

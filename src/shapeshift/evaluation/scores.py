@@ -84,7 +84,7 @@ def evaluate(
     sources: Sequence[str] | None = None,
     comet: Comet | None = None,
     lengths: Sequence[int] | None = None,
-    edges: Sequence[int] = (),
+    length_buckets: Sequence[int] = (),
 ) -> Scores:
     """Score one system on one test set.
 
@@ -94,7 +94,7 @@ def evaluate(
         metrics: names from `metrics.METRICS`.
         tokenizer, sources, comet: see `metrics.score_corpus`.
         lengths: source length of each segment; with them comes BLEU by length.
-        edges: the bounds between the length buckets, see `bleu_by_length`.
+        length_buckets: the bounds between the length buckets, see `bleu_by_length`.
 
     Raises:
         ShapeshiftError: as `score_corpus` and `bleu_by_length`.
@@ -104,7 +104,9 @@ def evaluate(
     )
     buckets = None
     if lengths is not None:
-        buckets = bleu_by_length(hypotheses, references, lengths, edges, tokenizer=tokenizer)
+        buckets = bleu_by_length(
+            hypotheses, references, lengths, length_buckets, tokenizer=tokenizer
+        )
     return Scores(
         version=__version__,
         num_segments=len(hypotheses),
@@ -144,7 +146,7 @@ def check_comparable(systems: Mapping[str, Scores]) -> None:
         if _bounds(scores) != _bounds(first):
             raise ShapeshiftError(
                 f"{both} have different length buckets; score both again with the same source "
-                "and edges"
+                "and length buckets"
             )
         for mine, theirs in zip(first.by_length or (), scores.by_length or (), strict=True):
             _check_signature(mine.score, theirs.score, both)
@@ -168,7 +170,7 @@ def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucke
     for name, scores in systems.items():
         if scores.by_length is None:
             raise ShapeshiftError(
-                f"{name!r} has no BLEU by length; score it again with its source and edges"
+                f"{name!r} has no BLEU by length; score it again with its source and length buckets"
             )
         columns[name] = scores.by_length
     check_comparable(systems)

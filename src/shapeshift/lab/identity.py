@@ -27,7 +27,7 @@ NEUTRAL = (
     "data.corpus.root",
     "decoding.max_tokens",
     "decoding.max_sentences",
-    "decoding.window",
+    "decoding.buffer_size",
     "position.name",
     "model.size",
     "evaluation",

@@ -68,7 +68,7 @@ RESUMABLE = {
     "training.split_on_oom",
     "decoding.max_tokens",
     "decoding.max_sentences",
-    "decoding.window",
+    "decoding.buffer_size",
     "evaluation",
     "data.corpus.root",
 }
@@ -417,7 +417,7 @@ def translate_and_score(
         sources=sources,
         comet=config.evaluation.comet,
         lengths=[int(n) for n in data.store(split).source_lengths],
-        edges=config.evaluation.edges,
+        length_buckets=config.evaluation.length_buckets,
     )
     results = run.directory / "results"
     (results / f"{split}.{which}.json").unlink(missing_ok=True)  # its time is that of the scoring

@@ -183,7 +183,7 @@ class Study:
             edges: bounds of the buckets, see `evaluation.lengths`; by default the cell's own.
         """
         chosen = splits or ("test",)
-        bounds = cell.config.evaluation.edges if edges is None else edges
+        bounds = cell.config.evaluation.length_buckets if edges is None else edges
 
         def compute() -> Scores:
             results = self.run(cell).directory / "results"
@@ -199,7 +199,7 @@ class Study:
                 metrics=("bleu",),
                 tokenizer=cell.config.bleu_tokenizer,
                 lengths=lengths,
-                edges=bounds,
+                length_buckets=bounds,
             )
 
         suffix = () if edges is None else ("by", *edges)

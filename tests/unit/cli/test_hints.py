@@ -81,6 +81,8 @@ def test_a_foreign_name_stands_for_a_key_that_there_is(name: str) -> None:
         ("data.corpus.num_trian=8", "data.corpus.num_train"),
         ("dropout=0.3", "model.dropout"),
         ("training.batch.window=9", "training.batch.sort_window"),
+        ("decoding.window=9", "decoding.buffer_size"),
+        ("evaluation.edges=[9]", "evaluation.length_buckets"),
     ],
 )
 def test_a_wrong_key_is_answered_with_the_right_one(override: str, meant: str) -> None:

@@ -39,7 +39,16 @@ def test_a_pipe_gets_one_plain_line_for_each_score(files):
 
 
 def test_metrics_source_and_json(files):
-    options = ["--metric", "bleu", "--source", "source", "--edges", "3,6,9", "--json", "out.json"]
+    options = [
+        "--metric",
+        "bleu",
+        "--source",
+        "source",
+        "--length-buckets",
+        "3,6,9",
+        "--json",
+        "out.json",
+    ]
     status, out, _ = score(files, "hypotheses", "references", *options)
     assert status == 0
     assert [line.split(" ")[0] for line in out.splitlines()] == [
@@ -73,7 +82,11 @@ def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
         (["-", "references"], b"one\n", "1 hypotheses but 3 references"),
         (["none", "references"], b"", "none: no such file"),
         (["hypotheses", "references", "--metric", "ter"], b"", "unknown metric 'ter'"),
-        (["hypotheses", "references", "--source", "source", "--edges", "5,5"], b"", "ascend"),
+        (
+            ["hypotheses", "references", "--source", "source", "--length-buckets", "5,5"],
+            b"",
+            "ascend",
+        ),
     ],
 )
 def test_what_the_user_can_mend_is_one_line(files, arguments, stdin, message):
@@ -85,9 +98,9 @@ def test_what_the_user_can_mend_is_one_line(files, arguments, stdin, message):
 
 
 def test_edges_that_are_no_numbers_are_wrong_usage(files):
-    status, _, err = score(files, "hypotheses", "references", "--edges", "short,long")
+    status, _, err = score(files, "hypotheses", "references", "--length-buckets", "short,long")
     assert status == 2
-    assert "--edges" in err
+    assert "--length-buckets" in err
 
 
 def test_a_terminal_gets_tables(files, monkeypatch, capsys):
@@ -98,7 +111,7 @@ def test_a_terminal_gets_tables(files, monkeypatch, capsys):
         hypotheses=str(files / "hypotheses"),
         references=files / "references",
         source=files / "source",
-        edges="3",
+        length_buckets="3",
     )
     out = capsys.readouterr().out
     assert "hypotheses" in out
@@ -113,7 +126,9 @@ def test_text_without_spaces_needs_a_tokenizer(files):
     given = ["hypotheses", "references", "--metric", "bleu"]
     _, plain, _ = score(files, *given)
     assert re.match(r"BLEU 0\.00 .*tok:13a", plain)
-    _, char, _ = score(files, *given, "--tokenize", "char", "--source", "source", "--edges", "9")
+    _, char, _ = score(
+        files, *given, "--tokenize", "char", "--source", "source", "--length-buckets", "9"
+    )
     whole, bucket, _ = char.splitlines()
     assert re.match(r"BLEU [5-9]\d\..*tok:char", whole)
     assert bucket.split()[1] == whole.split()[1]
@@ -157,7 +172,7 @@ def test_json_goes_into_pipes_devices_and_the_targets_of_links(files):
 @pytest.mark.parametrize(
     ("arguments", "option"),
     [
-        (["--edges", "2,4"], "--edges"),
+        (["--length-buckets", "2,4"], "--length-buckets"),
         (["--set", "decoding.beam=3"], "--set"),
         (["--set", "evaluation.metrics=[bleu]"], "--set"),
     ],

@@ -182,7 +182,7 @@ def test_long_lines_are_told_with_their_numbers(run: Path) -> None:
 def test_batch_invariant_output_is_the_same_bytes_in_any_batches(run: Path) -> None:
     options = ("--n-best", "2", "--batch-invariant")
     outputs = set()
-    for settings in ([], ["--set", "decoding.max_sentences=1", "--set", "decoding.window=2"]):
+    for settings in ([], ["--set", "decoding.max_sentences=1", "--set", "decoding.buffer_size=2"]):
         status, out, _ = shapeshift(run, "translate", "run", "text", *options, *settings)
         assert status == 0
         outputs.add(out)

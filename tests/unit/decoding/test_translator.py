@@ -94,7 +94,9 @@ EXPECTED = ["" if line.isspace() else line for line in LINES]
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("settings", [{}, {"window": 1}, {"window": 3}, {"max_sentences": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"buffer_size": 1}, {"buffer_size": 3}, {"max_sentences": 2}]
+)
 def test_one_line_out_for_each_line_in(beam: int, settings: dict[str, int]) -> None:
     lines = [*LINES, "öü", "日"]  # nothing is left of these after encoding
     found = list(translator(beam=beam, **settings).translate(lines))
@@ -127,12 +129,14 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
             read.append(line)
             yield line
 
-    answers = translator(window=2).translate(lines())
+    answers = translator(buffer_size=2).translate(lines())
     assert not read
     assert next(answers) == "a"
     assert read == ["a", "b"]
     read.clear()
-    for count, answer in enumerate(translator(window=2).translate(lines(), stream=True), start=1):
+    for count, answer in enumerate(
+        translator(buffer_size=2).translate(lines(), stream=True), start=1
+    ):
         assert len(read) == count
         assert read[-1] == answer
 
@@ -178,7 +182,7 @@ def test_ids_can_be_searched_without_text() -> None:
 
 def test_the_model_is_evaluated_whatever_its_mode() -> None:
     model = Copier().train()
-    for _ in translator(model, window=1).translate(["a", "b"]):
+    for _ in translator(model, buffer_size=1).translate(["a", "b"]):
         assert model.training
         assert torch.is_grad_enabled()
     assert model.modes == [False, False]
@@ -200,7 +204,7 @@ def long_lines(on_long: str, limit: int = 8, **settings: object) -> list[Transla
     return list(translate.translate_lines(LONG, name="text"))
 
 
-@pytest.mark.parametrize("settings", [{}, {"window": 1}, {"window": 2}])
+@pytest.mark.parametrize("settings", [{}, {"buffer_size": 1}, {"buffer_size": 2}])
 def test_long_lines_are_skipped_or_split_and_say_so(settings: dict[str, int]) -> None:
     skipped = long_lines("skip", **settings)
     assert [line.candidates[0].text for line in skipped] == ["ab", "", "c", "", ""]
@@ -212,9 +216,9 @@ def test_long_lines_are_skipped_or_split_and_say_so(settings: dict[str, int]) ->
     assert [(line.num_subwords, line.limit) for line in split] == [(len(text), 8) for text in LONG]
 
 
-@pytest.mark.parametrize("window", [1, 2, 9])
-def test_all_lines_before_a_faulty_one_are_answered(window: int) -> None:
-    translate = translator(max_source_length=8, window=window)
+@pytest.mark.parametrize("buffer_size", [1, 2, 9])
+def test_all_lines_before_a_faulty_one_are_answered(buffer_size: int) -> None:
+    translate = translator(max_source_length=8, buffer_size=buffer_size)
     lines = translate.translate_lines(LONG, name="text")
     assert next(lines).candidates[0].text == "ab"
     with pytest.raises(ShapeshiftError, match=r"^text:2: 14 subwords, expected at most 8"):
@@ -233,10 +237,10 @@ def test_all_lines_before_a_faulty_one_are_answered(window: int) -> None:
 def test_a_check_finds_faults_without_translating() -> None:
     model = Copier()
     with pytest.raises(ShapeshiftError, match=r"^text:4: 10 subwords"):
-        translator(model, max_source_length=9, window=2).check(
+        translator(model, max_source_length=9, buffer_size=2).check(
             ["a", "b", "c", "d" * 10], name="text"
         )
-    translator(model, max_source_length=9, window=2).check(["a", "b", "c", "d"])
+    translator(model, max_source_length=9, buffer_size=2).check(["a", "b", "c", "d"])
     translator(model, max_source_length=9, on_long="skip").check(LONG)
     assert model.shapes == []
 

@@ -206,7 +206,7 @@ def test_sources_are_needed_line_by_line(package, sources, message):
 
 
 def test_bleu_by_length_stands_beside_comet_as_before(package):
-    given = {"lengths": [2, 1], "edges": [2]}
+    given = {"lengths": [2, 1], "length_buckets": [2]}
     both = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu", "comet"], sources=SOURCES, **given)
     alone = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu"], **given)
     assert [x.name for x in both.scores] == ["BLEU", "COMET"]

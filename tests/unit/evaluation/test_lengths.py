@@ -45,22 +45,22 @@ def test_without_edges_all_segments_share_one_bucket():
 
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12),
-    edges=st.sets(st.integers(1, 60), max_size=5).map(sorted),
+    length_buckets=st.sets(st.integers(1, 60), max_size=5).map(sorted),
 )
-def test_every_segment_is_counted_once(lengths, edges):
+def test_every_segment_is_counted_once(lengths, length_buckets):
     lines = ["a"] * len(lengths)
-    buckets = bleu_by_length(lines, lines, lengths, edges)
-    assert len(buckets) == len(edges) + 1
+    buckets = bleu_by_length(lines, lines, lengths, length_buckets)
+    assert len(buckets) == len(length_buckets) + 1
     for bucket in buckets:
         high = float("inf") if bucket.high is None else bucket.high
         assert bucket.num_segments == sum(bucket.low <= length < high for length in lengths)
         assert (bucket.score is None) == (bucket.num_segments == 0)
 
 
-@pytest.mark.parametrize("edges", [[0, 10], [10, 10], [20, 10], [-5]])
-def test_edges_must_be_positive_and_ascend(edges):
+@pytest.mark.parametrize("length_buckets", [[0, 10], [10, 10], [20, 10], [-5]])
+def test_edges_must_be_positive_and_ascend(length_buckets):
     with pytest.raises(ShapeshiftError, match="positive and ascend"):
-        bleu_by_length([LINE], [LINE], [1], edges)
+        bleu_by_length([LINE], [LINE], [1], length_buckets)
 
 
 def test_a_missing_length_is_refused():

@@ -41,7 +41,7 @@ def test_the_document_says_what_was_scored(tmp_path):
 
 
 def test_saving_and_loading_keep_everything(tmp_path):
-    scores = evaluate(HYPOTHESES, REFERENCES, lengths=[6, 4], edges=[5, 7])
+    scores = evaluate(HYPOTHESES, REFERENCES, lengths=[6, 4], length_buckets=[5, 7])
     scores.save(tmp_path / "scores.json")
     assert Scores.load(tmp_path / "scores.json") == scores
     assert [bucket.num_segments for bucket in scores.by_length] == [1, 1, 0]
@@ -91,12 +91,16 @@ def with_signature(scores, signature):
 
 
 def test_only_like_is_compared_with_like():
-    ours = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu"], lengths=[6, 4], edges=[5])
+    ours = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu"], lengths=[6, 4], length_buckets=[5])
     check_comparable({"a": ours, "b": ours})
     others = {
-        "different references": evaluate(REFERENCES, HYPOTHESES, lengths=[6, 4], edges=[5]),
+        "different references": evaluate(
+            REFERENCES, HYPOTHESES, lengths=[6, 4], length_buckets=[5]
+        ),
         "different BLEU signatures": with_signature(ours, "tok:intl"),
-        "different length buckets": evaluate(HYPOTHESES, REFERENCES, lengths=[6, 4], edges=[6]),
+        "different length buckets": evaluate(
+            HYPOTHESES, REFERENCES, lengths=[6, 4], length_buckets=[6]
+        ),
     }
     for message, theirs in others.items():
         with pytest.raises(ShapeshiftError, match=f"'a' and 'b'.*{message}"):

@@ -14,7 +14,7 @@ LENGTHS = [5] * 11 + [50]
 @pytest.fixture(scope="module")
 def systems():
     return {
-        name: evaluate(lines, REFERENCES, lengths=LENGTHS, edges=[10, 20])
+        name: evaluate(lines, REFERENCES, lengths=LENGTHS, length_buckets=[10, 20])
         for name, lines in {"good": REFERENCES, "worse": WORSE}.items()
     }
 
@@ -32,7 +32,7 @@ def test_systems_are_columns_and_buckets_are_rows_with_counts(systems):
 
 def test_the_mark_is_explained_only_where_it_is_used(systems):
     assert "† fewer than 10 segments" in length_table(systems).notes
-    steady = evaluate(REFERENCES, REFERENCES, lengths=[5] * 12, edges=[10])
+    steady = evaluate(REFERENCES, REFERENCES, lengths=[5] * 12, length_buckets=[10])
     [signature] = length_table({"good": steady}).notes
     assert signature.startswith("BLEU: nrefs:1|")
 
@@ -44,7 +44,9 @@ def test_the_score_table_has_a_row_and_a_signature_for_each_metric(systems):
 
 
 def test_a_metric_that_one_system_lacks_is_a_dash(systems):
-    partial = evaluate(WORSE, REFERENCES, metrics=["chrf"], lengths=LENGTHS, edges=[10, 20])
+    partial = evaluate(
+        WORSE, REFERENCES, metrics=["chrf"], lengths=LENGTHS, length_buckets=[10, 20]
+    )
     rows = {row[0]: row for row in score_table({"good": systems["good"], "part": partial}).rows}
     assert rows["BLEU"][1:] == ("100.00", "–")
     assert rows["chrF2"][2] != "–"

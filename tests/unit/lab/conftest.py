@@ -58,7 +58,7 @@ def make_config(text):
                 "average_checkpoints": 2,
             },
             "decoding": {"max_length_b": 3.0},
-            "evaluation": {"edges": [4, 8]},
+            "evaluation": {"length_buckets": [4, 8]},
         }  # fmt: skip
         for override in overrides:  # a later one counts
             document = lay_over(document, [override])

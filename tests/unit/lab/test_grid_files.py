@@ -122,7 +122,7 @@ def test_nhks_four_directions():
 @pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
 def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(scale):
     for cell in cells("nhk-figure3", scale):
-        dataset, edges = cell.config.data.dataset, (0, *cell.config.evaluation.edges, None)
+        dataset, edges = cell.config.data.dataset, (0, *cell.config.evaluation.length_buckets, None)
         if cell.axes["lengths"] == "all":
             assert dataset.name == "vanilla"
         else:

@@ -52,7 +52,7 @@ def two_sets(make_config, text, tmp_path_factory):
     """A run whose test split has two files, of 21 and of 12 pairs."""
     folder = tmp_path_factory.mktemp("two-sets")
     config = make_config(
-        "data.corpus.test=[test, valid]", "training.max_updates=15", "evaluation.edges=[4]"
+        "data.corpus.test=[test, valid]", "training.max_updates=15", "evaluation.length_buckets=[4]"
     )
     observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
     run = train(config, folder / "run", observer, prepared_root=folder)

@@ -258,7 +258,7 @@ def test_other_settings_are_refused_and_named(make_config, tmp_path, overrides, 
         "training.average_checkpoints=1",
         "decoding.beam=9",
         "decoding.length_penalty={name: none}",
-        "evaluation.edges=[10, 20]",
+        "evaluation.length_buckets=[10, 20]",
     ],
 )
 def test_settings_that_do_not_change_training_may_change(make_config, tmp_path, override):

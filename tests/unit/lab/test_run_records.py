@@ -111,7 +111,7 @@ def test_a_run_may_end_where_it_was_stopped(lab, tmp_path, monkeypatch):
 )
 def test_results_of_older_settings_are_deleted(lab, copied, override):
     translate_and_score(Run(copied), prepared_root=lab.prepared)
-    for overrides in ((), ("decoding.window=10", "training.log_every=5")):
+    for overrides in ((), ("decoding.buffer_size=10", "training.log_every=5")):
         lab.go_on(copied, *overrides)
         assert (copied / "results" / "test.average.json").exists()
     lab.go_on(copied, override)

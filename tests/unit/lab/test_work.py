@@ -84,7 +84,7 @@ def test_other_buckets_measure_again_but_do_not_train_again(
     work(cell, trained.config, steps, trained.prepared)
     work(
         cell,
-        make_config("training.max_updates=15", "evaluation.edges=[5]"),
+        make_config("training.max_updates=15", "evaluation.length_buckets=[5]"),
         steps,
         trained.prepared,
     )
@@ -95,11 +95,11 @@ def test_other_buckets_measure_again_but_do_not_train_again(
 def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained, make_config):
     position = "position={name: mine, indices: {name: shifted, max_offset: 500}}"
     renamed = make_config(
-        "training.max_updates=15", position, "training.log_every=7", "decoding.window=9"
+        "training.max_updates=15", position, "training.log_every=7", "decoding.buffer_size=9"
     )
     config = cell.reconcile(renamed)
     assert config.position.name == "shape"
-    assert (config.training.log_every, config.decoding.window) == (7, 9)
+    assert (config.training.log_every, config.decoding.buffer_size) == (7, 9)
     work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
     assert cell.missing(["stub_measures:STUB"], trained.config) == []
 
@@ -112,7 +112,7 @@ def test_a_folder_of_other_settings_is_refused(cell, make_config):
 def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
     cell, trained, make_config
 ):
-    other = make_config("training.max_updates=15", "evaluation.edges=[5]")
+    other = make_config("training.max_updates=15", "evaluation.length_buckets=[5]")
     paths = [cell.write_settings(config) for config in (trained.config, other, trained.config)]
     assert paths[0] == paths[2] != paths[1]
     assert [load_config(path) for path in paths[:2]] == [trained.config, other]

@@ -168,7 +168,7 @@ def test_figure3_shows_what_all_finished_slices_have(slices):
 
 
 def test_the_first_slice_ends_where_the_second_bucket_begins(slices):
-    edges = slices.cells("nhk-figure3")[0].config.evaluation.edges
+    edges = slices.cells("nhk-figure3")[0].config.evaluation.length_buckets
     by_length = figure3.build(slices).tables[0]
     assert by_length.header[2:] == ("0–9", "10–15", "16–21", "22–25", "≥ 26")
     assert edges == (10, 16, 22, 26)

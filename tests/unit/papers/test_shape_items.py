@@ -358,10 +358,10 @@ def test_figure_6_has_no_second_group_where_training_had_the_papers_offsets(fini
 
 def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(finished):
     [cell] = finished.finished(GRID, {"dataset": "extrapolate", "position": "ape"})
-    evaluation = cell.config.evaluation.model_copy(update={"edges": (7,)})
+    evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
     other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
     assert other.key == cell.key  # one run, which both grids score
-    assert len(finished.scores(cell).by_length) == len(cell.config.evaluation.edges) + 1
+    assert len(finished.scores(cell).by_length) == len(cell.config.evaluation.length_buckets) + 1
     assert len(finished.scores(other).by_length) == 2
     both = finished.scores(cell, "valid", "test")
     assert both.num_segments == 20 + 30

@@ -126,7 +126,7 @@ def _figure(data: SliceBleu) -> Drawn:
 
 
 def _by_length(study: Study, slices: Mapping[str, Bounds | None]) -> DocumentTable:
-    edges = (0, *study.cells(GRID)[0].config.evaluation.edges)
+    edges = (0, *study.cells(GRID)[0].config.evaluation.length_buckets)
     buckets = [label(bounds) for bounds in zip(edges, (*edges[1:], None), strict=True)]
     rows = []
     for name, bounds in slices.items():
