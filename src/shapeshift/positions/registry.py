@@ -15,6 +15,7 @@ from .alibi import ALiBi
 from .base import Representation
 from .graph import Graph
 from .indices import Absolute, Randomized, Shifted
+from .kerple import KERPLE
 from .learned import Learned
 from .rotary import Rotary
 from .shaw import Shaw
@@ -61,6 +62,7 @@ KINDS: dict[str, Entry[Representation]] = {
     "skew": Entry(Skew, "clipped relative keys, by head", "Huang et al. 2019, §3.4"),
     "t5": Entry(T5, "a trained bias by range of distances", "Raffel et al. 2020, §2.1"),
     "alibi": Entry(ALiBi, "a penalty that grows with distance", "Press et al. 2022, §3"),
+    "kerple": Entry(KERPLE, "a trained penalty, logarithmic in distance", "Chi et al. 2022, §4"),
     "rotary": Entry(Rotary, "queries and keys turned by position", "Su et al. 2021, §3.4.2"),
     "xpos": Entry(XPos, "rotary that fades with distance", "Sun et al. 2022, §3.1"),
     "tupe": Entry(TUPE, "positions compared apart from words", "Ke et al. 2021, §3.1"),

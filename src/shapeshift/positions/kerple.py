@@ -1,0 +1,53 @@
+"""Kernelized relative position biases (Chi et al. 2022)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Representation
+from .relative import by_distance
+
+
+class KERPLE(Representation):
+    """A penalty that grows with the logarithm of the distance, with two learned numbers per head
+    (Chi et al. 2022, section 4, the logarithmic variant).
+
+        e_ij = q_i k_j^T / sqrt(E) - r1_h log(1 + r2_h |i - j|),  r1, r2 > 0
+
+    The module learns log r1 and log r2, so that both stay positive; the released code learns r1 and
+    r2 and raises them to 0.01 where they fall below it. They start as there: r1 uniform in
+    [0.01, 2], r2 uniform in [0.01, 1].
+
+    Args:
+        num_heads: H.
+
+    Raises:
+        ShapeshiftError: if there is no head.
+    """
+
+    places = ("self",)
+    shift_invariant = splits = True
+
+    def __init__(self, num_heads: int):
+        super().__init__()
+        if num_heads < 1:
+            raise ShapeshiftError(f"num_heads must be at least 1, got {num_heads}")
+        self.num_heads = num_heads
+        self.log_r1 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 2.0).log())
+        self.log_r2 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 1.0).log())
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
+
+    def _values(self, distances: Tensor) -> Tensor:
+        # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
+        shape = (self.num_heads, *[1] * distances.ndim)
+        precise = torch.promote_types(self.log_r1.dtype, torch.float32)
+        r1, r2 = (each.to(precise).exp().view(shape) for each in (self.log_r1, self.log_r2))
+        return -r1 * torch.log1p(r2 * distances.abs())  # (H, …)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"
