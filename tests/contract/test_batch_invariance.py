@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.pairs import PairScore, score_pairs
-from shapeshift.decoding.running import Runner
+from shapeshift.decoding.running import PairScore, Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.translator import Translator
 from shapeshift.model import Transformer
@@ -55,7 +54,7 @@ def score(
     config = DecodingConfig(max_sentences=at_once, **settings)
     runner = Runner(model, config, autocast=autocast)
     calls = [[side[n : n + at_once] for side in pairs] for n in range(0, len(pairs[0]), at_once)]
-    return [found for call in calls for found in score_pairs(runner, *call, config)]
+    return [found for call in calls for found in runner.score(*call)]
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16], ids=["fp32", "bf16"])

@@ -96,12 +96,12 @@ def test_search_forced_scoring_and_full_forward_agree(model, sentences) -> None:
         torch.tensor([[BOS, *row] + [PAD] * (width - 1 - len(row)) for row in targets]),
         torch.tensor([[*row, EOS] + [PAD] * (width - 1 - len(row)) for row in targets]),
     )
-    (scores,) = score_references(model, [pairs])
+    scores = score_references(model, pairs).sum(dim=1)
     for row, length in enumerate((9, 6, 2)):
         alone = log_prob(model, source[row, :length].tolist(), targets[row])
         # Log-probabilities are float32, whatever the model computes in.
         assert found[row][0].log_prob == pytest.approx(alone, abs=1e-5)
-        assert float(scores.sentences[row]) == pytest.approx(alone, abs=1e-5)
+        assert float(scores[row]) == pytest.approx(alone, abs=1e-5)
 
 
 def test_a_translation_does_not_depend_on_its_neighbours(model, sentences) -> None:

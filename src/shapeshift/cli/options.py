@@ -24,6 +24,9 @@ PreparedRoot = Annotated[
 ]
 PREPARED_ROOT = Path("prepared")
 
+STDIN = "-"
+"""Stands for standard input where a file is named."""
+
 OF_A_TRAINED_MODEL = (
     "decoding",
     "evaluation.detokenize",

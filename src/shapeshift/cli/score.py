@@ -15,7 +15,7 @@ from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
-    from shapeshift.decoding.pairs import PairScore
+    from shapeshift.decoding.running import PairScore
     from shapeshift.evaluation.scores import Scores
 
 STDIN = "-"

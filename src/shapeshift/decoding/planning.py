@@ -6,36 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
-from shapeshift.data.subwords import split_parts
+from shapeshift.data.subwords import Subwords, split_parts
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
-
-
-class Encoder(Protocol):
-    """The part of `shapeshift.data.subwords.Subwords` that translation calls."""
-
-    def encode_source(self, texts: Sequence[str], /) -> list[list[int]]:
-        """Return the ids of each text, without special ones."""
-        ...
-
-    def encode_source_parts(self, texts: Sequence[Sequence[str]], /) -> list[list[int]]:
-        """Return the ids of each joined text, given as its parts."""
-        ...
-
-    def encode_target(self, texts: Sequence[str], /) -> list[list[int]]:
-        """Return the ids of each text, without special ones."""
-        ...
-
-    def encode_target_parts(self, texts: Sequence[Sequence[str]], /) -> list[list[int]]:
-        """Return the ids of each joined text, given as its parts."""
-        ...
-
-    def decode_target(self, ids: list[int], /) -> str:
-        """Return the text of target ids."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +44,7 @@ class Planner:
 
     def __init__(
         self,
-        subwords: Encoder,
+        subwords: Subwords,
         config: DecodingConfig,
         positions_for: int | None = None,
         *,

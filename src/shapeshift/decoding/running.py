@@ -1,34 +1,55 @@
-"""A model made ready to compute: where, in which precision, in which shapes."""
+"""Search and forced scoring of ids with a model: batches, precision, memory, batch invariance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
+from shapeshift.data.batching import make_batch
+from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.invariance import (
-    MOST_ROWS,
+    MAX_ROWS,
+    FixedRows,
     Frame,
-    by_shape_alone,
+    fill,
     frame,
-    probe,
+    math_attention,
     rows_agree,
 )
-from shapeshift.decoding.scoring import ScoringModel, evaluating
-from shapeshift.decoding.search import Stepper
+from shapeshift.decoding.scoring import evaluating, score_references
+from shapeshift.decoding.search import Hypothesis, Stepper, beam_search
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Transformer
+
+Ids = Sequence[Sequence[int]]
 
 
-class RunningModel(ScoringModel, Protocol):
-    """The part of the translation model that search and scoring call; also an `nn.Module`."""
+@dataclass(frozen=True, slots=True)
+class PairScore:
+    """The score of one target: log p(y | x), natural logarithm, and the number of tokens that it
+    sums over, with the `</s>`."""
 
-    def start(self, source: torch.Tensor, beam: int) -> Stepper:
-        """Encode source ids `(B, S)` (with `</s>`, padded on the right) for `beam` rows each."""
-        ...
+    log_prob: float
+    num_tokens: int
+
+
+class SourceError(ShapeshiftError):
+    """An error that one source has by itself.
+
+    Attributes:
+        number: of the source, from 0.
+    """
+
+    def __init__(self, message: str, number: int):
+        super().__init__(message)
+        self.number = number
 
 
 class Runner:
@@ -36,7 +57,7 @@ class Runner:
 
     Args:
         model: already on `device`, in any mode.
-        config: `beam` and `batch_invariant` of it are read.
+        config: how to search, and the size of batches.
         device: where the model is.
         autocast: the type of matrix products; None leaves it to the weights.
 
@@ -46,33 +67,147 @@ class Runner:
 
     def __init__(
         self,
-        model: RunningModel,
+        model: Transformer,
         config: DecodingConfig,
         device: torch.device | str = "cpu",
         autocast: torch.dtype | None = None,
     ):
-        self.model = model
-        self.device = torch.device(device)
         self.capacity = capacity(model)
+        self._model = model
         self._config = config
+        self._device = torch.device(device)
         self._autocast = autocast
-        self._most_rows: int | None = None
+        self._max_rows: int | None = None  # of a frame; measured when first needed
+
+    def search(
+        self, sources: Ids, n_best: int
+    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+        """Yield the numbers of the sources of each batch, and their hypotheses, best first.
+
+        Args:
+            sources: ids without `</s>`; an empty one is in no batch.
+            n_best: hypotheses of each source, at most the beam.
+
+        Raises:
+            SourceError: the model has no positions for a source, gives NaN, or memory runs out, in
+                a batch of one source.
+            ShapeshiftError: the same in a larger batch; `n_best` exceeds the beam.
+        """
+        for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):
+            try:
+                found = self._search_batch([sources[n] for n in numbers], n_best, shape)
+            except ShapeshiftError as error:
+                if len(numbers) > 1:
+                    raise
+                raise SourceError(str(error), numbers[0]) from error
+            yield numbers, found
+
+    def score(self, sources: Ids, targets: Ids) -> list[PairScore]:
+        """Return log p(target | source) of each pair, in order.
+
+        Args:
+            sources, targets: sequences of ids, one of each for every pair, without special ones.
+        """
+        sizes = [(len(x) + 1, len(y) + 1) for x, y in zip(sources, targets, strict=True)]
+        scores = [PairScore(0.0, num_tokens) for _, num_tokens in sizes]
+        for numbers, shape in self._batches(sizes):
+            batch = make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
+            if shape is not None:
+                width, target_width = shape.widths
+                batch = replace(
+                    batch,
+                    source=fill(batch.source, shape.rows, width),
+                    target_input=fill(batch.target_input, shape.rows, target_width),
+                    target_output=fill(batch.target_output, shape.rows, target_width),
+                )
+            with self._ready():
+                found = score_references(self._model, batch.to(self._device))
+            for number, tokens in zip(numbers, found.tolist(), strict=False):
+                num_tokens = sizes[number][1]
+                # Summed exactly: the order in which a tensor is summed depends on its shape.
+                scores[number] = PairScore(math.fsum(tokens[:num_tokens]), num_tokens)
+        return scores
+
+    def length_limit(self, source_length: int) -> int:
+        """Return the most tokens, `</s>` included, for a source of `source_length` subwords."""
+        most = self.capacity.target
+        limit = self._config.length_limit(source_length)
+        return limit if most is None else min(limit, most)
+
+    def _search_batch(
+        self, sources: Ids, n_best: int, shape: Frame | None
+    ) -> list[list[Hypothesis]]:
+        beam = self._config.beam
+        rows = [torch.tensor([*ids, EOS]) for ids in sources]
+        source = pad_sequence(rows, batch_first=True, padding_value=PAD)  # (B, S)
+        if shape is not None:
+            source = fill(source, shape.rows, *shape.widths)  # (rows, width)
+        limits = torch.tensor([self.length_limit(len(ids)) for ids in sources])
+        with self._ready():
+            stepper: Stepper = self._model.start(source.to(self._device), beam)
+            if shape is not None:
+                stepper = FixedRows(stepper, len(sources), shape.rows, beam, self._device)
+            return beam_search(
+                stepper,
+                limits.to(self._device),
+                beam=beam,
+                n_best=n_best,
+                penalty=self._config.length_penalty,
+            )
+
+    def _batches(
+        self, sizes: Sequence[tuple[int, ...]]
+    ) -> Iterator[tuple[list[int], Frame | None]]:
+        """Yield the numbers of what is computed together, and the frame that they share if batches
+        must not matter: the longest first, so that what does not fit into memory fails at once.
+
+        Args:
+            sizes: tokens of each sentence, or of both sides of each pair, with `</s>`; sentences
+                of 0 tokens are left out.
+        """
+        config = self._config
+        numbers = [number for number, size in enumerate(sizes) if any(size)]
+        frames: dict[int, Frame] = {}
+        if config.batch_invariant:
+            max_rows = self._rows()
+            frames = {n: frame(sizes[n], self.capacity, max_rows) for n in numbers}
+
+        def widths(number: int) -> tuple[int, ...]:
+            return frames[number].widths if frames else ()
+
+        numbers.sort(key=lambda number: (widths(number), max(sizes[number])), reverse=True)
+        while numbers:
+            first = numbers[0]
+            size = min(max(1, config.max_tokens // max(sizes[first])), config.max_sentences)
+            if frames:
+                size = min(size, frames[first].rows)
+            batch = [number for number in numbers[:size] if widths(number) == widths(first)]
+            yield batch, frames.get(first)
+            numbers = numbers[len(batch) :]
+
+    def _rows(self) -> int:
+        """Return the most rows of a frame: one if this machine does not treat rows alike."""
+        if self._max_rows is None:
+            with self._ready():
+                alike = rows_agree(self._model, self._config.beam, self.capacity, self._device)
+            self._max_rows = MAX_ROWS if alike else 1
+        return self._max_rows
 
     @contextmanager
-    def ready(self) -> Iterator[None]:
+    def _ready(self) -> Iterator[None]:
         """Hold the model in evaluation mode and in its precision, without gradients.
 
         Raises:
             ShapeshiftError: in place of PyTorch's error, if memory runs out.
         """
         autocast = torch.autocast(
-            self.device.type, self._autocast, enabled=self._autocast is not None
+            self._device.type, self._autocast, enabled=self._autocast is not None
         )
         with ExitStack() as stack:
-            stack.enter_context(evaluating(self.model))
+            stack.enter_context(evaluating(self._model))
             stack.enter_context(autocast)
             if self._config.batch_invariant:
-                stack.enter_context(by_shape_alone())
+                stack.enter_context(math_attention())
             try:
                 yield
             except (MemoryError, RuntimeError) as error:
@@ -82,24 +217,6 @@ class Runner:
                     "not enough memory; cut long lines with decoding.on_long=split and"
                     " decoding.max_source_length, or take smaller batches with decoding.max_tokens"
                 ) from error
-
-    def source_frame(self, num_tokens: int) -> Frame:
-        """Return the shape in which a source of so many tokens, with `</s>`, is computed."""
-        return frame(num_tokens, self.capacity.source, self._rows())
-
-    def target_frame(self, num_tokens: int) -> Frame:
-        """Return the shape in which a target of so many tokens, with `</s>`, is computed."""
-        return frame(num_tokens, self.capacity.target, self._rows())
-
-    def _rows(self) -> int:
-        """Return the most rows of a frame: one if this machine does not treat rows alike."""
-        if self._most_rows is None:
-            beam, room, device = self._config.beam, self.capacity, self.device
-            with self.ready():
-                state = self.model.start(probe(MOST_ROWS, room.source, device), beam)
-                alike = rows_agree(state, MOST_ROWS * beam, room.target, device)
-            self._most_rows = MOST_ROWS if alike else 1
-        return self._most_rows
 
 
 def _is_out_of_memory(error: Exception) -> bool:

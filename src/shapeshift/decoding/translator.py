@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
-from shapeshift.data.subwords import EOS, PAD
-from shapeshift.decoding.batches import batches
+from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.invariance import FixedRows, Frame, fill
-from shapeshift.decoding.pairs import PairScore, score_pairs
-from shapeshift.decoding.planning import Encoder, Plan, Planner
-from shapeshift.decoding.running import Runner, RunningModel
-from shapeshift.decoding.search import Hypothesis, beam_search
+from shapeshift.decoding.planning import Plan, Planner
+from shapeshift.decoding.running import PairScore, Runner, SourceError
+from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Transformer
 
 LINES = "<lines>"
 """What an error calls text that has no name."""
@@ -76,20 +73,23 @@ class Translator:
         joined: each line is parts joined by ` <sep> `, as in the Interpolate datasets.
         autocast: run the model under autocast to this type, such as `torch.bfloat16`; None runs it
             in the type of its weights. Log-probabilities are float32 always.
+        detokenize: applied to the text of each translation.
     """
 
     def __init__(
         self,
-        model: RunningModel,
-        subwords: Encoder,
+        model: Transformer,
+        subwords: Subwords,
         config: DecodingConfig,
         device: torch.device | str = "cpu",
         *,
         joined: bool = False,
         autocast: torch.dtype | None = None,
+        detokenize: Callable[[str], str] = str,
     ):
         self.subwords = subwords
         self.config = config
+        self._detokenize = detokenize
         self.runner = Runner(model, config, device, autocast)
         self.planner = Planner(
             subwords, config, self.runner.capacity.source_subwords, joined=joined
@@ -106,21 +106,8 @@ class Translator:
         Raises:
             ShapeshiftError: as `translate_lines`.
         """
-        for best in self.translate_n_best(lines, 1, stream=stream):
-            yield best[0].text
-
-    def translate_n_best(
-        self, lines: Iterable[str], n_best: int, *, stream: bool = False
-    ) -> Iterator[list[Translation]]:
-        """Yield the `n_best` best translations of every line, best score first.
-
-        There are fewer where fewer were found. Different ids may decode to the same text.
-
-        Raises:
-            ShapeshiftError: as `translate_lines`.
-        """
-        for line in self.translate_lines(lines, n_best, stream=stream):
-            yield line.candidates
+        for line in self.translate_lines(lines, stream=stream):
+            yield line.candidates[0].text
 
     def translate_lines(
         self,
@@ -153,17 +140,6 @@ class Translator:
             if len(plans) < size:
                 return
 
-    def check(self, lines: Iterable[str], *, name: str | Path = LINES) -> None:
-        """Read lines and raise what `translate_lines` would raise for a line at fault, without
-        translating any."""
-        lines, size = iter(lines), self.config.buffer_size
-        for first in count(1, size):
-            plans, fault = self.planner.read(lines, size, first, name)
-            if fault is not None:
-                raise fault
-            if len(plans) < size:
-                return
-
     def search(self, sources: Sequence[Sequence[int]], n_best: int = 1) -> list[list[Hypothesis]]:
         """Return the best hypotheses of every source, in order.
 
@@ -177,7 +153,7 @@ class Translator:
                 a source; memory runs out.
         """
         results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
-        for batch, found in self._search_batches(sources, n_best):
+        for batch, found in self.runner.search(sources, n_best):
             for number, hypotheses in zip(batch, found, strict=True):
                 results[number] = hypotheses
         return results
@@ -214,12 +190,7 @@ class Translator:
                         line=number,
                     )
         scored = [n for n, pair in enumerate(zip(*encoded, strict=True)) if any(pair)]
-        found = score_pairs(
-            self.runner,
-            [encoded[0][n] for n in scored],
-            [encoded[1][n] for n in scored],
-            self.config,
-        )
+        found = self.runner.score([encoded[0][n] for n in scored], [encoded[1][n] for n in scored])
         scores = [PairScore(0.0, 0)] * len(sources)
         for number, score in zip(scored, found, strict=True):
             scores[number] = score
@@ -232,11 +203,11 @@ class Translator:
         owners = [line for line, plan in enumerate(plans, first) for _ in plan.pieces]
         found: list[list[Translation]] = [[Translation("", 0.0, 0.0)] for _ in sources]
         try:
-            for batch, results in self._search_batches(sources, n_best):
+            for batch, results in self.runner.search(sources, n_best):
                 for piece, hypotheses in zip(batch, results, strict=True):
-                    limit = self._length_limit(len(sources[piece]))
+                    limit = self.runner.length_limit(len(sources[piece]))
                     found[piece] = [self._translation(each, limit) for each in hypotheses]
-        except _FaultOfOneError as error:
+        except SourceError as error:
             raise ShapeshiftError(str(error), path=name, line=owners[error.number]) from error
         pieces = iter(found)
         for plan in plans:
@@ -248,66 +219,16 @@ class Translator:
                 len(plan.pieces),
             )
 
-    def _length_limit(self, source_length: int) -> int:
-        most = self.runner.capacity.target
-        limit = self.config.length_limit(source_length)
-        return limit if most is None else min(limit, most)
-
-    def _search_batches(
-        self, sources: Sequence[Sequence[int]], n_best: int
-    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-        """Yield the numbers of the sources of each batch, and their hypotheses."""
-        lengths = [len(ids) + 1 if ids else 0 for ids in sources]
-        frames = None
-        if self.config.batch_invariant:
-            frames = [(self.runner.source_frame(max(1, length)),) for length in lengths]
-        for batch in batches(lengths, self.config, frames):
-            frame = None if frames is None else frames[batch[0]][0]
-            try:
-                found = self._search_batch([sources[number] for number in batch], n_best, frame)
-            except ShapeshiftError as error:
-                if len(batch) > 1:
-                    raise
-                raise _FaultOfOneError(str(error), batch[0]) from error
-            yield batch, found
-
-    def _search_batch(
-        self, sources: list[Sequence[int]], n_best: int, frame: Frame | None
-    ) -> list[list[Hypothesis]]:
-        config, device = self.config, self.runner.device
-        rows = [torch.tensor([*ids, EOS]) for ids in sources]
-        source = pad_sequence(rows, batch_first=True, padding_value=PAD)  # (B, S)
-        if frame is not None:
-            source = fill(source, frame, PAD)  # (rows, width)
-        limits = torch.tensor([self._length_limit(len(ids)) for ids in sources])
-        with self.runner.ready():
-            stepper = self.runner.model.start(source.to(device), config.beam)
-            if frame is not None:
-                stepper = FixedRows(stepper, len(sources), frame.rows, config.beam)
-            return beam_search(
-                stepper,
-                limits.to(device),
-                beam=config.beam,
-                n_best=n_best,
-                penalty=config.length_penalty,
-            )
-
     def _translation(self, hypothesis: Hypothesis, limit: int) -> Translation:
-        text = self.subwords.decode_target(hypothesis.tokens) if hypothesis.tokens else ""
+        text = ""
+        if hypothesis.tokens:
+            text = self._detokenize(self.subwords.decode_target(hypothesis.tokens))
         return Translation(
             text.replace("\n", " "),
             hypothesis.log_prob,
             hypothesis.score,
             at_limit=hypothesis.length >= limit,
         )
-
-
-class _FaultOfOneError(ShapeshiftError):
-    """An error that the source `number` has by itself."""
-
-    def __init__(self, message: str, number: int):
-        super().__init__(message)
-        self.number = number
 
 
 def _join(parts: list[list[Translation]], joiners: list[str]) -> list[Translation]:

@@ -6,14 +6,14 @@ SHAPE (Kiyono et al. 2021), section 3.1, scores its output after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from shapeshift.data.subwords import SEPARATOR, Subwords, split_parts
+from shapeshift.data.subwords import SEPARATOR, split_parts
 from shapeshift.errors import ShapeshiftError
 
 
 def moses(language: str) -> Callable[[str], str]:
-    """Return what detokenises one text; parts joined by ` <sep> ` each by themselves.
+    """Return a function that detokenises a text; parts joined by ` <sep> ` each by themselves.
 
     Args:
         language: of the text, such as `de`; some rules depend on it.
@@ -34,36 +34,3 @@ def moses(language: str) -> Callable[[str], str]:
         return SEPARATOR.join(parts)
 
     return detokenize
-
-
-class Detokenizing:
-    """Subword models whose target text comes out detokenised.
-
-    Args:
-        subwords: the models.
-        detokenize: makes text of what they decode to.
-    """
-
-    def __init__(self, subwords: Subwords, detokenize: Callable[[str], str]):
-        self._subwords = subwords
-        self._detokenize = detokenize
-
-    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Subwords`."""
-        return self._subwords.encode_source(texts)
-
-    def encode_source_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """See `Subwords`."""
-        return self._subwords.encode_source_parts(texts)
-
-    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Subwords`."""
-        return self._subwords.encode_target(texts)
-
-    def encode_target_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """See `Subwords`."""
-        return self._subwords.encode_target_parts(texts)
-
-    def decode_target(self, ids: Sequence[int]) -> str:
-        """Return the detokenised text of target ids."""
-        return self._detokenize(self._subwords.decode_target(ids))

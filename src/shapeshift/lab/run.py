@@ -32,11 +32,10 @@ from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, Prepared, Report
 from shapeshift.data.subwords import Subwords
-from shapeshift.decoding.planning import Encoder
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, writing
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.detokenize import Detokenizing, moses
+from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import check_usable
@@ -231,11 +230,12 @@ def _translator(config: Config, model: Transformer, subwords: Subwords) -> Trans
     dtype = choose_precision(config.training.precision, device)
     return Translator(
         model,
-        scored_form(subwords, config),
+        subwords,
         config.decoding,
         device,
         joined=isinstance(config.data.dataset, Interpolate),
         autocast=None if dtype == torch.float32 else dtype,
+        detokenize=detokenizer(config),
     )
 
 
@@ -247,12 +247,12 @@ def has_begun(directory: Path) -> bool:
     )
 
 
-def scored_form(subwords: Subwords, config: Config) -> Encoder:
-    """Return the subwords that give text in the form in which it is scored."""
+def detokenizer(config: Config) -> Callable[[str], str]:
+    """Return the function that brings a translation into the form in which it is scored."""
     corpus = config.data.corpus
     if config.evaluation.detokenize == "none" or isinstance(corpus, GrammarCorpus):
-        return subwords
-    return Detokenizing(subwords, moses(corpus.target))
+        return str
+    return moses(corpus.target)
 
 
 def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Path:

@@ -104,7 +104,7 @@ def test_lines_come_out_as_they_went_in_and_cuts_are_counted(run: Path) -> None:
     found = out.decode().split("\n")
     assert (found[1], found[3]) == ("", "")
     assert "text: " in err
-    assert f"of {len(LINES)} translations are as long as they may be" in err
+    assert f"of {len(LINES)} translations reach the length limit" in err
     assert "<stdin>" not in err
 
 
@@ -147,20 +147,28 @@ def test_notices_stay_out_of_the_output_where_standard_error_is_closed(run: Path
     assert (run.parent / "closed").read_bytes() == expected
 
 
-def test_a_bad_line_leaves_no_output_of_a_file(run: Path) -> None:
+def test_a_bad_line_leaves_no_output_file(run: Path) -> None:
     status, out, err = process(run, "translate", "run", "text", "bad", "-o", "out")
     reason = "not UTF-8: byte 0xff at byte 4 of the line; convert the text to UTF-8"
-    assert (status, out, err) == (1, b"", f"shapeshift: error: bad:3: {reason}\n")
+    assert (status, out) == (1, b"")
+    assert err.split("\n")[-2] == f"shapeshift: error: bad:3: {reason}"
     assert not list(run.parent.glob("*out*"))
 
 
-def test_standard_input_is_answered_up_to_the_bad_line(run: Path) -> None:
+@pytest.mark.parametrize("name", ["bad", "-"])
+def test_the_lines_before_a_bad_one_are_answered(run: Path, name: str) -> None:
     bad = (run.parent / "bad").read_bytes()
-    status, out, err = process(run, "translate", "run", stdin=bad)
+    status, out, err = shapeshift(run, "translate", "run", name, stdin=bad)
     assert (status, out.count(b"\n")) == (1, 2)
     assert out.endswith(b"\n\n")
-    assert err.split("\n")[-2].startswith("shapeshift: error: <stdin>:3: not UTF-8")
-    assert "Traceback" not in err
+    title = "<stdin>" if name == "-" else name
+    assert err.split("\n")[-2].startswith(f"shapeshift: error: {title}:3: not UTF-8")
+
+
+def test_a_missing_file_is_reported_before_the_others_are_translated(run: Path) -> None:
+    status, out, err = shapeshift(run, "translate", "run", "text", "missing")
+    assert (status, out) == (1, b"")
+    assert "missing: no such file" in err
 
 
 def test_long_lines_are_told_with_their_numbers(run: Path) -> None:

@@ -70,24 +70,23 @@ def pairs(sources: list[list[int]], targets: list[list[int]]) -> Pairs:
 def test_a_uniform_model_gives_every_token_the_same_share() -> None:
     model = Bigram()
     nn.init.zeros_(model.table.weight)
-    [scores] = score_references(model, [pairs([[4], [5]], [[4, 5, 6], []])])
+    scores = score_references(model, pairs([[4], [5]], [[4, 5, 6], []]))
     share = -math.log(9)
     expected = torch.tensor([[share] * 4, [share, 0, 0, 0]])
-    torch.testing.assert_close(scores.tokens, expected)
-    assert scores.sentences.tolist() == pytest.approx([4 * share, share])
+    torch.testing.assert_close(scores, expected)
 
 
 def test_tokens_are_scored_where_they_stand() -> None:
     model = Bigram()
     source, target = [6, 4], [7, 5, 5]
-    [scores] = score_references(model, [pairs([source, [4]], [target, [8]])])
+    scores = score_references(model, pairs([source, [4]], [target, [8]]))
     weight = model.table.weight.detach().double()
     logits = [2 * (weight[last] + weight[6]) for last in (BOS, 7, 5, 5)]
     expected = [
         float(row[token] - row.exp().sum().log())
         for row, token in zip(logits, (7, 5, 5, EOS), strict=True)
     ]
-    assert scores.tokens[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert scores[0].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -99,9 +98,9 @@ def test_what_search_reports_is_what_scoring_finds(beam: int) -> None:
     found = beam_search(model.start(batch.source, beam), limits, beam=beam, n_best=beam)
     for rank in range(beam):
         targets = [hypotheses[rank].tokens for hypotheses in found]
-        [scores] = score_references(model, [pairs(sources, targets)])
+        scores = score_references(model, pairs(sources, targets))
         expected = [hypotheses[rank].log_prob for hypotheses in found]
-        assert scores.sentences.tolist() == pytest.approx(expected, rel=1e-5)
+        assert scores.sum(dim=1).tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:
@@ -110,24 +109,24 @@ def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:
     rows = torch.randint(4, 9, (50, 60), generator=generator).tolist()
     targets = [row[: 20 + i % 41] for i, row in enumerate(rows)]
     sources = [[4 + i % 5] for i in range(50)]
-    [together] = score_references(model, [pairs(sources, targets)])
-    assert (together.tokens != 0).sum() == sum(len(target) + 1 for target in targets) > 1024
-    alone = score_references(
-        model, (pairs([s], [t]) for s, t in zip(sources, targets, strict=True))
-    )
-    expected = torch.cat([scores.sentences for scores in alone])
-    torch.testing.assert_close(together.sentences, expected)
+    together = score_references(model, pairs(sources, targets))
+    assert (together != 0).sum() == sum(len(target) + 1 for target in targets) > 1024
+    alone = [
+        score_references(model, pairs([s], [t])).sum(dim=1)
+        for s, t in zip(sources, targets, strict=True)
+    ]
+    torch.testing.assert_close(together.sum(dim=1), torch.cat(alone))
 
 
 def test_half_precision_is_normalised_in_single() -> None:
     model = Bigram(vocabulary=2000).bfloat16()
     batch = pairs([[4]], [[5, 6, 7]])
-    [scores] = score_references(model, [batch])
+    scores = score_references(model, batch)
     hidden = model.eval().decode(batch.target_input, model.encode(batch.source))
     logits = model.project(hidden).double()[0]
     expected = logits.log_softmax(-1).gather(1, batch.target_output.T).squeeze(1)
-    assert scores.tokens.dtype == torch.float32
-    torch.testing.assert_close(scores.tokens[0].double(), expected, rtol=1e-5, atol=1e-5)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores[0].double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_modes_come_back_and_hold_only_inside() -> None:
@@ -145,17 +144,14 @@ def test_modes_come_back_after_an_error() -> None:
     model = Bigram().train()
     bad = pairs([[99]], [[4]])  # beyond the vocabulary
     with pytest.raises(IndexError):
-        list(score_references(model, [bad]))
+        score_references(model, bad)
     assert all(module.training for module in model.modules())
     assert torch.is_grad_enabled()
 
 
-def test_training_goes_on_between_batches() -> None:
-    model = Bigram().train()
-    batches = [pairs([[4]], [[5, 6]])] * 2
-    seen = []
-    for scores in score_references(model, batches):
-        assert model.training
-        assert torch.is_grad_enabled()
-        seen.append(scores.sentences.tolist())
-    assert seen[0] == seen[1], "dropout was on"
+def test_a_model_in_training_is_scored_without_dropout() -> None:
+    model, batch = Bigram().train(), pairs([[4]], [[5, 6]])
+    first = score_references(model, batch)
+    assert model.training
+    assert torch.is_grad_enabled()
+    assert torch.equal(score_references(model, batch), first)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, NoPenalty
-from shapeshift.decoding.translator import TranslatedLine, Translator
+from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
 from shapeshift.errors import ShapeshiftError
 
 PAD, EOS, SEP = 0, 3, 4
@@ -80,6 +80,10 @@ def translator(model: Copier | None = None, **settings: object) -> Translator:
     return Translator(model or Copier(), Characters(), config)
 
 
+def candidates(lines: list[str], n_best: int, **settings: object) -> list[list[Translation]]:
+    return [line.candidates for line in translator(**settings).translate_lines(lines, n_best)]
+
+
 LINES = [
     "the cat.",
     "",
@@ -142,7 +146,7 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
 
 
 def test_n_best_is_sorted_and_scored() -> None:
-    found = list(translator(length_penalty=AveragePenalty()).translate_n_best(["abc", " "], 3))
+    found = candidates(["abc", " "], 3, length_penalty=AveragePenalty())
     assert len(found[0]) == 3
     assert found[0][0].text == "abc"
     scores = [translation.score for translation in found[0]]
@@ -154,7 +158,7 @@ def test_n_best_is_sorted_and_scored() -> None:
 
 def test_n_best_beyond_the_beam_is_refused() -> None:
     with pytest.raises(ShapeshiftError, match="n_best is 4, expected 1 to 3"):
-        list(translator().translate_n_best(["abc"], 4))
+        candidates(["abc"], 4)
 
 
 def test_length_limits_go_by_the_own_source() -> None:
@@ -173,6 +177,11 @@ def test_joined_lines_have_separators_between_their_parts() -> None:
     assert list(Translator(Copier(), Characters(), config).translate(["a <sep> b."])) == [
         "a sep b."
     ]
+
+
+def test_translations_are_detokenised() -> None:
+    upper = Translator(Copier(), Characters(), DecodingConfig(), detokenize=str.upper)
+    assert list(upper.translate(["ab c", ""])) == ["AB C", ""]
 
 
 def test_ids_can_be_searched_without_text() -> None:
@@ -234,21 +243,10 @@ def test_all_lines_before_a_faulty_one_are_answered(buffer_size: int) -> None:
         next(lines)
 
 
-def test_a_check_finds_faults_without_translating() -> None:
-    model = Copier()
-    with pytest.raises(ShapeshiftError, match=r"^text:4: 10 subwords"):
-        translator(model, max_source_length=9, buffer_size=2).check(
-            ["a", "b", "c", "d" * 10], name="text"
-        )
-    translator(model, max_source_length=9, buffer_size=2).check(["a", "b", "c", "d"])
-    translator(model, max_source_length=9, on_long="skip").check(LONG)
-    assert model.shapes == []
-
-
 def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:
     config = {"max_source_length": 3, "on_long": "split", "length_penalty": NoPenalty()}
-    pieces = list(translator(**config).translate_n_best(["ab", "cd"], 2))
-    [line] = list(translator(**config).translate_n_best(["ab cd"], 2))
+    pieces = candidates(["ab", "cd"], 2, **config)
+    [line] = candidates(["ab cd"], 2, **config)
     for rank in range(2):
         parts = [piece[rank] for piece in pieces]
         assert line[rank].text == " ".join(part.text for part in parts if part.text)
@@ -257,7 +255,7 @@ def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:
 
 def test_a_translation_as_long_as_it_may_be_is_marked() -> None:
     settings = {"max_length_a": 0.0, "max_length_b": 4, "beam": 1}
-    lines = translator(Copier(), **settings).translate_n_best(["ab", "abcde", ""], 1)
+    lines = candidates(["ab", "abcde", ""], 1, **settings)
     assert [(best[0].text, best[0].at_limit) for best in lines] == [
         ("ab", False),
         ("abc", True),

@@ -11,13 +11,10 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
-import shutil
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from shapeshift.errors import ShapeshiftError
@@ -51,30 +48,6 @@ def require_regular(path: Path) -> Path:
             path=path,
         )
     return path
-
-
-@contextmanager
-def rereadable(path: str | Path) -> Iterator[Callable[[], Iterator[str]]]:
-    """Yield a function that reads the lines of a file, as `read_lines`, any number of times.
-
-    What cannot be read twice, such as a pipe, is copied to a temporary file first.
-    """
-    path = find_file(path)
-    if path.is_file():
-        yield lambda: read_lines(path)
-        return
-    with TemporaryFile() as copy:
-        try:
-            with path.open("rb") as stream:
-                shutil.copyfileobj(stream, copy)
-        except OSError as error:
-            raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
-
-        def lines() -> Iterator[str]:
-            copy.seek(0)
-            return read_stream(_unpacked(copy, path), path)
-
-        yield lines
 
 
 def read_lines(path: str | Path) -> Iterator[str]:

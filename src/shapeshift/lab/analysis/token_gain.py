@@ -20,14 +20,15 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from shapeshift.data.batching import collate, plan_in_order
+from shapeshift.data.batching import Batch, collate, plan_in_order
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import EOS, PAD
-from shapeshift.decoding.scoring import ReferenceBatch, ScoringModel, score_references
+from shapeshift.decoding.scoring import score_references
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import Table
 from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
+from shapeshift.model import Transformer
 
 POSITION_EDGES = (10, 20, 30, 40, 50, 60, 70)
 FREQUENCY_EDGES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -92,9 +93,9 @@ def token_counts(store: TokenStore) -> NDArray[np.int64]:
 
 
 def compute(
-    baseline: tuple[str, ScoringModel],
-    system: tuple[str, ScoringModel],
-    batches: Iterable[ReferenceBatch],
+    baseline: tuple[str, Transformer],
+    system: tuple[str, Transformer],
+    batches: Iterable[Batch],
     frequencies: NDArray[np.int64],
     *,
     position_edges: Sequence[int] = POSITION_EDGES,
@@ -119,9 +120,9 @@ def compute(
     _check_edges("frequency_edges", frequency_edges)
     grids = np.zeros((3, len(frequency_edges) + 1, len(position_edges) + 1), dtype=np.int64)
     for batch in batches:
-        [old] = score_references(baseline[1], [batch])
-        [new] = score_references(system[1], [batch])
-        gains = (new.tokens - old.tokens).cpu().numpy()  # (B, T)
+        old = score_references(baseline[1], batch)
+        new = score_references(system[1], batch)
+        gains = (new - old).cpu().numpy()  # (B, T)
         targets = batch.target_output.cpu().numpy()
         if targets.max() >= len(frequencies):
             raise ShapeshiftError(
@@ -150,7 +151,7 @@ def compute(
 
 def in_order(
     store: TokenStore, device: torch.device | str = "cpu", batch: BatchConfig | None = None
-) -> Iterable[ReferenceBatch]:
+) -> Iterable[Batch]:
     """Yield the pairs of a store in batches, shortest first, on a device."""
     plan = plan_in_order(store.source_lengths, store.target_lengths, batch or BatchConfig())
     return (collate(store, pairs).to(device) for pairs in plan)

@@ -15,7 +15,6 @@ from typing import Literal
 from shapeshift.data.config import SPLITS, Split
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.subwords import SEP, UNK
-from shapeshift.decoding.planning import Encoder
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 
@@ -65,14 +64,13 @@ def export(data: Prepared, directory: Path) -> Text:
     return Text(directory, vocabularies, subwords.joint, counts["train"])
 
 
-def join(lines: Sequence[str], data: Prepared, split: Split, subwords: Encoder) -> list[str]:
+def join(lines: Sequence[str], data: Prepared, split: Split) -> list[str]:
     """Return the text of translations that a toolkit wrote, one for each pair of the split; empty
     where the pair was left out.
 
     Args:
         lines: what it wrote.
         data, split: what was exported.
-        subwords: give text from numbers, in the form in which it is scored.
 
     Raises:
         ShapeshiftError: their number is wrong, or a word is no token of ours.
@@ -85,7 +83,7 @@ def join(lines: Sequence[str], data: Prepared, split: Split, subwords: Encoder) 
         )
     texts = [""] * len(store)
     for number, line in zip(exported, lines, strict=True):
-        texts[number] = subwords.decode_target(_ids(line))
+        texts[number] = data.subwords.decode_target(_ids(line))
     return texts
 
 

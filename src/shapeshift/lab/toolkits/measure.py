@@ -13,7 +13,7 @@ from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.evaluation.tokenizers import check_usable
 from shapeshift.lab.measures import Measurement, files_of, mean_of
-from shapeshift.lab.run import Run, scored_form
+from shapeshift.lab.run import Run, detokenizer
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
 from shapeshift.lab.toolkits.commands import find_program, run_commands
 from shapeshift.lab.toolkits.export import export, join
@@ -66,9 +66,10 @@ class TrainedBy:
         return [each for split in TEST_SPLITS for each in self._score(baseline, data, split)]
 
     def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
-        subwords = scored_form(data.subwords, baseline.config)
+        detokenize = detokenizer(baseline.config)
         try:
-            hypotheses = join(self.toolkit.translations(baseline, split), data, split, subwords)
+            lines = self.toolkit.translations(baseline, split)
+            hypotheses = [detokenize(text) for text in join(lines, data, split)]
         except (OSError, ValueError, LookupError) as error:
             raise ShapeshiftError(
                 f"{self.toolkit.name}'s translations of {split} cannot be read ({error!r}); remove"

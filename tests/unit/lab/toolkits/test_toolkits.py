@@ -179,12 +179,12 @@ def test_text_is_written_as_numbers_and_read_back(data, tmp_path):
     known = set(text.vocabularies["src"]) | {"<unk>"}
     assert {word for line in lines for word in line.split()} <= known
     assert len(text.vocabularies["src"]) == data.subwords.source_size - 4
-    assert join(lines, data, "valid", data.subwords) == LINES["valid"]
+    assert join(lines, data, "valid") == LINES["valid"]
     assert text.joint
 
 
 def test_unknown_characters_stay_unknown(data, tmp_path):
-    assert join(["<unk>", ""], data, "test", data.subwords) == [
+    assert join(["<unk>", ""], data, "test") == [
         data.subwords.decode_target([1]),
         "",
     ]
@@ -199,7 +199,7 @@ def test_unknown_characters_stay_unknown(data, tmp_path):
 )
 def test_output_that_does_not_fit_is_refused(data, lines, message):
     with pytest.raises(ShapeshiftError, match=message):
-        join(lines, data, "test", data.subwords)
+        join(lines, data, "test")
 
 
 @pytest.mark.parametrize("name", TOOLKITS)
