@@ -9,7 +9,6 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analysis import loss_by_offset, similarity, swapped_order
-from shapeshift.lab.analysis.swapped_order import SystemOrder
 from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
@@ -23,7 +22,7 @@ from shapeshift.model import Transformer
 from shapeshift.training.precision import choose_device
 
 _NUM_SENTENCES = 10
-"""Of the figures in the SHAPE paper's appendix C."""
+"""Number of sentences in the figures of the SHAPE paper's appendix C."""
 
 SHIFTS = (10, 40, 100, 500)
 """The largest offsets under which `learning` compares states."""
@@ -34,26 +33,24 @@ _SAMPLED, _MIN_SAMPLE = 45, 500
 
 class LossByOffset:
     """Validation loss with all positions shifted (bucket `offset K`), plain, and with the source in
-    random order: is the model shift invariant, and does it know word order at all?"""
+    random order: shows whether the model is shift invariant and whether it uses word order."""
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it; see `analysis.loss_by_offset`."""
-        batch = run.config.training.batch
-        found = loss_by_offset.compute({"": _model(run)}, data.valid, batch=batch)
-        [system] = found.systems
+        found = loss_by_offset.compute(_model(run), data.valid, batch=run.config.training.batch)
         losses = [
             Measurement(metric="shifted_loss", value=loss, dataset="valid", bucket=f"offset {k}")
-            for k, loss in zip(found.offsets, system.losses, strict=True)
+            for k, loss in zip(found.offsets, found.losses, strict=True)
         ]
-        order = {"plain_loss": system.order.plain, "shuffled_loss": system.order.shuffled}
+        order = {"plain_loss": found.plain, "shuffled_loss": found.shuffled}
         return losses + [
             Measurement(metric=name, value=loss, dataset="valid") for name, loss in order.items()
         ]
 
 
 class Similarity:
-    """How alike the encoder's states are under different offsets, for each layer (bucket `layer n`,
-    0 the embeddings): 1 is shift invariant (Kiyono et al. 2021, Figures 2 and 6)."""
+    """Cosine similarity of the encoder's states under different offsets, for each layer (bucket
+    `layer n`, 0 the embeddings): 1 is shift invariant (Kiyono et al. 2021, Figures 2 and 6)."""
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it on the first sentences of validation; see `analysis.similarity`."""
@@ -79,12 +76,12 @@ class SwappedOrder:
 
 
 class Learning:
-    """Shift invariance on the way: what `similarity` and `swapped-order` measure, and BLEU on the
-    validation set, of the last checkpoint in each eighth of training, if one is kept. Offsets
+    """Shift invariance during training: what `similarity` and `swapped-order` measure, and BLEU on
+    the validation set, of the last checkpoint in each eighth of training, if one is kept. Offsets
     are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket `layer n to K`): 500 are the paper's."""
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure one checkpoint after the other; `step` says of which update."""
+        """Measure one checkpoint after the other; `step` is its update."""
         found = []
         for update in _eighths(run):
             which = str(update)
@@ -139,16 +136,14 @@ def _is_joined(run: Run) -> bool:
     return isinstance(run.config.data.dataset, Interpolate)
 
 
-def _swapped_order(run: Run, data: Prepared, which: str = "average") -> SystemOrder:
+def _swapped_order(run: Run, data: Prepared, which: str = "average") -> swapped_order.SwappedOrder:
     wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
     pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
-    tokenizer = run.config.bleu_tokenizer
     translator = run.translator(which)
-    [system] = swapped_order.compute({"": translator}, pairs, tokenizer=tokenizer).systems
-    return system
+    return swapped_order.compute(translator, pairs, tokenizer=run.config.bleu_tokenizer)
 
 
-def _of_orders(system: SystemOrder) -> list[Measurement]:
+def _of_orders(system: swapped_order.SwappedOrder) -> list[Measurement]:
     orders = {"original order": system.original, "swapped order": system.swapped}
     scores = [
         Measurement(

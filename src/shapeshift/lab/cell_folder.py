@@ -28,7 +28,7 @@ from shapeshift.data.config import GrammarCorpus
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, store, verify
-from shapeshift.lab.identity import NEUTRAL, essence, how_to_score
+from shapeshift.lab.identity import NEUTRAL, how_to_score, identity_fields
 from shapeshift.lab.measures import TRAIN, Measurement
 from shapeshift.lab.run import Run, has_begun
 from shapeshift.schema import Strict
@@ -96,7 +96,7 @@ class CellFolder:
     def check_settings(self, config: Config) -> None:
         """Raise `ShapeshiftError` if the folder's run has other settings, although the key is the
         same: a default has changed since."""
-        if has_begun(self.run) and essence(Run(self.run).config) != essence(config):
+        if has_begun(self.run) and identity_fields(Run(self.run).config) != identity_fields(config):
             raise ShapeshiftError(
                 "was made when other settings were default; move the folder away to train anew",
                 path=self.path,

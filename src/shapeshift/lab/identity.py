@@ -54,11 +54,11 @@ _KEY_LENGTH = 16
 def cell_key(config: Config) -> str:
     """Return 16 hexadecimal digits: the same for configurations that give the same result, in any
     process, whatever the order of keys."""
-    own = _without_defaults(essence(config), _default_essence())
+    own = _without_defaults(identity_fields(config), _default_fields())
     return digest(own)[:_KEY_LENGTH]
 
 
-def essence(config: Config) -> dict[str, Any]:
+def identity_fields(config: Config) -> dict[str, Any]:
     """Return what the result of a run depends on, as a document of plain values."""
     document = config.model_dump(mode="json")
     for name in NEUTRAL:
@@ -127,8 +127,8 @@ def _own_options(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any
 
 
 @cache
-def _default_essence() -> dict[str, Any]:
-    return essence(Config())
+def _default_fields() -> dict[str, Any]:
+    return identity_fields(Config())
 
 
 def _without_defaults(own: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from shapeshift.config import Config, parse_config
 from shapeshift.integrity import digest
-from shapeshift.lab.identity import NEUTRAL, cell_key, essence, how_to_score
+from shapeshift.lab.identity import NEUTRAL, cell_key, how_to_score, identity_fields
 from shapeshift.lab.run import RESUMABLE
 
 DOCUMENT = {
@@ -97,7 +97,9 @@ def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monk
         return document
 
     monkeypatch.setattr(Config, "model_dump", with_new_setting)
-    monkeypatch.setattr("shapeshift.lab.identity._default_essence", lambda: essence(Config()))
+    monkeypatch.setattr(
+        "shapeshift.lab.identity._default_fields", lambda: identity_fields(Config())
+    )
     assert key() == before
 
 

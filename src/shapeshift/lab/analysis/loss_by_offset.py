@@ -1,16 +1,15 @@
 """Validation loss under shifted positions, and with the source in random order.
 
-A whole model is shift invariant if its loss is the same at every offset. That alone proves little:
-a model that has not learned word order is invariant as well. So the loss on shuffled sources stands
-beside it, which word order must keep well above the plain loss. The paper (Kiyono et al. 2021)
-compares encoder states instead, see `similarity`; this asks the same of what the model is for.
+A model is shift invariant if its loss is the same at every offset. A model that ignores word order
+is invariant as well, so the loss on shuffled sources is measured too: for a model that uses word
+order it is well above the plain loss. The paper (Kiyono et al. 2021) compares encoder states
+instead, see `similarity`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import torch
@@ -27,151 +26,75 @@ from shapeshift.seeds import derive
 
 OFFSETS = (0, 10, 40, 100, 250, 450)
 
-Side = Literal["both", "source", "target"]
-
-_HEIGHT_IN = 2.6
-
-
-@dataclass(frozen=True)
-class OrderSensitivity:
-    """Mean loss in nats a target token, on sources as they are and in random order."""
-
-    plain: float
-    shuffled: float
-
-    @property
-    def difference(self) -> float:
-        """How much a random order costs; about 0 for a bag of words."""
-        return self.shuffled - self.plain
-
-
-@dataclass(frozen=True)
-class SystemLosses:
-    """One system's validation loss.
-
-    Attributes:
-        name: the system.
-        losses: nats a target token, one for each offset.
-        order: at offset 0, sources plain and shuffled.
-    """
-
-    name: str
-    losses: tuple[float, ...]
-    order: OrderSensitivity
-
 
 @dataclass(frozen=True)
 class LossByOffset:
-    """The data of the figure.
+    """Validation losses of one model, in nats a target token.
 
     Attributes:
         offsets: what positions were shifted by.
-        side: which positions: of `source`, of `target`, or of `both` by the same offset.
-        systems: one for each model.
+        losses: one for each offset.
+        plain: positions as the model itself sets them.
+        shuffled: the same with each source in random order; about `plain` for a bag of words.
     """
 
     offsets: tuple[int, ...]
-    side: Side
-    systems: tuple[SystemLosses, ...]
+    losses: tuple[float, ...]
+    plain: float
+    shuffled: float
 
 
 def compute(
-    systems: Mapping[str, Transformer],
+    model: Transformer,
     store: TokenStore,
     offsets: Sequence[int] = OFFSETS,
     *,
-    side: Side = "both",
     batch: BatchConfig | None = None,
     seed: int = 0,
 ) -> LossByOffset:
-    """Measure the loss of each model at each offset, and on shuffled sources.
+    """Measure a model's loss at each offset, and on shuffled sources.
 
-    Args:
-        systems: name → a model on any device, in any mode.
-        store: validation pairs.
-        offsets: in any order.
-        side: whose positions are shifted.
-        batch: size of the batches.
-        seed: of the random order of sources; all systems see the same one.
-
-    Raises:
-        ShapeshiftError: no systems, offsets or pairs, a store of another vocabulary, or a model
-            without positions for an offset.
-    """
-    if not systems or not offsets:
-        raise ShapeshiftError(
-            f"{len(systems)} systems and {len(offsets)} offsets: expected one of each at least"
-        )
-    config = batch or BatchConfig()
-    return LossByOffset(
-        tuple(offsets),
-        side,
-        tuple(
-            SystemLosses(
-                name,
-                tuple(
-                    mean_loss(
-                        model,
-                        _batches(model, store, config),
-                        source_offset=None if side == "target" else offset,
-                        target_offset=None if side == "source" else offset,
-                    )
-                    for offset in offsets
-                ),
-                order_sensitivity(model, store, batch=config, seed=seed),
-            )
-            for name, model in systems.items()
-        ),
-    )
-
-
-def order_sensitivity(
-    model: Transformer, store: TokenStore, *, batch: BatchConfig | None = None, seed: int = 0
-) -> OrderSensitivity:
-    """Measure what the order of the source is worth to a model.
-
-    The subwords of each source are put into a random order, one for each pair, `</s>` stays at the
-    end. Nothing else changes, so the difference is 0, to the last digits, for a model that sees a
-    bag of subwords.
+    Shuffling puts the subwords of each source into a random order, one for each pair; `</s>` stays
+    at the end.
 
     Args:
         model: on any device, in any mode.
         store: validation pairs.
+        offsets: in any order; source and target positions are shifted by the same offset.
         batch: size of the batches.
-        seed: of the random order.
+        seed: of the random order of sources.
 
     Raises:
-        ShapeshiftError: no pairs, or a store of another vocabulary.
+        ShapeshiftError: no pairs, a store of another vocabulary, or a model without positions for
+            an offset.
     """
     config = batch or BatchConfig()
-    plain = mean_loss(model, _batches(model, store, config))
-    mixed = (_shuffled(x, seed) for x in _batches(model, store, config))
-    return OrderSensitivity(plain, mean_loss(model, mixed))
+    shuffled = (_shuffled(x, seed) for x in _batches(model, store, config))
+    return LossByOffset(
+        tuple(offsets),
+        tuple(mean_loss(model, _batches(model, store, config), offset) for offset in offsets),
+        mean_loss(model, _batches(model, store, config)),
+        mean_loss(model, shuffled),
+    )
 
 
-def mean_loss(
-    model: Transformer,
-    batches: Iterable[Batch],
-    *,
-    source_offset: int | None = None,
-    target_offset: int | None = None,
-) -> float:
-    """Return the negative log-likelihood of references in nats a token, `</s>` among them.
+def mean_loss(model: Transformer, batches: Iterable[Batch], offset: int | None = None) -> float:
+    """Return the negative log-likelihood of references in nats a token, `</s>` included.
 
-    The same number as `valid_loss` in a run's log, but for the precision: here that of the weights.
+    This is `valid_loss` of a run's log, except that it has the precision of the weights.
 
     Args:
         model: in any mode.
         batches: at least one.
-        source_offset, target_offset: shift all positions of a side; None leaves it to the model.
+        offset: shifts all positions; `None` leaves them to the model.
     """
     device = model.output.weight.device
     total, num_tokens = 0.0, 0
     with evaluating(model):
         for batch in batches:
             batch = batch.to(device)
-            memory = model.encode(batch.source, offset=source_offset)
-            hidden = model.decode(batch.target_input, memory, offset=target_offset)  # (B, T, D)
+            memory = model.encode(batch.source, offset=offset)
+            hidden = model.decode(batch.target_input, memory, offset=offset)  # (B, T, D)
             real = batch.target_output != PAD
             targets = batch.target_output[real]  # (N,)
             _, nll = linear_cross_entropy(hidden[real], model.output.weight, targets, 0.0)

@@ -1,63 +1,39 @@
-"""Does a model translate a sentence alike at the beginning and at the end of a long sequence?
+"""BLEU of a sentence at the beginning and at the end of a long sequence.
 
 Kiyono et al. 2021 (SHAPE), section 3.2 and Table 1. Training pairs of Interpolate, ten sentences
 joined into one, are translated twice: in the original order (X_1, …, X_10), and swapped, with the
-first sentence moved to the end: (X_2, …, X_10, X_1). What is scored is the translation of X_1
-alone. Training data, so that no sentence is unseen and its place is all that differs.
+first sentence moved to the end: (X_2, …, X_10, X_1). Only the translation of X_1 is scored. The
+pairs come from training, so that no sentence is unseen and only its place differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
-from shapeshift.decoding.search import Hypothesis
+from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score, score_corpus
 from shapeshift.evaluation.tokenizers import DEFAULT
 
 NUM_PAIRS = 10_000
-"""Of the paper's sample."""
-
-_CHUNK = 1_000
+"""Size of the paper's sample."""
 
 Pair = tuple[list[int], list[int]]
 
 
-class Decoder(Protocol):
-    """Turns target ids into text, as `shapeshift.data.subwords.Subwords` does."""
-
-    def decode_target(self, ids: list[int], /) -> str:
-        """Return the text of target ids."""
-        ...
-
-
-class Searcher(Protocol):
-    """The part of `shapeshift.decoding.translator.Translator` that is called here."""
-
-    @property
-    def subwords(self) -> Decoder:
-        """Its subword models."""
-        ...
-
-    def search(self, sources: Sequence[Sequence[int]], /) -> list[list[Hypothesis]]:
-        """Return the best hypotheses of every source, in order."""
-        ...
-
-
 @dataclass(frozen=True)
 class Order:
-    """What came of one order of the sentences.
+    """The translations of X_1 in one order of the sentences.
 
     Attributes:
-        outputs: the translations of X_1.
-        bleu: of these.
-        num_misparted: outputs that have another number of parts than their source.
+        outputs: the translations.
+        bleu: their BLEU.
+        num_misparted: outputs that have another number of sentences than their source.
     """
 
     outputs: tuple[str, ...]
@@ -66,36 +42,22 @@ class Order:
 
 
 @dataclass(frozen=True)
-class SystemOrder:
-    """A row of the table: one system, both orders, and the references of X_1."""
+class SwappedOrder:
+    """Both orders of one system, and the references of X_1."""
 
-    name: str
     references: tuple[str, ...]
     original: Order
     swapped: Order
-
-    @property
-    def drop(self) -> float:
-        """How many points of BLEU the swap costs."""
-        return self.original.bleu.value - self.swapped.bleu.value
-
-
-@dataclass(frozen=True)
-class SwappedOrder:
-    """The data of the table: how many sequences were translated, and what came out."""
-
-    num_pairs: int
-    systems: tuple[SystemOrder, ...]
 
 
 def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
     """Draw joined pairs from a training store, without replacement, in the order of the store.
 
-    A last pair that is joined of nothing is left out: it is what joining had left over.
+    A last pair without separators, which joining had left over, is left out.
 
     Args:
         store: of an Interpolate dataset.
-        num_pairs: how many; all, if there are not so many.
+        num_pairs: how many; all, if the store has fewer.
         seed: of the draw.
 
     Raises:
@@ -141,78 +103,37 @@ def swap(ids: Sequence[int]) -> list[int]:
 
 
 def compute(
-    systems: Mapping[str, Searcher],
-    pairs: Sequence[Pair],
-    on_translate: Callable[[str, int, int], None] | None = None,
-    *,
-    tokenizer: str = DEFAULT,
+    translator: Translator, pairs: Sequence[Pair], *, tokenizer: str = DEFAULT
 ) -> SwappedOrder:
     """Translate all pairs in both orders and score the translations of the first sentence.
 
-    It is the first part of the output in the original order and the last one in the swapped order,
-    parts being what stands between separators; how many outputs have another number of parts than
-    their source is counted. (The paper does not say how it finds the sentence.) References are
-    decoded from their ids, so they have gone through the subword model's normalisation; a subword
-    outside the vocabulary is `⁇` on both sides.
+    That is the first part of the output in the original order and the last part in the swapped
+    order; separators divide an output into parts. (The paper does not say how it finds the
+    sentence.) References are decoded from their ids, so they have passed through the subword
+    model's normalisation; a subword outside the vocabulary is `⁇` on both sides.
 
     Args:
-        systems: name → a translator of a model that was trained on these data.
+        translator: of a model that was trained on these data.
         pairs: joined ids, see `sample`.
-        on_translate: told of a system, sequences done and their number, both orders together.
-        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
+        tokenizer: BLEU's, see `evaluation.tokenizers`.
 
     Raises:
-        ShapeshiftError: no systems, no pairs, or a tokenizer that cannot be used.
+        ShapeshiftError: no pairs, or a tokenizer that cannot be used.
     """
-    if not systems or not pairs:
-        raise ShapeshiftError(
-            f"{len(systems)} systems and {len(pairs)} pairs: expected one of each at least"
-        )
-    return SwappedOrder(
-        len(pairs),
-        tuple(
-            _compare(name, searcher, pairs, on_translate, tokenizer)
-            for name, searcher in systems.items()
-        ),
-    )
-
-
-def _compare(
-    name: str,
-    searcher: Searcher,
-    pairs: Sequence[Pair],
-    on_translate: Callable[[str, int, int], None] | None,
-    tokenizer: str,
-) -> SystemOrder:
-    original = [source for source, _ in pairs]
-    swapped = [swap(source) for source in original]
-    outputs = _search(searcher, name, [*original, *swapped], on_translate)
-    decode = searcher.subwords.decode_target
+    if not pairs:
+        raise ShapeshiftError("no pairs to translate: expected at least one")
+    sources = [source for source, _ in pairs]
+    decode = translator.subwords.decode_target
     references = tuple(decode(parts(target)[0]) for _, target in pairs)
-    num_parts = [len(parts(source)) for source in original]
 
-    def score(found: list[list[list[int]]], place: int) -> Order:
-        texts = tuple(decode(output[place]) for output in found)
+    def score(ordered: Sequence[Sequence[int]], place: int) -> Order:
+        outputs = [parts(best.tokens) for best, *_ in translator.search(ordered)]
+        texts = tuple(decode(output[place]) for output in outputs)
         [bleu] = score_corpus(texts, references, ("bleu",), tokenizer=tokenizer)
-        wrong = sum(len(output) != wanted for output, wanted in zip(found, num_parts, strict=True))
-        return Order(texts, bleu, wrong)
+        misparted = sum(
+            len(output) != len(parts(source))
+            for output, source in zip(outputs, ordered, strict=True)
+        )
+        return Order(texts, bleu, misparted)
 
-    half = len(pairs)
-    original_order, swapped_order = score(outputs[:half], 0), score(outputs[half:], -1)
-    return SystemOrder(name, references, original_order, swapped_order)
-
-
-def _search(
-    searcher: Searcher,
-    name: str,
-    sources: list[list[int]],
-    on_translate: Callable[[str, int, int], None] | None,
-) -> list[list[list[int]]]:
-    """Return the parts of the best translation of each source."""
-    found: list[list[list[int]]] = []
-    for start in range(0, len(sources), _CHUNK):
-        for hypotheses in searcher.search(sources[start : start + _CHUNK]):
-            found.append(parts(hypotheses[0].tokens))
-        if on_translate is not None:
-            on_translate(name, len(found), len(sources))
-    return found
+    return SwappedOrder(references, score(sources, 0), score([swap(x) for x in sources], -1))
