@@ -137,6 +137,7 @@ def fingerprint(directory: Path) -> dict[str, object]:
         updates = [line["update"] for line in log if "loss" in line]
         for line in log:
             line.pop("tokens_per_s", None)
+            line.pop("elapsed_s")
         found[f"{path.parts[-3]}/log"] = [len(updates), len(set(updates)), _digest(log)]
     [item] = directory.glob("*/toy/table/item.json")
     table = json.loads(item.read_bytes())["tables"]

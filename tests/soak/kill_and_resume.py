@@ -172,6 +172,7 @@ def fingerprint(run: Path) -> dict[str, object]:
     log = read_log(run / "log.jsonl")
     for line in log:
         line.pop("tokens_per_s", None)
+        line.pop("elapsed_s")
     return {
         "weights": sha256(last / MODEL),
         "optimizer": sha256(last / OPTIMIZER),

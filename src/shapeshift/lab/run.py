@@ -375,7 +375,7 @@ def _begin(run: Run, trainer: Trainer) -> Log:
     run.checkpoints.require_space(trainer.spread.empty()[0], num_saves=saves)
     for name in (RESULTS, AVERAGE):  # of a shorter run that is now continued
         _delete(run.directory / name)
-    return Log(run.directory, progress.update, not trainer.validation_is_due)
+    return Log(run.directory, progress.update, not trainer.validation_is_due, progress.elapsed_s)
 
 
 def _delete(path: Path) -> None:

@@ -1,13 +1,13 @@
-"""How far a cell is, told from its files: the same for a cell in this process, in another, or on
-another machine."""
+"""The progress of a cell, read from its files: the same for a cell in this process, in another, or
+on another machine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
@@ -36,7 +36,7 @@ class CellStatus:
         update, max_updates: of training.
         loss: of the last line of the log, in nats a token.
         tokens_per_s: of the last line of the log.
-        left_s: time that training still takes, in seconds, once two lines of the log are known.
+        left_s: time that training still takes, in seconds, once the log has two lines.
         message: why it failed, in its last lines.
     """
 
@@ -51,7 +51,7 @@ class CellStatus:
 
 
 class GridObserver(Protocol):
-    """Whoever watches a grid, such as a table on a terminal."""
+    """Receives the status of the cells of a grid, such as a table on a terminal."""
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Called when a cell's state changes, and about once a second while it is running."""
@@ -63,12 +63,11 @@ class Watch:
     Args:
         cell: with its settings.
         folder: the cell's.
-        steps: the measures that it shall get.
+        steps: names of its measures.
     """
 
     def __init__(self, cell: Cell, folder: CellFolder, steps: Sequence[str]):
         self._cell, self._folder, self.steps = cell, folder, steps
-        self._first: tuple[int, float] | None = None
 
     def missing(self) -> list[str]:
         """Return the steps that are not done."""
@@ -87,46 +86,49 @@ class Watch:
         if not lines:
             return status
         update = int(lines[-1]["update"])
-        training = [line for line in lines if "loss" in line and "tokens_per_s" in line]
-        if training:
-            last = training[-1]
+        losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
+        if losses:
+            last = losses[-1]
             status = replace(status, loss=last["loss"], tokens_per_s=last["tokens_per_s"])
-        left_s = self._left_s(update) if missing and missing[0] == TRAIN else None
+        training = missing and missing[0] == TRAIN
+        left_s = _left_s(lines, status.max_updates) if training else None
         return replace(status, update=update, left_s=left_s)
 
-    def _left_s(self, update: int) -> float | None:
-        """Extrapolate from the first line that this watch saw: no line says when it was written."""
-        now = (self._folder.run / "log.jsonl").stat().st_mtime
-        if self._first is None or update < self._first[0]:
-            self._first = (update, now)
-        updates, elapsed_s = update - self._first[0], now - self._first[1]
-        if updates <= 0 or elapsed_s <= 0:
-            return None
-        return (self._cell.config.training.max_updates - update) * elapsed_s / updates
+
+def _left_s(lines: Sequence[Mapping[str, Any]], max_updates: int) -> float | None:
+    """Extrapolate from the last lines of the log; `None` without two of one stretch of training."""
+    timed = [line for line in lines if "elapsed_s" in line]
+    if len(timed) < 2:
+        return None
+    first, last = timed[0], timed[-1]
+    updates, elapsed_s = last["update"] - first["update"], last["elapsed_s"] - first["elapsed_s"]
+    if updates <= 0 or elapsed_s <= 0:
+        return None
+    return float((max_updates - last["update"]) * elapsed_s / updates)
 
 
 class Tally:
-    """How far some cells are together; a `GridObserver`.
+    """The progress of several cells together; a `GridObserver`.
 
     Args:
         cells: those that share a folder count as one.
-        clock: tells the time in seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, cells: Iterable[Cell], clock: Callable[[], float] = time.monotonic):
         self._updates = {cell.key: cell.config.training.max_updates for cell in cells}
         self._finished: set[str] = set()
-        self._at: dict[str, int] = {}  # update of each cell when it was last heard of
+        self._at: dict[str, int] = {}  # last reported update of each cell
         self._done, self._clock, self._began = 0, clock, clock()
 
     @property
     def num_cells(self) -> int:
-        """All."""
+        """The number of cells."""
         return len(self._updates)
 
     @property
     def num_finished(self) -> int:
-        """Those whose training and measures are done."""
+        """The number of cells whose training and measures are done."""
         return len(self._finished)
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
@@ -140,8 +142,8 @@ class Tally:
             self._finished.add(cell.key)
 
     def left_s(self) -> float | None:
-        """Return about how long the rest will take, in seconds: as long for an update as so far,
-        measures and all; `None` as long as there is nothing to go by."""
+        """Return an estimate of the remaining seconds from the mean time of an update so far,
+        measures included; `None` before the first update."""
         if not self._done:
             return None
         left = sum(updates - self._at.get(key, 0) for key, updates in self._updates.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,20 @@ from shapeshift.errors import ShapeshiftError
 class Log:
     """`log.jsonl` and `tensorboard/` in a run's folder.
 
-    Each line is one JSON object with `update`; training lines have `loss`, validation lines
-    `valid_loss`. Lines of updates that were undone by a restart are taken out.
+    Each line is one JSON object with `update` and `elapsed_s`, the seconds of training so far
+    without the time between a stop and a restart; training lines have `loss`, validation lines
+    `valid_loss`. Lines of updates that a restart has undone are removed.
 
     Args:
         directory: the run's folder.
         update: updates that are already done; later lines are dropped.
         validated: whether the validation of the last one is done; else its line is dropped, too.
+        elapsed_s: seconds of training that these updates took.
     """
 
-    def __init__(self, directory: Path, update: int, validated: bool = True):
+    def __init__(
+        self, directory: Path, update: int, validated: bool = True, elapsed_s: float = 0.0
+    ):
         self._path, self._curves_path = directory / "log.jsonl", directory / "tensorboard"
         kept = [
             line
@@ -36,6 +41,7 @@ class Log:
         self._file = open_in_place(self._path, "a")
         with writing(self._curves_path):
             self._curves = SummaryWriter(str(self._curves_path), purge_step=update + 1)
+        self._began = time.perf_counter() - elapsed_s
 
     def write(self, update: int, **values: float) -> None:
         """Append a line.
@@ -43,8 +49,13 @@ class Log:
         Raises:
             ShapeshiftError: the line, or a curve of an earlier one, cannot be written.
         """
+        line = {
+            "update": update,
+            **values,
+            "elapsed_s": round(time.perf_counter() - self._began, 3),
+        }
         with writing(self._path):
-            self._file.write(json.dumps({"update": update, **values}) + "\n")
+            self._file.write(json.dumps(line) + "\n")
             self._file.flush()
         with writing(self._curves_path):
             for name, value in values.items():

@@ -35,7 +35,8 @@ def gradients(trainer, see):
 def lines(trainer):
     """The log, without what a clock decides."""
     found = read_log(trainer.checkpoints.directory.parent / "log.jsonl")
-    return [{key: line[key] for key in line if key != "tokens_per_s"} for line in found]
+    clock = ("tokens_per_s", "elapsed_s")
+    return [{key: line[key] for key in line if key not in clock} for line in found]
 
 
 def files(trainer, update):

@@ -6,10 +6,10 @@ Kiyono et al. 2021 (SHAPE), Figure 8 (updates), Figure 9 (wall clock) and Table 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -36,8 +36,8 @@ class RunCurve:
 
     Attributes:
         updates: after how many updates.
-        elapsed_s: seconds since training began, validation and saving among them, the time that it
-            was stopped not; `None` where it is not known.
+        elapsed_s: seconds of training, with validation and saving but without the time between a
+            stop and a restart; `None` where the log does not have it.
         perplexity: exp(nats a target token).
         bleu: NaN where it was not measured.
     """
@@ -77,32 +77,13 @@ def read_run(directory: str | Path) -> RunCurve:
             path=directory / "log.jsonl",
         )
     updates = tuple(int(line["update"]) for line in lines)
-    times = wall_clock(directory / "tensorboard")
+    timed = all("elapsed_s" in line for line in lines)
     return RunCurve(
         updates,
-        tuple(times[x] for x in updates) if all(x in times for x in updates) else None,
+        tuple(float(line["elapsed_s"]) for line in lines) if timed else None,
         tuple(math.exp(line["valid_loss"]) for line in lines),
         tuple(line.get("valid_bleu", math.nan) for line in lines),
     )
-
-
-def wall_clock(directory: Path) -> dict[int, float]:
-    """Return seconds of training at each update that TensorBoard's files have.
-
-    Each file is one stretch of training. It begins with the moment when it was made, and every
-    value has the moment when it was written. A stretch that goes on from update u begins at the
-    time of u: what an earlier one did after u is undone, and the time between them does not count.
-    """
-    elapsed: dict[int, float] = {}
-    stretches = [list(_events(path)) for path in directory.glob("events.out.tfevents.*")]
-    for (_, made), *values in sorted(filter(None, stretches), key=lambda stretch: stretch[0][1]):
-        if not values:
-            continue
-        first = min(update for update, _ in values)
-        elapsed = {update: time for update, time in elapsed.items() if update < first}
-        before = max(elapsed.values(), default=0.0)
-        elapsed.update((update, before + moment - made) for update, moment in values)
-    return elapsed
 
 
 def plot(data: Curves, measure: Measure = "perplexity", against: Against = "updates") -> Figure:
@@ -177,8 +158,8 @@ def _points(
     if against == "time":
         if run.elapsed_s is None:
             raise ShapeshiftError(
-                "a run has no times: its folder tensorboard/ is missing or incomplete; draw it"
-                " against updates"
+                "a run has no times: the lines of its log.jsonl have no elapsed_s; draw it against"
+                " updates"
             )
         xs = (time / scale for time in run.elapsed_s)
     ys = run.perplexity if measure == "perplexity" else run.bleu
@@ -203,15 +184,3 @@ def _scale_perplexity(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.minorticks_off()
-
-
-def _events(path: Path) -> Iterator[tuple[int, float]]:
-    """Yield (update, moment in seconds), first of the file itself, then of its values."""
-    # Imported here: it takes a second, and nothing but the time needs it.
-    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    for record in RawEventFileLoader(str(path)).Load():
-        event: Any = Event.FromString(record)
-        if event.HasField("file_version") or event.HasField("summary"):
-            yield event.step, event.wall_time

@@ -1,9 +1,6 @@
 import math
 
 import pytest
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.curves import (
@@ -12,48 +9,8 @@ from shapeshift.lab.analysis.curves import (
     SystemCurves,
     plot,
     read_run,
-    wall_clock,
 )
 from shapeshift.training.log import Log
-
-
-def write_events(folder, made, values):
-    """A file of TensorBoard that was made at a moment and got values of updates at others."""
-    folder.mkdir(exist_ok=True)
-    path = folder / f"events.out.tfevents.{int(made)}.host"
-    with path.open("wb") as file:
-        writer = RecordWriter(file)
-        writer.write(Event(wall_time=made, file_version="brain.Event:2").SerializeToString())
-        for update, moment in values:
-            summary = Summary(value=[Summary.Value(tag="valid_loss", simple_value=1.0)])
-            event = Event(wall_time=moment, step=update, summary=summary)
-            writer.write(event.SerializeToString())
-        writer.flush()
-    return path
-
-
-def test_time_counts_from_when_the_first_file_was_made(tmp_path):
-    write_events(tmp_path, 1000, [(10, 1004), (20, 1009)])
-    assert wall_clock(tmp_path) == {10: 4, 20: 9}
-
-
-def test_the_time_of_a_stop_and_of_what_was_undone_does_not_count(tmp_path):
-    # Stopped after update 35 at 1019, long after, continued from the checkpoint of update 20.
-    write_events(tmp_path, 9000, [(30, 9003), (40, 9008)])
-    write_events(tmp_path, 1000, [(10, 1004), (20, 1009), (30, 1014), (35, 1019)])
-    assert wall_clock(tmp_path) == {10: 4, 20: 9, 30: 12, 40: 17}
-
-
-def test_a_stretch_that_wrote_nothing_and_a_torn_file_are_no_harm(tmp_path):
-    write_events(tmp_path, 2000, [])
-    path = write_events(tmp_path, 1000, [(10, 1004), (20, 1009)])
-    path.write_bytes(path.read_bytes()[:-3])
-    (tmp_path / "events.out.tfevents.3000.host").touch()
-    assert wall_clock(tmp_path) == {10: 4}
-
-
-def test_no_files_have_no_times(tmp_path):
-    assert wall_clock(tmp_path / "missing") == {}
 
 
 def test_a_log_becomes_a_curve(tmp_path):
@@ -70,6 +27,18 @@ def test_a_log_becomes_a_curve(tmp_path):
     assert curve.bleu[1] == 12.5
     first, second = curve.elapsed_s
     assert 0 <= first <= second < 60
+
+
+def test_the_time_of_a_stop_does_not_count(tmp_path):
+    log = Log(tmp_path, 0)
+    log.write(10, valid_loss=2.0)
+    log.write(20, valid_loss=1.5)  # undone: training goes on from update 10
+    log.close()
+    log = Log(tmp_path, 10, elapsed_s=3600.0)
+    log.write(20, valid_loss=1.0)
+    log.close()
+    first, second = read_run(tmp_path).elapsed_s
+    assert first < 60 <= 3600 <= second < 3660
 
 
 def test_a_run_without_times_still_has_updates(tmp_path):
