@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
+from shapeshift.cli.options import OF_A_TRAINED_MODEL, STDIN, refuse_without_effect
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
     from shapeshift.decoding.running import PairScore
     from shapeshift.evaluation.scores import Scores
 
-STDIN = "-"
 _WITHOUT_RUN = (
     "evaluation.tokenize",
     "evaluation.comet_model",
@@ -107,20 +105,25 @@ def score(
     sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
     are printed as tables on a terminal, as one plain line each into a file or a pipe.
     """
-    if length_buckets is not None and source is None:
-        raise typer.BadParameter(
-            "needs --source, the text that was translated", param_hint="--length-buckets"
-        )
-    bounds = _parse_edges(length_buckets or "10,20,30,40,50")
-    _check_options(run, source, log_probs, batch_invariant)
-    from shapeshift.data.sources.files import read_lines
-    from shapeshift.disk import replacing
+    if source is None and (length_buckets is not None or run is not None):
+        option = "--length-buckets" if run is None else "--run"
+        raise typer.BadParameter("needs --source, the text that was translated", param_hint=option)
+    if run is None and (log_probs is not None or batch_invariant):
+        raise typer.BadParameter("needs --run", param_hint="--log-probs, --batch-invariant")
+    bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
+    from shapeshift.data.sources.files import read_lines, read_stream
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    title, translations = _read(hypotheses)
+    settings = [*(overrides or [])]
+    config = _config(run, settings)
+    if hypotheses == STDIN:
+        title = "<stdin>"
+        translations = list(read_stream(sys.stdin.buffer, title))
+    else:
+        title = hypotheses
+        translations = list(read_lines(hypotheses))
     sources = None if source is None else list(read_lines(source))
-    config = _config(run, overrides or [])
     scores = evaluate(
         translations,
         list(read_lines(references)),
@@ -131,34 +134,25 @@ def score(
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=bounds,
     )
-    likelihood = None
+    pairs: list[PairScore] = []
     if run is not None and source is not None and sources is not None:
-        settings = [*(overrides or []), *["decoding.batch_invariant=true"] * batch_invariant]
-        likelihood = _likelihood(run, settings, (sources, translations), (source, title))
+        from shapeshift.lab.run import Run
+
+        settings += ["decoding.batch_invariant=true"] * batch_invariant
+        translator = Run(run, settings).translator()
+        pairs = translator.score(sources, translations, names=(source, title))
         if log_probs is not None:
-            likelihood.save(log_probs)
+            _write(log_probs, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
     if json is not None:
-        with replacing(json) as stream:
-            stream.write(scores.model_dump_json(indent=2) + "\n")
-    _show("score" if hypotheses == STDIN else Path(hypotheses).name, scores, likelihood)
-
-
-def _check_options(
-    run: Path | None, source: Path | None, log_probs: Path | None, others: bool
-) -> None:
-    if run is None and (log_probs is not None or others):
-        raise typer.BadParameter("needs --run", param_hint="--log-probs, --batch-invariant")
-    if run is not None and source is None:
-        raise typer.BadParameter("needs --source, the text that was translated", param_hint="--run")
-
-
-def _read(name: str) -> tuple[str, list[str]]:
-    """Return what the hypotheses are called, and their lines."""
-    from shapeshift.data.sources.files import read_lines, read_stream
-
-    if name == STDIN:
-        return "<stdin>", list(read_stream(sys.stdin.buffer, "<stdin>"))
-    return name, list(read_lines(name))
+        _write(json, scores.document())
+    if sys.stdout.isatty():
+        _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
+    else:
+        _print_lines(scores)
+    if run is not None:
+        num_tokens = sum(pair.num_tokens for pair in pairs)
+        mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
+        print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
 
 
 def _config(run: Path | None, settings: list[str]) -> Config | None:
@@ -172,43 +166,13 @@ def _config(run: Path | None, settings: list[str]) -> Config | None:
         from shapeshift.config import parse_config
 
         refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
-
         return parse_config({}, settings)
     return None
 
 
-class _Likelihood:
-    """Log-probabilities of translations, natural logarithm: of each line, and of a token."""
-
-    def __init__(self, scores: Sequence[PairScore]):
-        self.lines = [score.log_prob for score in scores]
-        self.num_tokens = sum(score.num_tokens for score in scores)
-
-    def save(self, path: Path) -> None:
-        from shapeshift.disk import replacing
-
-        with replacing(path) as stream:
-            stream.writelines(f"{value!r}\n" for value in self.lines)
-
-    def __str__(self) -> str:
-        mean = math.fsum(self.lines) / max(1, self.num_tokens)
-        return f"log p {mean:.6f} (mean over {self.num_tokens:,} tokens, natural logarithm)"
-
-
-def _likelihood(
-    run: Path,
-    settings: list[str],
-    texts: tuple[list[str], list[str]],
-    names: tuple[str | Path, str | Path],
-) -> _Likelihood:
-    from shapeshift.lab.run import Run
-
-    return _Likelihood(Run(run, settings).translator().score(*texts, names=names))
-
-
-def _parse_edges(text: str) -> list[int]:
+def _parse_bounds(text: str) -> list[int]:
     try:
-        return [int(edge) for edge in text.split(",")]
+        return [int(bound) for bound in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
             f"expected whole numbers with commas between them, like 10,20,30; got {text!r}",
@@ -216,13 +180,11 @@ def _parse_edges(text: str) -> list[int]:
         ) from None
 
 
-def _show(name: str, scores: Scores, likelihood: _Likelihood | None) -> None:
-    if sys.stdout.isatty():
-        _print_tables(name, scores)
-    else:
-        _print_lines(scores)
-    if likelihood is not None:
-        print(likelihood)
+def _write(path: Path, text: str) -> None:
+    from shapeshift.disk import replacing
+
+    with replacing(path) as stream:
+        stream.write(text)
 
 
 def _print_tables(name: str, scores: Scores) -> None:

@@ -92,31 +92,17 @@ def bleu_by_length(
     members: list[list[int]] = [[] for _ in range(len(length_buckets) + 1)]
     for segment, length in enumerate(lengths):
         members[bisect_right(length_buckets, length)].append(segment)
-    return [
-        LengthBucket(
-            low=low,
-            high=high,
-            num_segments=len(segments),
-            score=_bleu(hypotheses, references, segments, tokenizer),
-        )
-        for low, high, segments in zip(
-            [0, *length_buckets], [*length_buckets, None], members, strict=True
-        )
-    ]
-
-
-def _bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    segments: Sequence[int],
-    tokenizer: str,
-) -> Score | None:
-    if not segments:
-        return None
-    [score] = score_corpus(
-        [hypotheses[i] for i in segments],
-        [references[i] for i in segments],
-        ("bleu",),
-        tokenizer=tokenizer,
-    )
-    return score
+    buckets = []
+    for low, high, segments in zip(
+        [0, *length_buckets], [*length_buckets, None], members, strict=True
+    ):
+        score = None
+        if segments:
+            [score] = score_corpus(
+                [hypotheses[i] for i in segments],
+                [references[i] for i in segments],
+                ("bleu",),
+                tokenizer=tokenizer,
+            )
+        buckets.append(LengthBucket(low=low, high=high, num_segments=len(segments), score=score))
+    return buckets

@@ -9,12 +9,10 @@ Call for Clarity in Reporting BLEU Scores"), so no function here returns a bare 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
-from sacrebleu.metrics.base import Score as SacrebleuScore
 from sacrebleu.metrics.bleu import BLEUScore
 from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
@@ -63,18 +61,6 @@ class Score(Strict):
     details: dict[str, int | float | tuple[float, ...]]
 
 
-class Metric(Protocol):
-    """Scores translations; texts are parallel and not empty."""
-
-    def __call__(
-        self,
-        hypotheses: Sequence[str],
-        references: Sequence[str],
-        sources: Sequence[str] | None,
-    ) -> Score:
-        """Score them over the whole corpus; `sources` is `None` where nobody has them."""
-
-
 def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -101,18 +87,30 @@ def score_corpus(
         ShapeshiftError: unequal counts, nothing to score, an unknown metric or tokenizer, a metric
             without what it needs.
     """
-    known: dict[str, Metric] = {
-        **{name: partial(_sacrebleu, make, tokenizer) for name, make in SACREBLEU.items()},
-        "comet": partial(_comet, comet or Comet()),
-    }
-    chosen = [_lookup(name, known) for name in metrics]
+    for name in metrics:
+        if name not in METRICS:
+            raise ShapeshiftError(
+                f"unknown metric {name!r}: expected one of {', '.join(METRICS)}"
+                + nearest(name, METRICS)
+            )
     check_parallel(len(hypotheses), len(references))
     if sources is not None and len(sources) != len(hypotheses):
         raise ShapeshiftError(
             f"{len(sources)} sources but {len(hypotheses)} hypotheses: expected one source for"
             " each hypothesis; give the file that was translated"
         )
-    return [metric(hypotheses, references, sources) for metric in chosen]
+    scores = []
+    for name in metrics:
+        if name in SACREBLEU:
+            scores.append(_sacrebleu(SACREBLEU[name](tokenizer), hypotheses, references))
+        elif sources is None:
+            raise ShapeshiftError(
+                "COMET needs the sources, too: give the file that was translated (--source FILE)"
+            )
+        else:
+            value, signature = (comet or Comet()).score(sources, hypotheses, references)
+            scores.append(Score(name="COMET", value=value, signature=signature, details={}))
+    return scores
 
 
 def score_sentences(
@@ -168,61 +166,21 @@ def check_parallel(num_hypotheses: int, num_references: int) -> None:
         raise ShapeshiftError("nothing to score: expected at least one segment, got none")
 
 
-def _lookup(name: str, known: Mapping[str, Metric]) -> Metric:
-    if name not in known:
-        raise ShapeshiftError(
-            f"unknown metric {name!r}: expected one of {', '.join(known)}" + nearest(name, known)
-        )
-    return known[name]
-
-
 def _sacrebleu(
-    make: Callable[[str], SacrebleuMetric],
-    tokenizer: str,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    sources: Sequence[str] | None,
+    metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]
 ) -> Score:
-    metric = make(tokenizer)
     result = metric.corpus_score(hypotheses, [references])
-    return Score(
-        name=result.name,
-        value=result.score,
-        # sacreBLEU knows the number of references, a part of the signature, only after scoring.
-        signature=str(metric.get_signature()),
-        details=_details(result),
-    )
-
-
-def _comet(
-    comet: Comet,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    sources: Sequence[str] | None,
-) -> Score:
-    if sources is None:
-        raise ShapeshiftError(
-            "COMET needs the sources, too: give the file that was translated (--source FILE)"
-        )
-    value, signature = comet.score(sources, hypotheses, references)
-    return Score(name="COMET", value=value, signature=signature, details={})
-
-
-def _details(result: SacrebleuScore) -> dict[str, Any]:
-    match result:
-        case BLEUScore():
-            return {
-                "brevity_penalty": result.bp,
-                "precisions": tuple(result.precisions),
-                "hypothesis_length": result.sys_len,
-                "reference_length": result.ref_len,
-                "length_ratio": result.ratio,
-            }
-        case CHRFScore():
-            return {
-                "char_order": result.char_order,
-                "word_order": result.word_order,
-                "beta": result.beta,
-            }
-        case _:
-            return {}
+    details: dict[str, Any] = {}
+    if isinstance(result, BLEUScore):
+        details = {
+            "brevity_penalty": result.bp,
+            "precisions": tuple(result.precisions),
+            "hypothesis_length": result.sys_len,
+            "reference_length": result.ref_len,
+            "length_ratio": result.ratio,
+        }
+    elif isinstance(result, CHRFScore):
+        details = {name: getattr(result, name) for name in ("char_order", "word_order", "beta")}
+    # sacreBLEU knows the number of references, a part of the signature, only after scoring.
+    signature = str(metric.get_signature())
+    return Score(name=result.name, value=result.score, signature=signature, details=details)

@@ -9,7 +9,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shapeshift import __version__
-from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
@@ -46,17 +45,9 @@ class Scores(Strict):
         """Return the document as JSON."""
         return self.model_dump_json(indent=2) + "\n"
 
-    def save(self, path: str | Path) -> None:
-        """Write the document as JSON, complete or not at all.
-
-        Raises:
-            ShapeshiftError: the file cannot be written.
-        """
-        save(Path(path), self.document())
-
     @classmethod
     def load(cls, path: str | Path) -> Scores:
-        """Read a document that `save` wrote.
+        """Read a file that holds such a document.
 
         Raises:
             ShapeshiftError: the file cannot be read or is not such a document.

@@ -72,12 +72,6 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
         ) from error
 
 
-def check_usable(tokenizer: str) -> None:
-    """Raise `ShapeshiftError` as `make_bleu` does, so that a run which will score with this
-    tokenizer does not find out when it ends."""
-    make_bleu(tokenizer)
-
-
 def _reason(error: BaseException) -> str:
     """Return the first line of what an error says, and no more of it: the rest is advice."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]

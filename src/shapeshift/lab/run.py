@@ -38,7 +38,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, evaluate
-from shapeshift.evaluation.tokenizers import check_usable
+from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.lab.final import AVERAGE, check_final, make_final
 from shapeshift.lab.identity import how_to_validate
@@ -401,7 +401,7 @@ def translate_and_score(
         on_translate: told of sentences done and their number.
     """
     config = run.config
-    check_usable(config.bleu_tokenizer)
+    make_bleu(config.bleu_tokenizer)  # an error now, not when the run ends
     data = Prepared(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
     hypotheses: list[str] = []

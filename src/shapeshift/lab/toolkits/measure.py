@@ -11,7 +11,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
-from shapeshift.evaluation.tokenizers import check_usable
+from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.lab.measures import Measurement, files_of, mean_of
 from shapeshift.lab.run import Run, detokenizer
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
@@ -49,7 +49,7 @@ class TrainedBy:
         found = self.missing()
         if found is not None:
             raise ShapeshiftError(found)
-        check_usable(run.config.bleu_tokenizer)
+        make_bleu(run.config.bleu_tokenizer)
         folder = run.directory.parent / "toolkits"
         baseline = Baseline(
             run.config,
