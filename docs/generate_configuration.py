@@ -47,7 +47,7 @@ shapeshift train configs/multi30k.yaml training.max_updates=5000 position=shape
   keeps the values of the section; one that does not go with it is an error, and `null` takes it
   out: `data.dataset.name=vanilla data.dataset.max_length=null`.
 - `shapeshift train CONFIG --dry-run` checks everything, names the files of text that are missing,
-  and prints the positions, parameters, FLOPs, time, memory and disk, without data.
+  measures a few steps, and prints the positions, parameters, time, memory and disk, without data.
 - `yes`, `no`, `on` and `off` are text; true and false are `true` and `false`.
 - The resolved settings, defaults included, are saved in the run's folder as `config.yaml`. An
   edited file is refused, like a damaged one: its hash is in `SHA256SUMS`. Change settings by

@@ -121,12 +121,11 @@ def _overview() -> list[str]:
                 *(_tick(place in build.places) for place in PLACES),
                 _tick(build.shift_invariant),
                 f"{first.num_parameters:,}",
-                _percent(first.flops),
                 *checked,
                 entry.source,
             )
         )
-    costs = ("shift invariant", "parameters", "FLOPs")
+    costs = ("shift invariant", "parameters")
     return [*_table(("kind", *PLACES, *costs, *COLUMNS, "source"), rows), _LEGEND]
 
 
@@ -156,15 +155,14 @@ def _presets() -> list[str]:
             _numbering(PRESETS[name]),
             _parts(PRESETS[name]),
             f"{parameters:,}",
-            _percent(flops),
         )
-        for name, (parameters, flops) in catalogue.preset_costs().items()
+        for name, parameters in catalogue.preset_parameters().items()
     ]
     note = (
-        "Parameters in transformer-base (6 + 6 layers, D = 512), and products of their own as a"
-        " share of its\nforward pass over a pair of 32 and 32 subwords with a vocabulary of 32,000."
+        "Parameters that positions add to transformer-base (6 + 6 layers, D = 512). How long a step"
+        " takes\nwith each: [benchmarks.md](benchmarks.md)."
     )
-    header = ("preset", "indices", "parts", "parameters", "FLOPs")
+    header = ("preset", "indices", "parts", "parameters")
     return ["## Presets", "", *_table(header, rows), note, ""]
 
 
@@ -216,12 +214,11 @@ def _cells() -> list[str]:
             cell.place,
             cell.stacks,
             f"{cell.num_parameters:,}",
-            _percent(cell.flops),
             ", ".join(f"`{target}`" for target in catalogue.EXPORTS),
         )
         for cell in catalogue.cells()
     ]
-    header = ("kind", "place", "stacks", "parameters", "FLOPs", "exports to")
+    header = ("kind", "place", "stacks", "parameters", "exports to")
     return ["## Kinds × places", "", *_table(header, rows), _OTHERWISE]
 
 
@@ -274,10 +271,6 @@ def _options(entry: Entry) -> str:
         )
         or "–"
     )
-
-
-def _percent(share: float) -> str:
-    return f"+{100 * share:.1f} %" if share else "0"
 
 
 if __name__ == "__main__":

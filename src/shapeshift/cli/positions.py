@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 def positions() -> None:
     """List the presets, the kinds of position representation, and the ways to number tokens.
 
-    Parameters and FLOPs (products of their own, as a share of a forward pass over 32 subwords a
-    side) are those of transformer-base. The tests compile and export every cell.
+    Parameters are those that it adds to transformer-base. The tests compile and export every cell.
     """
     from rich.table import Table
 
@@ -20,22 +19,21 @@ def positions() -> None:
     from shapeshift.model import catalogue
     from shapeshift.positions import INDICES, KINDS, PRESETS
 
-    presets = Table("preset", "indices", "kind at place", "parameters", "FLOPs")
-    for name, (num_parameters, flops) in catalogue.preset_costs().items():
+    presets = Table("preset", "indices", "kind at place", "parameters")
+    for name, num_parameters in catalogue.preset_parameters().items():
         scheme = PRESETS[name]
         parts = " + ".join(map(describe_part, scheme.parts)) or "none"
         indices_used = describe_indices(scheme.indices)
-        presets.add_row(name, indices_used, parts, f"{num_parameters:,}", _percent(flops))
+        presets.add_row(name, indices_used, parts, f"{num_parameters:,}")
     kinds = Table("kind", "what it does", "shift invariant", "options", "source")
     for name, entry in KINDS.items():
         invariant = "yes" if entry.build.shift_invariant else "no"
         options = ", ".join(entry.options()) or "–"
         kinds.add_row(name, entry.summary, invariant, options, entry.source)
-    cells = Table("kind", "place", "stacks", "parameters", "FLOPs", "exports to")
+    cells = Table("kind", "place", "stacks", "parameters", "exports to")
     exports = ", ".join(catalogue.EXPORTS)
     for cell in catalogue.cells():
-        costs = f"{cell.num_parameters:,}", _percent(cell.flops)
-        cells.add_row(cell.kind, cell.place, cell.stacks, *costs, exports)
+        cells.add_row(cell.kind, cell.place, cell.stacks, f"{cell.num_parameters:,}", exports)
     indices = Table("indices", "what they are", "options", "source")
     for name, way in INDICES.items():
         indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
@@ -63,7 +61,3 @@ def describe_part(part: Part) -> str:
 
 def _option(item: tuple[str, object]) -> str:
     return f"{item[0]}={item[1]}"
-
-
-def _percent(share: float) -> str:
-    return f"+{100 * share:.1f} %" if share else "0"

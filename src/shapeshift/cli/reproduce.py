@@ -123,22 +123,6 @@ def reproduce(
             " and stop.",
         ),
     ] = False,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="With --dry-run: the time on this GPU, such as h100, v100, rtx4090; here: on this"
-            " machine, measured. [default: a100]",
-            show_default=False,
-        ),
-    ] = None,
-    num_gpus: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="With --dry-run: so many of them. [default: those of one run]",
-            show_default=False,
-        ),
-    ] = None,
     show_list: Annotated[
         bool,
         typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
@@ -174,8 +158,6 @@ def reproduce(
         raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
     if show_list:
         raise typer.BadParameter("lists papers; see a study with --dry-run", param_hint="--list")
-    if not dry_run and not (gpu is None and num_gpus is None):
-        raise typer.BadParameter("needs --dry-run", param_hint="--gpu, --num-gpus")
     substitute: Grid | None = None
     if is_study:
         if grid is not None:
@@ -203,7 +185,7 @@ def reproduce(
         from shapeshift.cli.dry_run import show_plan
 
         plan.check_shared(gpus_per_run)
-        show_plan(plan, prepared, gpu or "a100", num_gpus or gpus_per_run, gpus_per_run)
+        show_plan(plan, prepared)
         return
     plan.open_folder(directory)
     launcher = _launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)

@@ -29,20 +29,10 @@ def train(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check every setting, print parameters, tokens, FLOPs and memory, and stop.",
+            help="Check every setting, measure a few steps here, print parameters, time and memory,"
+            " and stop.",
         ),
     ] = False,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="With --dry-run: the time on this GPU, such as a100, h100, v100, rtx4090; here: on"
-            " this machine, measured.",
-            show_default=False,
-        ),
-    ] = None,
-    num_gpus: Annotated[
-        int, typer.Option(min=1, help="With --gpu: so many of them share the run.")
-    ] = 1,
 ) -> None:
     """Train a model: prepare the data, train, average the last checkpoints, test.
 
@@ -50,10 +40,6 @@ def train(
     checkpoint and exit with 130 or 143. Everything that translating needs is in the run's folder.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
-    if not dry_run and (gpu is not None or num_gpus > 1):
-        raise typer.BadParameter("needs --dry-run", param_hint="--gpu, --num-gpus")
-    if num_gpus > 1 and gpu is None:
-        raise typer.BadParameter("needs --gpu", param_hint="--num-gpus")
     from shapeshift.config import load_config
 
     settings = load_config(config, overrides or [])
@@ -61,7 +47,7 @@ def train(
     if dry_run:
         from shapeshift.cli.dry_run import show_estimate
 
-        show_estimate(settings, gpu, num_gpus)
+        show_estimate(settings)
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     done = _train(settings, directory, prepared, test)

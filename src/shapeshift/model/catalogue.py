@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from shapeshift.positions import KINDS, PRESETS, Part, Scheme
+from shapeshift.positions import KINDS, PRESETS, Part, Representation, Scheme
 
 from .build import build
 from .config import ModelConfig
-from .cost import BatchShape, count_parameters, forward_flops
 
 VOCABULARY = 32000
-SHAPE = BatchShape(num_pairs=1, source_length=32, target_length=32)
 
 EXPORTS = ("torch.compile", "torch.export")
 """What every cell goes through as one graph for all batches and lengths, with equal results: the
@@ -30,15 +28,12 @@ class Cell:
         kind, place: the cell.
         stacks: where it stands: `both`, or the `decoder` alone.
         num_parameters: that it has, in all layers together.
-        flops: of its own products, as a share of the model's forward pass over a pair of 32 and 32
-            subwords with a vocabulary of 32,000.
     """
 
     kind: str
     place: str
     stacks: str
     num_parameters: int
-    flops: float
 
 
 def cells() -> Iterator[Cell]:
@@ -46,19 +41,19 @@ def cells() -> Iterator[Cell]:
     for kind, entry in KINDS.items():
         for place in entry.build.places:
             stacks = "decoder" if entry.build.causal_only or place == "cross" else "both"
-            num_parameters, flops = cost(Scheme(parts=(Part(kind, place, stacks),)))
-            yield Cell(kind, place, stacks, num_parameters, flops)
+            scheme = Scheme(parts=(Part(kind, place, stacks),))
+            yield Cell(kind, place, stacks, count_parameters(scheme))
 
 
-def preset_costs() -> dict[str, tuple[int, float]]:
-    """Return parameters and share of FLOPs, as in `Cell`, of each preset."""
-    return {name: cost(scheme) for name, scheme in PRESETS.items()}
+def preset_parameters() -> dict[str, int]:
+    """Return the parameters of each preset, as in `Cell`."""
+    return {name: count_parameters(scheme) for name, scheme in PRESETS.items()}
 
 
-def cost(scheme: Scheme) -> tuple[int, float]:
-    """Return parameters and share of FLOPs, as in `Cell`, of a scheme."""
-    config = ModelConfig(size="base")
+def count_parameters(scheme: Scheme) -> int:
+    """Return the parameters of a scheme's positions, as in `Cell`."""
     with torch.device("meta"):
-        model = build(config, scheme, VOCABULARY, VOCABULARY)
-    flops = forward_flops(config, scheme, VOCABULARY, SHAPE)
-    return count_parameters(model).positions, flops.positions / (flops.total - flops.positions)
+        model = build(ModelConfig(size="base"), scheme, VOCABULARY, VOCABULARY)
+    owners = [module for module in model.modules() if isinstance(module, Representation)]
+    own = {id(p): p.numel() for module in owners for p in module.parameters()}
+    return sum(own.values())

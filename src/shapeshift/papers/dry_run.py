@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
-from heapq import heapreplace
 from itertools import chain
 from pathlib import Path
 
@@ -15,8 +13,13 @@ from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.planning import CELLS, Plan
-from shapeshift.training.estimate import Estimate, assumed_length, estimate, measure_speed
-from shapeshift.training.gpus import GPUS, Gpu
+from shapeshift.training.estimate import (
+    Measured,
+    assumed_length,
+    count_parameters,
+    disk_bytes,
+    measure,
+)
 
 
 @dataclass(frozen=True)
@@ -27,17 +30,15 @@ class Runs:
         grid: that they are from, the first one.
         name: the settings of its axes.
         cells: one for each seed.
-        estimate: of one of them.
-        tflops_per_s: speed of training, 10^12 FLOP/s.
-        gpu: that times are for; None for this machine.
+        num_parameters: of one of them.
+        measured: a few of its steps here.
     """
 
     grid: str
     name: str
     cells: tuple[Cell, ...]
-    estimate: Estimate
-    tflops_per_s: float
-    gpu: Gpu | None
+    num_parameters: int
+    measured: Measured
 
     @property
     def config(self) -> Config:
@@ -45,84 +46,50 @@ class Runs:
         return self.cells[0].config
 
     @property
-    def hours(self) -> float:
-        """Hours of training of one of them on one GPU, or on this machine."""
-        return self.estimate.hours(self.tflops_per_s)
-
-    @property
-    def fits(self) -> bool:
-        """Whether a batch fits into the GPU's memory; of this machine's nothing is said."""
-        return self.gpu is None or self.estimate.memory.total <= self.gpu.memory
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """All runs of a paper, each once, though several grids may have it."""
-
-    runs: tuple[Runs, ...]
-
-    @property
-    def num_cells(self) -> int:
-        """Runs."""
-        return sum(len(runs.cells) for runs in self.runs)
-
-    @property
-    def total_flops(self) -> int:
-        """Of all updates."""
-        return sum(len(runs.cells) * runs.estimate.total_flops for runs in self.runs)
-
-    @property
-    def hours(self) -> float:
-        """Hours of training, one run after the other."""
-        return sum(len(runs.cells) * runs.hours for runs in self.runs)
-
-    def hours_on(self, num_gpus: int, gpus_per_run: int = 1) -> float:
-        """Return the hours until the last run is done, where each goes to the GPUs that are free
-        first.
-
-        Args:
-            num_gpus: a multiple of `gpus_per_run`.
-            gpus_per_run: that train one together.
-        """
-        free = [0.0] * (num_gpus // gpus_per_run)
-        for runs in self.runs:
-            for _ in runs.cells:
-                heapreplace(free, free[0] + runs.hours / gpus_per_run)
-        return max(free)
+    def seconds(self) -> float:
+        """Of the updates of one of them."""
+        return self.config.training.max_updates * self.measured.seconds_per_update
 
     @property
     def disk_bytes(self) -> int:
-        """Checkpoints and averages that stay."""
-        return sum(len(runs.cells) * runs.estimate.disk_bytes for runs in self.runs)
-
-    @cached_property
-    def origins(self) -> list[Origin]:
-        """Where the text is or will come from, each part once."""
-        found = (origin for runs in self.runs for origin in origins(runs.config.data.corpus))
-        return list(dict.fromkeys(found))
+        """Of one of them: checkpoints and average."""
+        return disk_bytes(self.config.training, self.num_parameters)
 
 
-def dry_run(
-    plan: Plan, gpu: Gpu | None, on_measure: Callable[[str], None] = lambda name: None
-) -> DryRun:
-    """Estimate all runs that the items of a plan need.
+def measure_runs(plan: Plan, on_measure: Callable[[str], None] = lambda name: None) -> list[Runs]:
+    """Measure all runs that the items of a plan need, each model once.
 
     Args:
         plan: from `papers.planning.plan_items`, which has checked every setting.
-        gpu: that times and the precision are for; None measures the speed of this machine.
-        on_measure: told of each model that is measured.
-
-    Raises:
-        ShapeshiftError: a run cannot be estimated, or names a test set that there is none of.
+        on_measure: receives the name of each model that is measured.
     """
-    cells: dict[str, Cell] = {}
-    for cell in chain.from_iterable(plan.trained.values()):
-        cells.setdefault(cell.key, cell)
+    cells = {cell.key: cell for cell in chain.from_iterable(plan.trained.values())}
     groups: dict[str, list[Cell]] = {}
     for cell in cells.values():
-        groups.setdefault(_without_seed(cell.config), []).append(cell)
-    made: dict[str, tuple[Estimate, float]] = {}  # many runs differ in what costs nothing
-    return DryRun(tuple(_runs(tuple(group), gpu, made, on_measure) for group in groups.values()))
+        same = cell.config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
+        groups.setdefault(same, []).append(cell)
+    made: dict[str, tuple[int, Measured]] = {}  # many runs differ in what costs nothing
+    found = []
+    for group in groups.values():
+        cell, config = group[0], group[0].config
+        run = (config.model, config.position.scheme)
+        vocab_size, length = config.data.subwords.vocab_size, assumed_length(config.data)
+        own = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
+        training = config.training.model_dump(exclude=set(own))
+        key = f"{run} {training} {vocab_size} {length}"
+        name = "/".join(cell.axes.values())
+        if key not in made:
+            on_measure(f"{cell.grid} {name}")
+            measured = measure(*run, config.training, vocab_size, length)
+            made[key] = count_parameters(*run, vocab_size), measured
+        found.append(Runs(cell.grid, name, tuple(group), *made[key]))
+    return found
+
+
+def find_origins(runs: Collection[Runs]) -> list[Origin]:
+    """Return where the text of runs is or will come from, each part once."""
+    found = (origin for each in runs for origin in origins(each.config.data.corpus))
+    return list(dict.fromkeys(found))
 
 
 def check_space(plan: Plan, directory: Path, finished: Collection[tuple[str, str]] = ()) -> None:
@@ -133,51 +100,20 @@ def check_space(plan: Plan, directory: Path, finished: Collection[tuple[str, str
         directory: of all results, which exists.
         finished: runs that are not asked about; see `Plan.finished`.
     """
-    keys = {cell.key for cell in plan.unfinished(finished)}
-    try:
-        groups = dry_run(plan, GPUS["a100"]).runs
-    except ShapeshiftError:  # a run that cannot be estimated looks for room when it begins
-        return
+    cells = {cell.key: cell for cell in plan.unfinished(finished)}
     needed = 0
-    for runs in groups:
-        for cell in (cell for cell in runs.cells if cell.key in keys):
-            files = (directory / CELLS / cell.key / "run").rglob("*")
-            there = sum(file.stat().st_size for file in files if file.is_file())
-            needed += max(0, runs.estimate.disk_bytes - there)
+    for key, cell in cells.items():
+        config = cell.config
+        vocab_size = config.data.subwords.vocab_size
+        num_parameters = count_parameters(config.model, config.position.scheme, vocab_size)
+        files = (directory / CELLS / key / "run").rglob("*")
+        there = sum(file.stat().st_size for file in files if file.is_file())
+        needed += max(0, disk_bytes(config.training, num_parameters) - there)
     free = free_bytes(directory)
     if needed > free:
         raise ShapeshiftError(
-            f"the {len(keys)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
+            f"the {len(cells)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
             " are free; make room, name another --directory, or choose fewer runs with --seed or"
             " --only",
             path=directory,
         )
-
-
-def _without_seed(config: Config) -> str:
-    return config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
-
-
-def _runs(
-    cells: tuple[Cell, ...],
-    gpu: Gpu | None,
-    made: dict[str, tuple[Estimate, float]],
-    on_measure: Callable[[str], None],
-) -> Runs:
-    cell = cells[0]
-    config, training = cell.config, cell.config.training
-    if training.precision == "auto" and gpu is not None and gpu.bf16 is None:
-        training = training.model_copy(update={"precision": "fp32"})
-    length = min(assumed_length(config.data), training.batch.max_tokens)
-    scheme, vocab_size = config.position.scheme, config.data.subwords.vocab_size
-    key = f"{config.model} {scheme} {training.model_copy(update={'seed': 0})} {vocab_size} {length}"
-    name = "/".join(cell.axes.values())
-    if key not in made:
-        found = estimate(config.model, scheme, training, vocab_size, length)
-        if gpu is None:
-            on_measure(f"{cell.grid} {name}")
-            speed = measure_speed(config.model, scheme, training, vocab_size, found)
-        else:
-            speed = gpu.speed(found.dtype)
-        made[key] = (found, speed)
-    return Runs(cell.grid, name, cells, *made[key], gpu)

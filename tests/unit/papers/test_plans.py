@@ -17,10 +17,9 @@ from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.lab.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
-from shapeshift.papers.dry_run import check_space, dry_run
+from shapeshift.papers.dry_run import check_space
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item, Paper
-from shapeshift.training.gpus import find_gpu
 
 GRIDS = {
     "one": {
@@ -621,17 +620,6 @@ def test_gpus_that_cannot_share_an_update_are_refused_before_any_run_begins():
         made.check_shared(3)
     cells = [(grid, cell.key) for grid, cells in made.trained.items() for cell in cells]
     made.check_shared(3, cells)
-
-
-def test_hours_on_several_gpus_are_those_of_the_one_that_ends_last():
-    made = plan("table1")
-    estimates = dry_run(made, find_gpu("a100"))
-    assert estimates.num_cells == 4
-    one = estimates.runs[0].hours
-    assert estimates.hours_on(1) == pytest.approx(estimates.hours)
-    assert estimates.hours_on(3) == pytest.approx(2 * one, rel=0.05)  # runs of two positions
-    assert estimates.hours_on(8) == pytest.approx(one, rel=0.05)
-    assert estimates.hours_on(8, 8) == pytest.approx(estimates.hours / 8)
 
 
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch, capsys):
