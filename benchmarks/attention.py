@@ -2,7 +2,7 @@
 
     python benchmarks/attention.py
 
-Decides `shapeshift.model.attend.FUSED_FROM`. Prints milliseconds, the median of several runs,
+Decides `shapeshift.attention.backends.FUSED_FROM`. Prints milliseconds, the median of several runs,
 by length and precision: float32, and bf16 where the processor has it.
 """
 

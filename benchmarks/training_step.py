@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.model import ModelConfig, attend, build, label_smoothed_loss, layers, loss
+from shapeshift.attention import backends
+from shapeshift.model import ModelConfig, build, label_smoothed_loss, layers, loss
 from shapeshift.positions import PRESETS, base, pairs
 from shapeshift.training.precision import autocast, choose_precision
 
@@ -71,7 +72,7 @@ def main() -> None:
         return 1e3 * (time.perf_counter() - began)
 
     theirs = (torch_dropout, torch_loss, torch_add, torch_widens)
-    ours = (layers.dropout, loss.linear_cross_entropy, pairs.add, attend.widens)
+    ours = (layers.dropout, loss.linear_cross_entropy, pairs.add, backends.widens)
     ways = {
         "PyTorch's": theirs,
         "all ours": ours,
@@ -82,8 +83,8 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(args.repeats + 1):
         for name, way in ways.items():
-            layers.dropout, loss.linear_cross_entropy, pairs.add, attend.widens = way
-            attend.add = base.add = pairs.add
+            layers.dropout, loss.linear_cross_entropy, pairs.add, backends.widens = way
+            backends.add = base.add = pairs.add
             times[name].append(step_ms())
     medians = {name: statistics.median(values[1:]) for name, values in times.items()}
     first = next(iter(ways))

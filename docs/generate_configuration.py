@@ -35,9 +35,11 @@ A run is described by one YAML file. Every key has a default; an unknown key, a 
 value out of its limits is refused before anything begins, all of them at once.
 
 ```
-shapeshift train configs/multi30k.yaml training.max_updates=5000 position=shape
+shapeshift train multi30k training.max_updates=5000 position=shape
 ```
 
+- The file is named by its path, or, if it comes with the package, by its name: `multi30k`, `demo`,
+  `shape-vanilla-ape`, … (`configs/`).
 - `section.key=value` after the file replaces a setting; the value is YAML (`null`, `[10, 20]`, and
   `{...}` for several keys of a section). The order does not matter; two values for one key are an
   error.

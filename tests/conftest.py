@@ -22,24 +22,24 @@ class Backend:
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let attention compute this way until `stop`, or until `monkeypatch` is undone."""
         self.stop = monkeypatch.undo
-        from shapeshift.model import attend
+        from shapeshift.attention import backends
 
         if self.name == "default":
             return
-        decide = attend.prefers_fused
+        decide = backends.prefers_fused
         if self.name == "sdpa":  # as on a GPU
             monkeypatch.setattr(
-                attend, "prefers_fused", lambda p, _, *rest: decide(p, "gpu", *rest)
+                backends, "prefers_fused", lambda p, _, *rest: decide(p, "gpu", *rest)
             )
-            self._count(monkeypatch, attend.F, "scaled_dot_product_attention")
+            self._count(monkeypatch, backends.F, "scaled_dot_product_attention")
             return
-        monkeypatch.setattr(attend, "prefers_fused", lambda *_: False)
+        monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
         if self.name == "blocked":
-            monkeypatch.setattr(attend, "BLOCK", 50)  # parts of one sentence, a few queries
-            monkeypatch.setattr(attend, "RECOMPUTED_FROM", 2)
-            self._count(monkeypatch, attend, "_explicit_or_again")
+            monkeypatch.setattr(backends, "BLOCK", 50)  # parts of one sentence, a few queries
+            monkeypatch.setattr(backends, "RECOMPUTED_FROM", 2)
+            self._count(monkeypatch, backends, "_explicit_or_again")
         else:
-            self._count(monkeypatch, attend, "attend_with_probs")
+            self._count(monkeypatch, backends, "attend_with_probs")
 
     def _count(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         function: Callable[..., object] = getattr(owner, name)

@@ -11,7 +11,7 @@ from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from shapeshift.config_errors import messages, no_sections
-from shapeshift.config_file import lay_over, read_document
+from shapeshift.config_file import find_config, lay_over, read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError
@@ -75,12 +75,17 @@ class Config(Strict):
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file, apply overrides such as `training.max_updates=500`, and check it all.
+    """Read a configuration, apply overrides such as `training.max_updates=500`, and check it all.
+
+    Args:
+        path: of a YAML file, or the name of a shipped one, see `find_config`.
+        overrides: each `KEY=VALUE`.
 
     Raises:
         ShapeshiftError: for a file that cannot be read, an override without `=`, and once for all
             settings that are wrong, each with its name and what would be right.
     """
+    path = find_config(path)
     return parse_config(read_document(path), overrides, path)
 
 

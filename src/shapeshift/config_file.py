@@ -10,12 +10,13 @@ checked. What a preset (or a model's size) has filled in goes with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from shapeshift.config_errors import no_sections
 from shapeshift.data.sources.presets import CORPORA, expand_corpus
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
 from shapeshift.model.position_config import (
     DEFAULT_POSITION,
@@ -36,6 +37,27 @@ _CHOICES: dict[_Keys, str] = {
     ("decoding", "length_penalty"): "name",
 }
 """Sections that a plain name may stand for, and the key of that name in the section."""
+
+
+def find_config(name: str | Path) -> Path:
+    """Return the path of a configuration: `name` itself, or a file that comes with the package.
+
+    Args:
+        name: a path, or, without folder and suffix, the name of a shipped one such as `multi30k`.
+
+    Raises:
+        ShapeshiftError: for such a name that is neither a file nor a shipped configuration.
+    """
+    path = Path(name)
+    if path.name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
+        return path
+    shipped = {each.stem: each for each in Path(str(files("shapeshift"))).glob("configs/*.yaml")}
+    if str(name) not in shipped:
+        raise ShapeshiftError(
+            f"no configuration {str(name)!r}{nearest(str(name), shipped)} (give the path of a YAML"
+            f" file, or the name of a shipped one: {', '.join(sorted(shipped))})"
+        )
+    return shipped[str(name)]
 
 
 def read_document(path: str | Path) -> Any:

@@ -7,8 +7,8 @@ import torch._dynamo.exc
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
+from shapeshift.attention import backends as attention_module
 from shapeshift.model import Transformer
-from shapeshift.model import attend as attention_module
 from shapeshift.model.layers import Memory
 from shapeshift.positions import PRESETS
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from shapeshift.model import attend as attention_module
+from shapeshift.attention import backends as attention_module
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
 from shapeshift.model.transformer import causal_mask, padding_mask

@@ -196,3 +196,26 @@ def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
         found = {(cell.axes["languages"], cell.config.bleu_tokenizer) for cell in cells}
         wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
         assert found == set(wanted.items())
+
+
+def test_a_shipped_configuration_has_a_name():
+    for path in CONFIGS:
+        assert load_config(path.stem) == load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("multi30", r"no configuration 'multi30'; did you mean 'multi30k'\?.*: debian-.*, demo, "),
+        ("multi30.yaml", r"^multi30\.yaml: "),
+    ],
+)
+def test_a_configuration_that_is_not_shipped_is_refused(name, message):
+    with pytest.raises(ShapeshiftError, match=message):
+        load_config(name)
+
+
+def test_a_file_without_suffix_comes_before_a_shipped_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("position: rope\n", encoding="utf-8")
+    assert load_config("demo").position.name == "rope"

@@ -1,19 +1,24 @@
-"""Imports point one way: positions → model → decoding, training → evaluation → lab →
-papers → report → cli."""
+"""Imports point one way: positions → attention → interop, model → decoding, training →
+evaluation → lab → papers → report → cli; the first three rooms need torch alone."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import shapeshift
+from shapeshift.__main__ import TESTBED, main
 
 ROOT = Path(shapeshift.__file__).parent
 FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
+TORCH_ONLY = ("positions", "attention", "interop")
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
@@ -22,7 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "threads": set(),
     "schema": set(),
     "positions": {"errors"},
-    "model": {"positions", *FOUNDATIONS},
+    "attention": {"positions", "errors"},
+    "interop": {"attention", "positions", "errors"},
+    "model": {"attention", "positions", *FOUNDATIONS},
     "data": FOUNDATIONS,
     "decoding": {"model", "positions", "data", *FOUNDATIONS},
     "training": {"model", "positions", "data", *FOUNDATIONS},
@@ -34,7 +41,6 @@ MAY_IMPORT["config_errors"] = {*MAY_IMPORT["decoding"], "decoding", "foreign_nam
 MAY_IMPORT["config_file"] = {*MAY_IMPORT["config_errors"], "config_errors", "yaml_file"}
 MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], "evaluation", *MAY_IMPORT["config_file"]}
 MAY_IMPORT["config"] |= {"config_file"}
-MAY_IMPORT["interop"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config"}
 MAY_IMPORT["lab"] = {*MAY_IMPORT["config"], "config", "export"}
 MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
@@ -78,12 +84,55 @@ def test_imports_point_one_way(path: Path) -> None:
     assert {part_of(name) for name in ours} - {own, ""} <= MAY_IMPORT[own]
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "positions").glob("*.py")), ids=lambda path: path.name
-)
-def test_positions_need_torch_alone(path: Path) -> None:
-    outside = {name.split(".")[0] for name in imported(path)} - {"shapeshift"}
-    assert outside - set(sys.stdlib_module_names) <= {"torch"}
+@pytest.mark.parametrize("room", TORCH_ONLY)
+def test_the_library_imports_torch_alone(room: str) -> None:
+    for path in (ROOT / room).rglob("*.py"):
+        outside = {name.split(".")[0] for name in imported(path)} - {"shapeshift"}
+        assert outside - set(sys.stdlib_module_names) <= {"torch"}, path
+
+
+BLOCKED = f"""
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {TESTBED | {"transformers"}!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+"""Makes a process believe that the extra `testbed` is not installed."""
+
+
+@pytest.mark.parametrize("module", ["shapeshift.positions", "shapeshift.interop.torch_nn"])
+def test_the_library_works_without_the_testbed(module: str) -> None:
+    code = f"{BLOCKED}import {module}; from shapeshift import SHAPE, shift_positions; SHAPE(8)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_the_command_line_without_the_testbed_names_the_remedy() -> None:
+    code = f"{BLOCKED}from shapeshift.__main__ import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    assert "pip install 'shapeshift[testbed]'" in ended.stderr
+
+
+def test_a_module_that_no_extra_installs_shows_its_traceback(monkeypatch) -> None:
+    monkeypatch.setattr("shapeshift.cli.main", lambda: import_module("no_such_module"))
+    with pytest.raises(ModuleNotFoundError):
+        main()
+
+
+def test_the_testbed_is_what_pyproject_says() -> None:
+    project = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    extra = project["project"]["optional-dependencies"]["testbed"]
+    names = {Requirement(line).name.replace("pyyaml", "yaml") for line in extra}
+    assert names == TESTBED
+    assert [Requirement(line).name for line in project["project"]["dependencies"]] == ["torch"]
 
 
 def test_the_table_has_no_cycle() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +24,10 @@ def demo(
     overrides: Overrides = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file of settings. [default: the demo's own]", show_default=False),
+        typer.Option(
+            help="YAML file of settings, or the name of a shipped one. [default: demo]",
+            show_default=False,
+        ),
     ] = None,
     system: Annotated[
         list[str] | None,
@@ -53,12 +55,12 @@ def demo(
     from shapeshift.cli.progress import Steps, TrainingDisplay, console, make_progress, show_resumed
     from shapeshift.cli.signals import ending_on_signals
     from shapeshift.config import parse_config
-    from shapeshift.config_file import read_document
+    from shapeshift.config_file import find_config, read_document
     from shapeshift.lab.comparison import compare
     from shapeshift.threads import set_num_threads
     from shapeshift.training.stopping import StopSignals
 
-    source = config or Path(str(files("shapeshift") / "configs" / "demo.yaml"))
+    source = find_config(config or "demo")
     systems = _parse_systems(system) if system else SYSTEMS
     shared = tuple(overrides or ())
     for setting in shared:

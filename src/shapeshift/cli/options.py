@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file of settings.")]
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="YAML file of settings, or the name of a shipped one: multi30k, …"
+    ),
+]
 
 Overrides = Annotated[
     list[str] | None,

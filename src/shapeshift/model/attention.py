@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift.attention import attend
 from shapeshift.positions import Representation
 
-from .attend import attend
 from .cache import KeyValues
 
 

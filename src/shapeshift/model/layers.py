@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from shapeshift.attention.dropout import dropout
 from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
 from .cache import KeyValues
-from .dropout import dropout
 
 NORM_EPS = 1e-6
 

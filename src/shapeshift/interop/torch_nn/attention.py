@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift.attention import attend, attend_with_probs
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model.attend import attend, attend_with_probs
 from shapeshift.positions import Representation
 
 from .checks import (

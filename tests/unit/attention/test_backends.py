@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shapeshift.model import attend
-from shapeshift.model.attend import attend_with_probs, widens
+from shapeshift.attention import backends
+from shapeshift.attention.backends import attend_with_probs, widens
 from shapeshift.positions import Representation
 
 
@@ -17,7 +17,7 @@ def test_probabilities_in_bf16_do_not_depend_on_how_they_are_computed(num_keys, 
     pos = torch.arange(num_keys)[None]
     made = []
     for wide in (False, True):
-        monkeypatch.setattr(attend, "widens", lambda *_, wide=wide: wide)
+        monkeypatch.setattr(backends, "widens", lambda *_, wide=wide: wide)
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         heads, probs = attend_with_probs(*inputs, mask, Representation(), pos, pos)
         heads.float().square().sum().backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shapeshift.model.dropout import dropout
+from shapeshift.attention.dropout import dropout
 
 COUNT = 200_000
 
