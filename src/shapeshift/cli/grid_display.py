@@ -29,11 +29,10 @@ _STYLES = {
     State.FINISHED: "green",
     State.FAILED: "bold red",
 }
-_URGENCY = (
+_URGENCY = [
     *(State.RUNNING, State.STOPPING, State.FAILED, State.ELSEWHERE, State.WAITING, State.FINISHED),
-)
-_FRAME_LINES = 7
-"""Lines of a table that hold no cell: header, rules, caption, and the prompt below."""
+]
+"""Order of the rows on a terminal, where rich cuts off those that have no room."""
 
 _LINE_EVERY_S = 30.0
 _NOTHING = "–"
@@ -106,28 +105,19 @@ class GridDisplay:
             self._console.print(line, soft_wrap=True)
 
     def table(self) -> Table:
-        """Return the table as it is now: all cells, or the ones that matter most where the
-        terminal is too small."""
+        """Return the table as it is now, running cells first."""
         counts = Counter(status.state for status in self._statuses.values())
-        caption = ", ".join(f"{counts[state]} {state}" for state in _URGENCY if counts[state])
-        caption += f"\n{_overall(self._tally)}"
-        table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
-        for title in ("cell", "state"):
-            table.add_column(title, no_wrap=True)
-        for title in ("update", "loss", "tokens/s", "left"):
-            table.add_column(title, justify="right", no_wrap=True)
-        for key in self._visible():
+        title = ", ".join(f"{counts[state]} {state}" for state in _URGENCY if counts[state])
+        title += f"\n{_overall(self._tally)}"
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        for column in ("cell", "state"):
+            table.add_column(column, no_wrap=True)
+        for column in ("update", "loss", "tokens/s", "left"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for key in sorted(self._names, key=lambda key: _URGENCY.index(self._statuses[key].state)):
             status = self._statuses[key]
             table.add_row(self._names[key], *_cells(status), style=_STYLES[status.state])
         return table
-
-    def _visible(self) -> list[str]:
-        room = max(1, self._console.height - _FRAME_LINES)
-        if not self._console.is_terminal or len(self._names) <= room:
-            return list(self._names)
-        ranked = sorted(self._names, key=lambda key: _URGENCY.index(self._statuses[key].state))
-        chosen = set(ranked[:room])
-        return [key for key in self._names if key in chosen]
 
 
 def show_failures(report: Report, console: Console = standard_console) -> None:

@@ -58,8 +58,11 @@ def test_a_small_terminal_shows_what_matters_most(console):
             display.changed(cell, CellStatus(State.FINISHED))
         display.changed(CELLS[5], CellStatus(State.FAILED))
         display.changed(CELLS[6], RUNNING)
-    shown = [line.split()[0] for line in lines(display, console) if "ape/" in line]
-    assert shown == ["ape/1", "ape/2", "ape/6", "ape/7", "ape/8"]
+        drawn = console.file.getvalue()  # at the end, all cells are drawn
+    last = drawn[drawn.rindex("1 running, 1 failed, 1 waiting, 5 finished") :].splitlines()
+    assert len(last) <= console.height
+    shown = [line.split()[0] for line in last if "ape/" in line]
+    assert shown[:3] == ["ape/7", "ape/6", "ape/8"]
 
 
 def test_a_pipe_gets_a_line_for_each_event(pipe):

@@ -87,7 +87,7 @@ def test_success_ends_with_0():
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_what_the_user_can_mend_is_one_line_and_1():
+def test_an_error_of_the_user_is_one_line_and_1():
     done = python(script("raise ShapeshiftError('expected x', path='run.yaml', line=3)"))
     assert done.returncode == 1
     assert done.stdout == ""

@@ -39,25 +39,11 @@ def test_a_pipe_gets_one_plain_line_for_each_score(files):
 
 
 def test_metrics_source_and_json(files):
-    options = [
-        "--metric",
-        "bleu",
-        "--source",
-        "source",
-        "--length-buckets",
-        "3,6,9",
-        "--json",
-        "out.json",
-    ]
-    status, out, _ = score(files, "hypotheses", "references", *options)
+    options = "--metric bleu --source source --length-buckets 3,6,9 --json out.json"
+    status, out, _ = score(files, "hypotheses", "references", *options.split())
     assert status == 0
-    assert [line.split(" ")[0] for line in out.splitlines()] == [
-        "BLEU",
-        "BLEU[0,3)",
-        "BLEU[3,6)",
-        "BLEU[6,9)",
-        "BLEU[9,inf)",
-    ]
+    names = [line.split(" ")[0] for line in out.splitlines()]
+    assert names == ["BLEU", "BLEU[0,3)", "BLEU[3,6)", "BLEU[6,9)", "BLEU[9,inf)"]
     assert out.splitlines()[-1] == "BLEU[9,inf) none (0 segments)"
     written = Scores.load(files / "out.json")
     assert [bucket.num_segments for bucket in written.by_length] == [1, 1, 1, 0]
@@ -89,7 +75,7 @@ def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
         ),
     ],
 )
-def test_what_the_user_can_mend_is_one_line(files, arguments, stdin, message):
+def test_an_error_of_the_user_is_one_line(files, arguments, stdin, message):
     status, out, err = score(files, *arguments, stdin=stdin)
     assert (status, out) == (1, "")
     assert err.startswith("shapeshift: error: ")

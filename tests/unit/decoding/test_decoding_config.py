@@ -27,20 +27,6 @@ def test_penalties_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "kind"),
-    [
-        ({"name": "none"}, NoPenalty),
-        ({"name": "gnmt", "alpha": 1.0}, GnmtPenalty),
-        ({"name": "average"}, AveragePenalty),
-    ],
-)
-def test_penalty_is_chosen_by_name(section: dict[str, object], kind: type) -> None:
-    config = DecodingConfig.model_validate({"length_penalty": section})
-    assert type(config.length_penalty) is kind
-    assert DecodingConfig.model_validate_json(config.model_dump_json()) == config
-
-
-@pytest.mark.parametrize(
     "section",
     [
         {"beam": 0},

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.decoding.scoring import evaluating, score_references
-from shapeshift.decoding.search import beam_search
 
 PAD, BOS, EOS = 0, 2, 3
 
@@ -39,20 +38,6 @@ class Bigram(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         return 2 * hidden
-
-    def start(self, source: Tensor, beam: int) -> BigramState:
-        return BigramState(self, self.encode(source).repeat_interleave(beam, dim=0))
-
-
-class BigramState:
-    def __init__(self, model: Bigram, memory: Tensor):
-        self.model, self.memory = model, memory
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.model.project(self.model.decode(tokens[:, None], self.memory))[:, 0]
-
-    def reorder(self, rows: Tensor) -> None:
-        self.memory = self.memory[rows]
 
 
 def pairs(sources: list[list[int]], targets: list[list[int]]) -> Pairs:
@@ -87,20 +72,6 @@ def test_tokens_are_scored_where_they_stand() -> None:
         for row, token in zip(logits, (7, 5, 5, EOS), strict=True)
     ]
     assert scores[0].tolist() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_what_search_reports_is_what_scoring_finds(beam: int) -> None:
-    model = Bigram(seed=3).eval()
-    sources = [[4], [5], [6], [7], [8]]
-    batch = pairs(sources, [[]] * 5)
-    limits = torch.tensor([2, 4, 6, 8, 8])
-    found = beam_search(model.start(batch.source, beam), limits, beam=beam, n_best=beam)
-    for rank in range(beam):
-        targets = [hypotheses[rank].tokens for hypotheses in found]
-        scores = score_references(model, pairs(sources, targets))
-        expected = [hypotheses[rank].log_prob for hypotheses in found]
-        assert scores.sum(dim=1).tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:

@@ -156,11 +156,6 @@ def test_n_best_is_sorted_and_scored() -> None:
     assert [(t.text, t.log_prob, t.score) for t in found[1]] == [("", 0.0, 0.0)]
 
 
-def test_n_best_beyond_the_beam_is_refused() -> None:
-    with pytest.raises(ShapeshiftError, match="n_best is 4, expected 1 to 3"):
-        candidates(["abc"], 4)
-
-
 def test_length_limits_go_by_the_own_source() -> None:
     settings = {"max_length_a": 0.5, "max_length_b": 1, "length_penalty": NoPenalty()}
     lines = ["abcdefgh", "abcd", "ab"]

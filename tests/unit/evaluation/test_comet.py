@@ -15,7 +15,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet as module
 from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.evaluation.scores import evaluate
 
 SOURCES, HYPOTHESES, REFERENCES = ["ein Hund", "Rosen"], ["a dog", "rose"], ["a dog", "roses"]
 
@@ -203,12 +202,3 @@ def test_sources_are_needed_line_by_line(package, sources, message):
     with pytest.raises(ShapeshiftError, match=message):
         score(sources=sources)
     assert package.predictions == []
-
-
-def test_bleu_by_length_stands_beside_comet_as_before(package):
-    given = {"lengths": [2, 1], "length_buckets": [2]}
-    both = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu", "comet"], sources=SOURCES, **given)
-    alone = evaluate(HYPOTHESES, REFERENCES, metrics=["bleu"], **given)
-    assert [x.name for x in both.scores] == ["BLEU", "COMET"]
-    assert both.by_length == alone.by_length
-    assert both.scores[0] == alone.scores[0]

@@ -63,10 +63,6 @@ def test_markdown_keeps_a_bar_in_a_name_inside_its_cell():
     )  # fmt: skip
 
 
-def test_markdown_without_notes_ends_after_the_table():
-    assert Table(("a", "b"), [("1", "2")]).markdown().endswith("| 1   |   2 |\n")
-
-
 def test_rich_prints_names_as_they_are():
     out = io.StringIO()
     Console(file=out, width=80).print(Table(("x", "[bold]"), [("row", "[red]1")]).rich())

@@ -65,16 +65,6 @@ def test_chrf_has_no_tokenizer():
     assert one == other
 
 
-def test_buckets_of_lengths_have_the_tokenizer_too():
-    scores = evaluate(
-        HYPOTHESES, REFERENCES, tokenizer="char", lengths=[3, 30], length_buckets=[10]
-    )
-    assert [bucket.bleu > 50 for bucket in scores.by_length] == [True, True]
-    signatures = {bucket.score.signature for bucket in scores.by_length}
-    assert signatures == {scores.find("BLEU").signature}
-    assert "|tok:char|" in signatures.pop()
-
-
 def test_scores_with_different_tokenizers_are_not_compared():
     given = {"lengths": [3, 30], "length_buckets": [10]}
     ours, theirs = (evaluate(HYPOTHESES, REFERENCES, tokenizer=t, **given) for t in ("13a", "zh"))
