@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from shapeshift.lab.analysis.document import Measured
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, looks, styled
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, add_legend, looks, styled
 
 _HEIGHT_IN = 2.3
 _NUDGE = 0.05  # of the room of a setting, between one system and the next
@@ -58,19 +58,16 @@ def plot(data: BySetting) -> Figure:
             figsize=(0.72 * TEXT_WIDTH_IN, _HEIGHT_IN + 0.18 * num_rows), layout="constrained"
         )
         axes = figure.subplots()
-        axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+        axes.grid(axis="y")
         styles = looks([line.name for line in data.lines])
         for number, (line, style) in enumerate(zip(data.lines, styles, strict=True)):
-            # Side by side, or systems that score alike would hide each other.
+            # Side by side, so that systems with equal scores do not hide each other.
             nudge = _NUDGE * (number - (len(data.lines) - 1) / 2)
             axes.errorbar(
                 [place + nudge for place in range(len(data.settings))],
                 line.mean,
                 [0.0 if math.isnan(spread) else spread for spread in line.spread],
-                color=style.colour,
-                marker=style.marker,
-                markeredgecolor="white",
-                linestyle=style.dash,
+                **style.line,
                 elinewidth=0.8,
                 capsize=2,
                 label=line.name,
@@ -81,5 +78,5 @@ def plot(data: BySetting) -> Figure:
         axes.set_xlabel(data.axis)
         axes.set_ylabel(data.score)
         if num_rows:
-            figure.legend(loc="outside upper center", ncols=3, frameon=False)
+            add_legend(figure, axes)
     return figure

@@ -17,15 +17,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.document import Measured
-from shapeshift.lab.analysis.labels import End, label_ends
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, looks, styled
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, add_legend, looks, styled
 from shapeshift.training.log import read_log
 
 Against = Literal["updates", "time"]
 Measure = Literal["perplexity", "bleu"]
 
 _HEIGHT_IN = 2.6
-_FEW_SYSTEMS = 6  # their names have room at the ends of their lines
+_LEGEND_LINE_IN = 0.25
 _MEASURES: dict[Measure, str] = {"perplexity": "validation perplexity", "bleu": "validation BLEU"}
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
@@ -87,67 +86,36 @@ def read_run(directory: str | Path) -> RunCurve:
 
 
 def plot(data: Curves, measure: Measure = "perplexity", against: Against = "updates") -> Figure:
-    """Draw a line for each run; the runs of a system share their look, and its name stands at the
-    end of the longest, or in a legend where systems are many. Save the figure with `style.save`.
+    """Draw a line for each run; the runs of a system share their look. Save the figure with
+    `style.save`.
 
     Raises:
-        ShapeshiftError: no run has been measured so, or one has no times.
+        ShapeshiftError: no run has this measure, or one has no times.
     """
     unit, scale = ("updates", 1.0) if against == "updates" else _time_unit(data)
     with styled():
-        crowded = len(data.systems) > _FEW_SYSTEMS
-        size = (TEXT_WIDTH_IN, 1.4 * _HEIGHT_IN) if crowded else (0.72 * TEXT_WIDTH_IN, _HEIGHT_IN)
-        figure = Figure(figsize=size, layout="constrained")
+        height = max(_HEIGHT_IN, _LEGEND_LINE_IN * len(data.systems))
+        figure = Figure(figsize=(TEXT_WIDTH_IN, height), layout="constrained")
         axes = figure.subplots()
-        ends = []
         styles = looks([system.name for system in data.systems])
         for system, style in zip(data.systems, styles, strict=True):
-            lines = [_points(run, measure, against, scale) for run in system.runs]
-            lines = [(xs, ys) for xs, ys in lines if xs]
-            if not lines:
-                continue
-            for xs, ys in lines:
-                axes.plot(
-                    xs,
-                    ys,
-                    color=style.colour,
-                    linestyle=style.dash,
-                    marker=style.marker,
-                    markersize=3,
-                    markeredgewidth=0,
-                    label=system.name,
-                )
-            _, longest = max(lines, key=lambda line: line[0][-1])
-            ends.append(End(longest[-1], system.name, style.colour))
-        if not ends:
+            for run in system.runs:
+                xs, ys = _points(run, measure, against, scale)
+                if xs:
+                    axes.plot(xs, ys, **style.line, markersize=4, label=system.name)
+        if not axes.lines:
             raise ShapeshiftError(
                 f"no run has {_MEASURES[measure]}; train with training.validate_bleu=true"
             )
-        axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+        axes.grid(axis="y")
         axes.set_xlim(0)
         axes.set_xlabel("updates" if against == "updates" else f"training time ({unit})")
         axes.set_ylabel(_MEASURES[measure])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         if measure == "perplexity":
             _scale_perplexity(axes)
-        if crowded:
-            _add_legend(figure, axes)
-        else:
-            label_ends(axes, ends, 0.78 * _HEIGHT_IN)
+        add_legend(figure, axes, "right")
     return figure
-
-
-def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Name each system once, with its line, in the order of the data."""
-    lines = {str(line.get_label()): line for line in reversed(axes.get_lines())}
-    names = list(reversed(lines))
-    figure.legend(
-        [lines[name] for name in names],
-        names,
-        loc="outside right center",
-        frameon=False,
-        handlelength=3,  # so that dashes can be told apart
-    )
 
 
 def _points(

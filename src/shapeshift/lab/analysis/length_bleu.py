@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +19,7 @@ from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
 from shapeshift.evaluation.scores import Scores, length_columns
 from shapeshift.evaluation.tables import FEW_MARK, NO_VALUE, Table
 from shapeshift.lab.analysis.document import Measured
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, Look, looks, styled
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, Look, add_legend, looks, styled
 
 _HEIGHT_IN = 2.6
 _SHADE = "#ececec"
@@ -122,30 +121,32 @@ def compute(
 
 
 def plot(data: LengthBleu) -> Figure:
-    """Draw the figure: absolute BLEU and, given a baseline, the gain over it beside that.
+    """Draw absolute BLEU and, given a baseline, the gain over it in a second panel.
 
     Bars through the points are one standard deviation over runs. Save it with `style.save`.
     """
-    if data.baseline is None:
-        return plot_panel(data)
-    with styled():
-        figure = Figure(figsize=(TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
-        absolute, gain = figure.subplots(1, 2)
-        _draw_absolute(absolute, data)
-        _draw_gains(gain, data)
-        figure.supxlabel(axis_title(data), fontsize=8)
-        _add_legend(figure, absolute, data)
-    return figure
+    return _plot(data, TEXT_WIDTH_IN, [False, True]) if data.baseline else plot_panel(data)
 
 
 def plot_panel(data: LengthBleu, *, gains: bool = False) -> Figure:
     """Draw one panel alone: absolute BLEU, or the gain over the baseline."""
+    return _plot(data, 0.8 * TEXT_WIDTH_IN, [gains])
+
+
+def _plot(data: LengthBleu, width_in: float, gains: Sequence[bool]) -> Figure:
+    """Draw a panel for each item of `gains`, which selects gains or absolute BLEU."""
     with styled():
-        figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, _HEIGHT_IN), layout="constrained")
-        axes = figure.subplots()
-        (_draw_gains if gains else _draw_absolute)(axes, data)
+        figure = Figure(figsize=(width_in, _HEIGHT_IN), layout="constrained")
+        panels = figure.subplots(1, len(gains), squeeze=False)[0]
+        for axes, is_gain in zip(panels, gains, strict=True):
+            if is_gain:
+                axes.axhline(0, color="#555555", linewidth=0.8)
+                axes.set_ylabel(f"BLEU gain over {data.baseline}")
+            else:
+                axes.set_ylabel("BLEU" + _averaged(data))
+            draw(axes, data, data.gains() if is_gain else data.curves)
         figure.supxlabel(axis_title(data), fontsize=8)
-        _add_legend(figure, axes, data)
+        add_legend(figure, panels[0])
     return figure
 
 
@@ -190,34 +191,14 @@ def draw(axes: Axes, data: LengthBleu, curves: Sequence[Curve]) -> None:
     places = range(len(data.buckets))
     axes.set_xlim(-0.5, len(data.buckets) - 0.5)
     axes.set_xticks(places, [f"{bucket.label}\n{bucket.num_segments:,}" for bucket in data.buckets])
-    axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+    axes.grid(axis="y")
     for low, high in _unseen(data):
         axes.axvspan(low, high, color=_SHADE, linewidth=0, zorder=0)
     for curve in curves:
-        # Side by side inside a bucket, or systems that score alike would hide each other.
+        # Side by side, so that systems with equal scores do not hide each other.
         nudge = _NUDGE * (order.index(curve.name) - (len(order) - 1) / 2)
         xs = [place + nudge for place in places]
         _draw_curve(axes, xs, curve, styles[curve.name], data.buckets)
-
-
-def _draw_absolute(axes: Axes, data: LengthBleu) -> None:
-    draw(axes, data, data.curves)
-    axes.set_ylabel("BLEU" + _averaged(data))
-
-
-def _draw_gains(axes: Axes, data: LengthBleu) -> None:
-    axes.axhline(0, color="#555555", linewidth=0.8)
-    draw(axes, data, data.gains())
-    axes.set_ylabel(f"BLEU gain over {data.baseline}")
-
-
-def _add_legend(figure: Figure, axes: Axes, data: LengthBleu) -> None:
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=_legend_columns(data, figure.get_figwidth()),
-        frameon=False,
-    )
 
 
 def _is_unseen(bucket: LengthBucket, trained: tuple[int, int | None]) -> bool:
@@ -253,13 +234,6 @@ def _averaged(data: LengthBleu) -> str:
     return f" (mean of {fewest} runs)" if fewest == most else f" (mean of {fewest}–{most} runs)"
 
 
-def _legend_columns(data: LengthBleu, width_in: float) -> int:
-    # At 8 points some 16 characters fit an inch; a line sample with its gaps takes seven.
-    room = 16 * width_in
-    sizes = [len(curve.name) + 7 for curve in data.curves]
-    return len(sizes) if sum(sizes) <= room else max(1, int(room / max(sizes)))
-
-
 def _spread(values: Sequence[float]) -> float:
     if any(map(math.isnan, values)):
         return math.nan  # which `stdev` of Python 3.11 chokes on
@@ -269,26 +243,19 @@ def _spread(values: Sequence[float]) -> float:
 def _draw_curve(
     axes: Axes, xs: Sequence[float], curve: Curve, style: Look, buckets: Sequence[LengthBucket]
 ) -> None:
-    marker: dict[str, Any] = {"marker": style.marker, "color": style.colour}
     if curve.num_runs > 1:
         axes.errorbar(
             xs, curve.mean, curve.spread, fmt="none", ecolor=style.colour, elinewidth=0.8, capsize=2
         )
-    axes.plot(
-        xs,
-        curve.mean,
-        linestyle=style.dash,
-        label=curve.name,
-        markeredgecolor="white",
-        **marker,
-    )
+    axes.plot(xs, curve.mean, **style.line, label=curve.name)
     small = [place for place, bucket in enumerate(buckets) if bucket.is_small]
     axes.plot(
         [xs[place] for place in small],
         [curve.mean[place] for place in small],
         linestyle="none",
+        color=style.colour,
+        marker=style.marker,
         markerfacecolor="white",
-        **marker,
     )
 
 

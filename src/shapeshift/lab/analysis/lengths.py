@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, look, styled
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, add_legend, look, styled
 
 _PANEL_HEIGHT_IN = 1.9
 _PER_ROW = 3
@@ -146,9 +146,7 @@ def plot(data: Lengths) -> Figure:
                 axes.set_ylabel("sentences")
         first = figure.axes[0]
         figure.supxlabel("length (subwords)", fontsize=8)
-        figure.legend(
-            *first.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
-        )
+        add_legend(figure, first)
     return figure
 
 

@@ -7,7 +7,6 @@ the test sentences of the same lengths).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores
 from shapeshift.lab.analysis import length_bleu, lengths
 from shapeshift.lab.analysis.length_bleu import LengthBleu
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, add_legend, styled
 
 _PANEL_HEIGHT_IN = 2.0
 
@@ -52,13 +51,6 @@ class Panel:
     num_pairs: int
     num_source_tokens: int
     bleu: LengthBleu
-
-    def matching(self) -> dict[str, float | None]:
-        """Return each system's mean BLEU on the test lengths that it was trained on, which must be
-        one bucket; `None` where they are not, for BLEU of two buckets cannot be averaged."""
-        place = _bucket(self.bleu)
-        values = {c.name: math.nan if place is None else c.mean[place] for c in self.bleu.curves}
-        return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -118,18 +110,5 @@ def plot(data: SliceBleu) -> Figure:
                 axes.set_ylabel("BLEU")
         titles = (length_bleu.axis_title(panel.bleu) for panel in data.panels)
         figure.supxlabel(max(titles, key=len), fontsize=8)  # of a panel that has shades
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper center", ncols=min(3, len(labels)), frameon=False
-        )
+        add_legend(figure, figure.axes[0])
     return figure
-
-
-def _bucket(bleu: LengthBleu) -> int | None:
-    """Return which bucket holds just the lengths that were trained on."""
-    if bleu.trained is None:
-        return None
-    low, high = bleu.trained
-    bounds = [(bucket.low, bucket.high) for bucket in bleu.buckets]
-    wanted = (0 if low <= 1 else low, high)  # no sentence has length 0
-    return bounds.index(wanted) if wanted in bounds else None

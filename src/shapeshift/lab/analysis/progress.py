@@ -1,4 +1,4 @@
-"""What several systems come to in the course of training: a panel for each measure."""
+"""Measures of several systems during training: a panel for each measure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from shapeshift.lab.analysis.document import Measured
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, looks, styled
+from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, add_legend, looks, styled
 
 _PANEL_HEIGHT_IN = 1.9
 _LEGEND_IN = 0.3
@@ -53,16 +53,13 @@ def plot(data: Progress) -> Figure:
         grid = figure.subplots(num_rows, _COLUMNS, sharex=True, squeeze=False)
         styles = looks(data.systems)
         for panel, axes in zip(data.panels, grid.flat, strict=False):
-            axes.grid(axis="y", color="#dddddd", linewidth=0.5)
+            axes.grid(axis="y")
             for name, values, style in zip(data.systems, panel.lines, styles, strict=True):
                 axes.plot(
                     data.updates,
                     values,
-                    color=style.colour,
-                    linestyle=style.dash,
-                    marker=style.marker,
+                    **style.line,
                     markersize=4,
-                    markeredgecolor="white",
                     label=name,
                 )
             axes.set_title(panel.title)
@@ -74,11 +71,5 @@ def plot(data: Progress) -> Figure:
             axes.set_visible(False)
         for axes in grid[-1]:
             axes.set_xlabel("updates")
-        first = grid.flat[0]
-        figure.legend(
-            *first.get_legend_handles_labels(),
-            loc="outside upper center",
-            ncols=len(data.systems),
-            frameon=False,
-        )
+        add_legend(figure, grid.flat[0])
     return figure

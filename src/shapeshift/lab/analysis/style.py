@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeshift import disk
@@ -20,8 +21,8 @@ FORMATS = ("png", "svg", "pdf")
 TEXT_WIDTH_IN = 6.3
 """Width of the text block of an ACL page, in inches."""
 
-# Okabe and Ito (2008): told apart under every common colour blindness. Their yellow is left out,
-# too pale for a line on white. Shade and marker differ as well, for print in black and white.
+# Okabe and Ito (2008): distinct under every common colour blindness. Their yellow is left out: it
+# is too pale for a line on white. Shade and marker differ as well, for print in black and white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ("-", "--", ":", "-.")
@@ -38,6 +39,10 @@ _SETTINGS: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.handlelength": 3,  # long enough to show the dashes
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.2,
@@ -57,6 +62,16 @@ class Look:
     marker: str
     dash: str
 
+    @property
+    def line(self) -> dict[str, Any]:
+        """Arguments of `Axes.plot` and `Axes.errorbar`."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.dash,
+            "markeredgecolor": "white",
+        }
+
 
 def look(number: int) -> Look:
     """Return the look of the system with this number, counted from 0; 28 of them differ."""
@@ -69,8 +84,8 @@ def look(number: int) -> Look:
 
 
 def looks(names: Sequence[str]) -> list[Look]:
-    """Return the looks of the systems of a figure. The SHAPE paper's three have their own ones in
-    every figure, whoever is beside them; the others take what is left, in order.
+    """Return the looks of the systems of a figure. The SHAPE paper's three look the same in every
+    figure; the others take the remaining looks in order.
 
     Args:
         names: of all systems, in the figure's order.
@@ -78,6 +93,21 @@ def looks(names: Sequence[str]) -> list[Look]:
     own = [_OWN.get(name.lower()) for name in names]
     left = (number for number in count() if number not in own)
     return [look(next(left) if number is None else number) for number in own]
+
+
+def add_legend(figure: Figure, axes: Axes, place: Literal["above", "right"] = "above") -> None:
+    """Add a legend that names each system of a panel once, above all panels or right of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(reversed(labels), reversed(handles), strict=True))
+    names = list(reversed(unique))
+    chosen = [unique[name] for name in names]
+    if place == "above":
+        # At 8 points an inch holds some 16 characters; a line sample with its gaps takes nine.
+        room, longest = 16 * figure.get_figwidth(), max(len(name) for name in names) + 9
+        columns = min(len(names), max(1, int(room / longest)))
+        figure.legend(chosen, names, loc="outside upper center", ncols=columns)
+    else:
+        figure.legend(chosen, names, loc="outside right center")
 
 
 @contextmanager

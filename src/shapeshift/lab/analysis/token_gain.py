@@ -40,8 +40,6 @@ _X_TITLE = "position in the decoder (target tokens before)"
 _Y_TITLE = "occurrences in training"
 _FEW = f"in brackets: fewer than {FEW_TOKENS} tokens"
 
-_PANEL_COLUMNS = 4
-_PANEL_HEIGHT_IN = 1.5
 _CHUNK = 10_000
 _EQUAL = 50.0
 _COLOURS = "PuOr"  # told apart under every colour blindness

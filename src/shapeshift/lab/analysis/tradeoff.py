@@ -1,4 +1,4 @@
-"""What systems cost against what they give: a point for each, its name beside it."""
+"""A scatter plot of systems: a named point for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.labels import spread
 from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, look, styled
 
 _WIDTH_IN, _HEIGHT_IN = 0.8 * TEXT_WIDTH_IN, 3.0
@@ -97,6 +96,39 @@ def _inside(heights: Sequence[float], line: float) -> list[float]:
     for rank, number in enumerate(reversed(order)):
         moved[number] = min(moved[number], 1 - (rank + 0.5) * line)
     return moved
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Return places in the order of `wanted`, near them, no two nearer than `gap`.
+
+    Labels that would overlap form a block around the mean of what they want.
+    """
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    blocks: list[list[int]] = []
+    for number in order:
+        blocks.append([number])
+        while len(blocks) > 1 and _top(blocks[-2], wanted, gap) + gap > _bottom(
+            blocks[-1], wanted, gap
+        ):
+            last = blocks.pop()
+            blocks[-1] += last
+    places = [0.0] * len(wanted)
+    for block in blocks:
+        for rank, number in enumerate(block):
+            places[number] = _bottom(block, wanted, gap) + rank * gap
+    return places
+
+
+def _middle(block: Sequence[int], wanted: Sequence[float]) -> float:
+    return sum(wanted[number] for number in block) / len(block)
+
+
+def _bottom(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
+    return _middle(block, wanted) - gap * (len(block) - 1) / 2
+
+
+def _top(block: Sequence[int], wanted: Sequence[float], gap: float) -> float:
+    return _middle(block, wanted) + gap * (len(block) - 1) / 2
 
 
 def _name_points(axes: Axes, points: Sequence[Point]) -> None:

@@ -65,27 +65,20 @@ DATA = Curves(
 )
 
 
+def figure_names(figure):
+    [legend] = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
 def test_runs_of_a_system_look_alike_and_its_name_stands_once():
     [axes] = plot(DATA).axes
     one, other, shape = axes.lines
     assert one.get_color() == other.get_color() != shape.get_color()
     assert list(one.get_xdata()) == [100, 200]
     assert list(shape.get_ydata()) == [7, 4]
-    assert [text.get_text() for text in axes.texts] == ["APE", "SHAPE"]
+    assert figure_names(plot(DATA)) == ["APE", "SHAPE"]
     assert axes.get_yscale() == "log"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("updates", "validation perplexity")
-
-
-def test_many_systems_are_named_once_each_in_a_legend():
-    names = [f"system {number}" for number in range(9)]
-    runs = (curve((9.0, 6.0)), curve((8.0, 5.0)))
-    figure = plot(Curves(tuple(SystemCurves(name, runs) for name in names)))
-    [axes] = figure.axes
-    assert len(axes.lines) == 18
-    assert not axes.texts
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == names
-    assert len({(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}) == 9
 
 
 def test_time_has_a_unit_that_suits_it():

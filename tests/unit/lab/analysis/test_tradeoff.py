@@ -1,9 +1,13 @@
 """The figure of quality against cost."""
 
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.tradeoff import Point, Tradeoff, plot
+from shapeshift.lab.analysis.tradeoff import Point, Tradeoff, plot, spread
 
 
 def data(*points, **options):
@@ -35,3 +39,24 @@ def test_one_point_and_points_alike_can_be_drawn():
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(ShapeshiftError, match="at least one point"):
         plot(data())
+
+
+def test_what_stands_apart_stays_where_it_is():
+    assert spread([0.9, 0.1, 0.5], 0.1) == [0.9, 0.1, 0.5]
+
+
+def test_neighbours_part_around_their_middle():
+    assert spread([0.5, 0.52], 0.1) == pytest.approx([0.46, 0.56])
+
+
+def test_a_block_that_grows_into_another_takes_it_in():
+    assert spread([0.5, 0.5, 0.6], 0.1) == pytest.approx([0.4333333, 0.5333333, 0.6333333])
+
+
+@given(st.lists(st.floats(0, 1), max_size=9), st.floats(0.01, 0.3))
+def test_no_two_are_nearer_than_the_gap_and_order_is_kept(wanted, gap):
+    places = spread(wanted, gap)
+    ordered = sorted(range(len(wanted)), key=lambda n: (wanted[n], n))
+    for lower, upper in pairwise(ordered):
+        assert places[upper] - places[lower] >= gap - 1e-9
+    assert sum(places) == pytest.approx(sum(wanted), abs=1e-9)
