@@ -15,7 +15,8 @@ import yaml
 
 import shapeshift
 from shapeshift.config import load_config
-from shapeshift.lab.run import Run, train
+from shapeshift.lab.run import Run
+from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent

@@ -56,7 +56,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
 
     Args:
         plan: from `papers.planning.plan_items`.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
     """
     from rich.text import Text
 

@@ -80,7 +80,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
         show_resumed,
         show_skipped,
     )
-    from shapeshift.lab import run as runs
+    from shapeshift.lab.train import train as train_run
     from shapeshift.threads import set_num_threads
     from shapeshift.training.parallel import join
     from shapeshift.training.stopping import StopSignals
@@ -90,7 +90,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
         console.quiet = not parallel.is_main
         console.print(f"run {directory}", soft_wrap=True)
         with make_progress() as progress:
-            done = runs.train(
+            done = train_run(
                 settings,
                 directory,
                 TrainingDisplay(progress, directory.name, settings.training.max_updates),
@@ -108,7 +108,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 def _test(run: Run, prepared: Path) -> None:
     from shapeshift.cli.progress import Steps, make_progress
     from shapeshift.evaluation.tables import length_table, score_table
-    from shapeshift.lab.run import translate_and_score
+    from shapeshift.lab.score import translate_and_score
 
     name = run.directory.name
     with make_progress() as progress:

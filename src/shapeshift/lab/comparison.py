@@ -15,7 +15,9 @@ from shapeshift.evaluation.tables import Table
 from shapeshift.integrity import verify
 from shapeshift.lab.analysis import length_bleu
 from shapeshift.lab.analysis.style import save as save_figure
-from shapeshift.lab.run import DataProgress, Run, train, translate_and_score
+from shapeshift.lab.run import DataProgress, Run
+from shapeshift.lab.score import translate_and_score
+from shapeshift.lab.train import train
 from shapeshift.training.checkpoints import Resumed
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.stopping import StopSignals
@@ -65,8 +67,8 @@ def compare(
         observe: makes an observer for a run, given its name and configuration.
         on_progress: told of preparing and translating.
         on_resume: told of each run that goes on from a checkpoint.
-        prepared_root: see `lab.run.train`.
-        stop: see `lab.run.train`; the same for all runs.
+        prepared_root: see `lab.train.train`.
+        stop: see `lab.train.train`; the same for all runs.
 
     Raises:
         StoppedError: after a signal; the run at work has saved a checkpoint.

@@ -22,7 +22,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, tail
 from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.locks import locked
-from shapeshift.lab.run import Run, train
+from shapeshift.lab.run import Run
+from shapeshift.lab.train import train
 from shapeshift.training.parallel import LOST, join
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 from shapeshift.training.trainer import Silent
@@ -50,7 +51,7 @@ def train_in_group(
         config: the cell's settings.
         folder: the cell's.
         num_processes: one for each GPU; they have to share an update evenly.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         stop: entered while they train: a signal then ends them after an update.
 
     Raises:

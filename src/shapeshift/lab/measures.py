@@ -27,7 +27,8 @@ from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import store, verify
-from shapeshift.lab.run import Run, translate_and_score
+from shapeshift.lab.run import Run
+from shapeshift.lab.score import translate_and_score
 from shapeshift.schema import Strict
 from shapeshift.training.log import read_log
 

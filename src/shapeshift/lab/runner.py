@@ -56,7 +56,7 @@ class Order:
         folder: the cell's.
         settings: file of its settings.
         steps: names of measures.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
         on_update: to be called while the cell is running, by a launcher whose `start` waits.
     """
@@ -147,7 +147,7 @@ def run_cells(
             have gets the measures of all of them.
         root: folder of the cells' folders.
         launcher: where to run them.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         observer: told how far each cell is.
         poll_s: seconds between two looks at the running cells.
         command: what the user typed, for the records; the default is what started this process.

@@ -29,7 +29,8 @@ from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.group import train_in_group
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
-from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.lab.run import Run, prepared_directory
+from shapeshift.lab.train import train
 from shapeshift.training.precision import check_hardware, choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 from shapeshift.training.trainer import Observer, Silent
@@ -60,10 +61,10 @@ def work(
         folder: the cell's.
         config: its settings.
         steps: names of measures, in the order in which they are taken.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
         observer: told of losses and validations.
-        stop: see `lab.run.train`.
+        stop: see `lab.train.train`.
         num_processes: that train together, one for each GPU; this one measures by itself. With
             more than one, `observer` is told nothing.
 

@@ -189,7 +189,7 @@ class Plan:
         `lab.requirements`.
 
         Args:
-            prepared_root: see `lab.run.train`.
+            prepared_root: see `lab.train.train`.
             finished: runs that are not asked about; see `finished`.
             packages_only: see `lab.requirements.missing_requirements`.
         """

@@ -50,7 +50,7 @@ def run(
         plan: what is needed.
         directory: of all results.
         launcher: where to run.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         observer: told how far each cell is.
     """
     return run_cells(
@@ -82,7 +82,7 @@ def write(
     Args:
         plan: the items and their cells.
         directory: of all results.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         on_prepare: told of preparing data, if that is needed.
         on_failure: told of an item (or `results.csv`) that cannot be made, instead of an error; the
             others are made.

@@ -78,7 +78,7 @@ class Study:
         cells: grid → its cells.
         steps: grid → the measures taken on its cells.
         root: folder of the cells' folders.
-        prepared_root: see `lab.run.train`.
+        prepared_root: see `lab.train.train`.
         on_prepare: told of preparing data, if that is needed.
     """
 

@@ -23,7 +23,8 @@ from shapeshift.lab.measures import (
     hypotheses_file,
     references_file,
 )
-from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.lab.run import Run, prepared_directory
+from shapeshift.lab.train import train
 
 
 @pytest.fixture(scope="module")

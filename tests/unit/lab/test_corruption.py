@@ -15,7 +15,8 @@ from shapeshift.data.prepare import prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.measures import kept_lines
-from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.lab.run import Run, prepared_directory
+from shapeshift.lab.train import train
 from shapeshift.lab.work import work
 from shapeshift.training.log import read_log
 from shapeshift.training.optim import build_optimizer

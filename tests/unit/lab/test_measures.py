@@ -15,7 +15,8 @@ from shapeshift.lab.measures import (
     find_measure,
     measure_training,
 )
-from shapeshift.lab.run import Run, prepared_directory, train
+from shapeshift.lab.run import Run, prepared_directory
+from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 
 MINE = """

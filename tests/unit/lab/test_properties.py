@@ -6,7 +6,8 @@ import torch
 from shapeshift.data.prepared import Prepared
 from shapeshift.lab import properties, speed
 from shapeshift.lab.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
-from shapeshift.lab.run import prepared_directory, train
+from shapeshift.lab.run import prepared_directory
+from shapeshift.lab.train import train
 
 
 @pytest.fixture(scope="module")

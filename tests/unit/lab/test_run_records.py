@@ -9,7 +9,9 @@ from safetensors.torch import load_file
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.final import AVERAGE
-from shapeshift.lab.run import Run, train, translate_and_score
+from shapeshift.lab.run import Run
+from shapeshift.lab.score import translate_and_score
+from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent, Trainer

@@ -9,7 +9,8 @@ from shapeshift import disk
 from shapeshift.cli.progress import show_resumed
 from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.run import Run, train
+from shapeshift.lab.run import Run
+from shapeshift.lab.train import train
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent
 

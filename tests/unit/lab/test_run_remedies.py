@@ -12,7 +12,9 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.locks import LockedError, locked
-from shapeshift.lab.run import Run, train, translate_and_score
+from shapeshift.lab.run import Run
+from shapeshift.lab.score import translate_and_score
+from shapeshift.lab.train import train
 from shapeshift.training.trainer import Silent, Trainer
 
 SHORT = ("training.max_updates=2", "training.checkpoint_every=2")

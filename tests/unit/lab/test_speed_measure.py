@@ -6,8 +6,9 @@ import pytest
 
 from shapeshift.data.prepared import Prepared
 from shapeshift.lab import speed
-from shapeshift.lab.run import prepared_directory, train
+from shapeshift.lab.run import prepared_directory
 from shapeshift.lab.speed import Speed
+from shapeshift.lab.train import train
 from shapeshift.positions import PRESETS
 from shapeshift.training.trainer import Silent
 

@@ -1,0 +1,208 @@
+"""Trains a run: prepares its data, continues what was stopped, and makes the final model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+
+from shapeshift.config import Config
+from shapeshift.data.prepare import prepare
+from shapeshift.data.prepared import REPORT, Prepared, Report
+from shapeshift.disk import Disk, make_directory, writing
+from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.integrity import restore, store, verify
+from shapeshift.lab.final import AVERAGE, check_final, make_final
+from shapeshift.lab.locks import locked
+from shapeshift.lab.requirements import check_lengths, check_requirements
+from shapeshift.lab.run import (
+    AS_IT_IS,
+    DATA,
+    LOCK,
+    RESULTS,
+    SUBWORDS,
+    DataProgress,
+    Run,
+    delete,
+    has_begun,
+    make_translator,
+    prepared_directory,
+)
+from shapeshift.model import Transformer, build
+from shapeshift.seeds import derive
+from shapeshift.training.checkpoints import Checkpoints, Resumed
+from shapeshift.training.guards import NonFinite
+from shapeshift.training.log import Log
+from shapeshift.training.parallel import Parallel
+from shapeshift.training.precision import check_hardware
+from shapeshift.training.stopping import StopSignals
+from shapeshift.training.trainer import Observer, Trainer
+
+
+def train(
+    config: Config,
+    directory: str | Path,
+    observer: Observer,
+    *,
+    prepared_root: str | Path = "prepared",
+    tested: bool = True,
+    on_prepare: DataProgress | None = None,
+    on_resume: Callable[[Resumed], None] | None = None,
+    on_skip: Callable[[NonFinite], None] | None = None,
+    stop: StopSignals | None = None,
+    parallel: Parallel | None = None,
+) -> Run:
+    """Prepare data if need be, train, or continue to train, and make the final model.
+
+    Args:
+        config: all settings.
+        directory: the run's folder; if training was stopped there, it goes on.
+        observer: receives losses and validations.
+        prepared_root: folder under which prepared data are kept and found again.
+        tested: whether the test text will be translated, and so may not be too long.
+        on_prepare: receives the progress of preparation.
+        on_resume: receives the checkpoint from which training goes on, and the damaged ones.
+        on_skip: receives each update that was left out, see `training.on_nonfinite`.
+        stop: entered while the model is trained: a signal then ends the run after an update.
+        parallel: this process and the others, which all call this and share the folders; see
+            `training.parallel.join`. The main process alone writes and calls back.
+
+    Raises:
+        ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it, or
+            what will score the run is not there.
+        StoppedError: after a signal; a checkpoint is saved.
+    """
+    parallel = parallel or Parallel()
+    directory = Path(directory)
+    with parallel.main_first():
+        folder = prepared_directory(config.data, prepared_root)
+        check_requirements(config, folder)
+        check_hardware(config.training, parallel.local_rank)
+        if parallel.is_main and (directory / LOCK).exists():
+            with _alone(directory):
+                pass  # no other process trains there; it would be refused later anyway
+        Run.check(directory, config)
+        data = prepare(config.data, folder, on_prepare if parallel.is_main else None)
+    torch.manual_seed(derive(config.training.seed, "weights"))
+    subwords, training = data.subwords, config.training
+    model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
+    check_lengths(config, model, data, tested=tested)
+    metrics = training.validated_metrics
+    trainer = Trainer(
+        model,
+        training,
+        data.train,
+        data.valid,
+        Checkpoints(
+            directory / "checkpoints", training.keep_checkpoints, every=training.checkpoint_every
+        ),
+        (lambda: _measure_validation(config, model, data, metrics)) if metrics else None,
+        parallel,
+    )
+    # All that can be refused without the folder has been; it is made now.
+    with _alone(directory) if parallel.is_main else nullcontext():
+        with parallel.main_first():
+            if parallel.is_main:
+                Run.check(directory, config)  # again: now no other process changes it
+                if (directory / AVERAGE).exists() and not trainer.checkpoints.updates():
+                    raise ShapeshiftError(
+                        "holds a finished model without the checkpoints that it was made of; name"
+                        " a new folder",
+                        path=directory,
+                    )
+                contents = _contents(data, directory)
+        resumed = trainer.resume()
+        unfinished = trainer.progress.update < training.max_updates or trainer.validation_is_due
+        with parallel.main_first():
+            if parallel.is_main:
+                check_final(directory, trainer.checkpoints, training, trainer.progress)
+                Run.create(directory, config)
+                store(directory, contents)
+            run = Run(directory)
+        if resumed and on_resume and (unfinished or resumed.skipped):
+            on_resume(resumed)
+        if unfinished:
+            with parallel.main_first():
+                log = _begin(run, trainer) if parallel.is_main else None
+            try:
+                with stop or nullcontext():
+                    trainer.fit(log, observer, stop, on_skip)
+            finally:
+                if log is not None:
+                    log.close()
+        if parallel.is_main:
+            make_final(directory, trainer.checkpoints, training, trainer.progress)
+    return run
+
+
+def _alone(directory: Path) -> AbstractContextManager[None]:
+    """Return the lock of a run's folder, which is made if need be."""
+    with writing(directory):
+        make_directory(Disk(), directory)
+    return locked(directory / LOCK, optional=True)
+
+
+def _begin(run: Run, trainer: Trainer) -> Log:
+    """Return the log, once it is certain that the updates which are left have room on the disk, and
+    that what is to measure the model is there."""
+    config, progress = run.config.training, trainer.progress
+    if "comet" in (*config.validated_metrics, *run.config.evaluation.metrics):
+        run.config.evaluation.comet.prepare()
+    left = config.max_updates - progress.update
+    saves = -(-left // config.checkpoint_every) + left // (config.validate_every or left + 1)
+    run.checkpoints.require_space(trainer.spread.empty()[0], num_saves=saves)
+    for name in (RESULTS, AVERAGE):  # of a shorter run that is now continued
+        delete(run.directory / name)
+    return Log(run.directory, progress.update, not trainer.validation_is_due, progress.elapsed_s)
+
+
+def _measure_validation(
+    config: Config, model: Transformer, data: Prepared, metrics: Sequence[str]
+) -> dict[str, float]:
+    """Translate the validation set and score it: `valid_bleu` and so on."""
+    sources, references = data.text("valid")
+    scores = score_corpus(
+        list(make_translator(config, model, data.subwords).translate(sources)),
+        references,
+        metrics,
+        tokenizer=config.bleu_tokenizer,
+        sources=sources,
+        comet=config.evaluation.comet,
+    )
+    return {f"valid_{name}": score.value for name, score in zip(metrics, scores, strict=True)}
+
+
+def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
+    """Return the files that translating needs, and the account of the data, by their names in the
+    run's folder.
+
+    Raises:
+        ShapeshiftError: a run that has begun there was trained on other data.
+    """
+    models = sorted((data.directory / SUBWORDS).iterdir())
+    contents = {f"{SUBWORDS}/{path.name}": path.read_bytes() for path in models}
+    contents[DATA] = (data.directory / REPORT).read_bytes()
+    if not has_begun(directory):
+        return contents
+    restore(directory, {DATA: contents[DATA]})
+    account = directory / DATA
+    verify(directory, DATA, remedy=f"name a new folder, or {AS_IT_IS}")
+    if account.exists():
+        before = Report.read(account, "remove it, and it is written again for the data as they are")
+        if before.fingerprint != data.report.fingerprint:
+            raise ShapeshiftError(
+                "was trained on other text than the corpus now holds; name a new folder, or bring"
+                " the old text back",
+                path=directory,
+            )
+        if before.subwords.fingerprint != data.report.subwords.fingerprint:
+            raise ShapeshiftError(
+                f"was trained with other subword models than those of {data.directory}, which"
+                " another version of sentencepiece has trained since; name a new folder",
+                path=directory,
+            )
+        contents[DATA] = account.read_bytes()
+    return contents
