@@ -12,7 +12,6 @@ from typing import get_args
 from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import FILE, Finding, ItemDocument, Verdict
-from shapeshift.report.markup import Anchors
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 SCALES = ("tiny", "small", "paper")
@@ -48,6 +47,20 @@ class ReportPaper:
     title: str
     citation: str
     items: tuple[ReportItem, ...]
+
+
+class Anchors:
+    """Names for places on a page, each given once."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, int] = {}
+
+    def new(self, *words: str) -> str:
+        """Return a name made of these words that no other place has."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-").lower() or "part"
+        number = self._given.get(name, 0) + 1
+        self._given[name] = number
+        return name if number == 1 else self.new(name, str(number))
 
 
 def collect(directory: Path) -> list[ReportPaper]:
