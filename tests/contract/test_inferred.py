@@ -9,7 +9,21 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
-from shapeshift.positions import T5, ALiBi, Chain, Representation, Rotary, Shaw, Skew
+from shapeshift.positions import (
+    KINDS,
+    T5,
+    ALiBi,
+    Chain,
+    Part,
+    Representation,
+    Rotary,
+    Scheme,
+    Shaw,
+    Skew,
+    Stack,
+    place,
+)
+from shapeshift.positions.registry import Entry
 
 B, H, E = 2, 2, 4
 D = H * E
@@ -212,3 +226,21 @@ def test_a_faster_way_to_nothing_is_refused(faster: str) -> None:
     for base in (Representation, Shaw):
         with pytest.raises(ShapeshiftError, match=f"Fast overrides {faster}.*as well"):
             type("Fast", (base,), {faster: lambda *_: None})
+
+
+class NeedsWindow(Bias):
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 3}])
+def test_an_option_without_default_must_be_given(options: dict[str, int], monkeypatch) -> None:
+    monkeypatch.setitem(KINDS, "own", Entry(NeedsWindow, "a kind of one's own", "nowhere"))
+    scheme = Scheme(parts=(Part("own", "self", options=options),))
+    stack = Stack("decoder", D, H, num_layers=1, causal=True)
+    if options:
+        assert place(scheme, stack).self_attention[0].window == 3
+    else:
+        with pytest.raises(ShapeshiftError, match="'own' needs the option 'window'"):
+            place(scheme, stack)

@@ -85,11 +85,18 @@ def entry(registry: Mapping[str, Entry[M]], name: str, what: str) -> Entry[M]:
 
 
 def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: str) -> None:
-    """Raise an error if `options` holds a name that the constructor does not take."""
+    """Raise an error if `options` holds a name that the constructor does not take, or lacks one
+    that has no default."""
     known = entry.options()
     for option in options:
         if option not in known:
             takes = f"it takes {', '.join(known)}" if known else "it takes none"
             raise ShapeshiftError(
                 f"{what} has no option {option!r}{nearest(option, known)} ({takes})"
+            )
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in options:
+            raise ShapeshiftError(
+                f"{what} needs the option {name!r}, which has no default; the model itself gives"
+                f" {', '.join(FIXED_BY_MODEL)} only"
             )
