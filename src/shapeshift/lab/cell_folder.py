@@ -6,7 +6,7 @@ ROOT/KEY/
   steps/             a JSON document for each step that is done
   lock               held by the process at work; see `locks`
   group.lock         held by the processes that train together, where there are several
-  torchrun.log       what torchrun said of them
+  torchrun.log       what torchrun, which starts them, printed
   output.log         what the last process at work printed
 """
 
@@ -37,7 +37,7 @@ _TAIL_BYTES = 1 << 14
 
 
 class StepRecord(Strict):
-    """What a step that is done found, and how it came about.
+    """The measurements of a finished step, and how they were made.
 
     Attributes:
         step: its name.
@@ -85,7 +85,7 @@ class CellFolder:
 
     @property
     def group_log(self) -> Path:
-        """What torchrun, which starts them, said last."""
+        """What torchrun, which starts them, printed last."""
         return self.path / "torchrun.log"
 
     @property

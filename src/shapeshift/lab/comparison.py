@@ -65,8 +65,8 @@ def compare(
         seeds: of training.
         directory: gets a folder `SYSTEM-SEED` for each run, the table and the figure.
         observe: makes an observer for a run, given its name and configuration.
-        on_progress: told of preparing and translating.
-        on_resume: told of each run that goes on from a checkpoint.
+        on_progress: receives the progress of preparing and translating.
+        on_resume: receives each checkpoint that a run goes on from.
         prepared_root: see `lab.train.train`.
         stop: see `lab.train.train`; the same for all runs.
 

@@ -253,7 +253,7 @@ class Grid:
                 continue
             if config.training.seed != seed:
                 raise ShapeshiftError(
-                    "a grid sets training.seed by itself; choose among its seeds with --seed",
+                    "a grid sets training.seed itself; choose among its seeds with --seed",
                     path=self.path,
                 )
             cells.append(Cell(self.name, scale, axes, seed, config))

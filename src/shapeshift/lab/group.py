@@ -42,10 +42,10 @@ def train_in_group(
     prepared_root: Path,
     stop: StopSignals | None = None,
 ) -> Run:
-    """Train a cell, or continue to, in so many processes on this machine; see `lab.run`.
+    """Train a cell, or continue to, in several processes on this machine; see `lab.train`.
 
-    What they print goes to the cell's `output.log`. They save and end when this process is gone,
-    however that ended, and hold the cell's `group.lock` until then.
+    Their output goes to the cell's `output.log`. They save and end when this process ends for any
+    reason, and hold the cell's `group.lock` until then.
 
     Args:
         config: the cell's settings.
@@ -67,7 +67,7 @@ def train_in_group(
     with open_in_place(folder.group_log, "wb") as log:
         process = subprocess.Popen(
             command,
-            stdin=subprocess.PIPE,  # never written: its end is ours, and tells all of it
+            stdin=subprocess.PIPE,  # never written: it closes when this process ends
             stdout=log,
             stderr=subprocess.STDOUT,
             env={"OMP_NUM_THREADS": "1", **os.environ},  # torchrun's choice, which it warns of

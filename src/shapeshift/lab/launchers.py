@@ -188,7 +188,7 @@ class _Process:
         with open_in_place(order.folder.output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,  # never written: its end is ours, and tells the child of it
+                stdin=subprocess.PIPE,  # never written: it closes when this process ends
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **own, **environment},
@@ -221,7 +221,7 @@ class Slurm:
 
     Args:
         directory: for submitit's files, on a disk that all nodes see, as the cells' folders.
-        num_jobs: at most so many jobs at a time.
+        num_jobs: the most jobs at a time.
         parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
             `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
         gpus_per_run: how many of a job's node train its cell together.

@@ -1,8 +1,8 @@
-"""One process at a time: a lock file that says who holds it.
+"""A lock file that lets one process in at a time and names the process that holds it.
 
-The lock is the kernel's (`flock`) and not the file's existence, so it goes when its holder does,
-however that ends: there is no stale lock to be recognised by a dead process's number, which may by
-then be another's. The file stays; its text (process and host) is for people.
+The lock is the kernel's (`flock`), not the existence of the file, so it is released when its holder
+ends for any reason, and there are no stale locks. The file stays; its text (process and host) is
+for people.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LockedError(ShapeshiftError):
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock at `path`.
 
-    While this looks, `locked` may fail in another process: whoever fails should try again later.
+    During this check `locked` may fail in another process, which should then try again later.
     """
     try:
         with path.open("rb") as file:
@@ -46,7 +46,7 @@ def locked(
     Args:
         path: the lock file.
         wait: until it is free, instead of raising an error.
-        shared: other processes may hold it, too, which say so as well.
+        shared: other processes may hold it too, if they pass `shared` as well.
         optional: go on without a lock where the file system has none.
 
     Raises:

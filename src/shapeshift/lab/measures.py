@@ -119,8 +119,8 @@ def find_measure(name: str) -> Measure:
 
 
 def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the measures that can be taken here, and for each other one a line: what it lacks and
-    how to get that."""
+    """Return the measures that can be taken here, and for each other one a line: what is missing
+    and how to install it."""
     lines: dict[str, str] = {}
     for name in names:
         if name in OPTIONAL and (reason := find_measure(name).missing()):  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ class Score:
         scores = translate_and_score(run, self.split, prepared_root=data.directory.parent)
         sources, references = data.text(self.split)
         results = run.directory / "results"
-        # Beside the translations, so that significance tests need nothing but the run.
+        # Next to the translations, so that significance tests need only the run.
         keep_lines(results / references_file(self.split), references)
         hypotheses = kept_lines(results / hypotheses_file(self.split))
         sets = files_of(data, self.split, len(references))
@@ -282,8 +282,8 @@ def recorded_files(
     found: Iterable[Measurement], split: str, references: Sequence[str]
 ) -> list[slice]:
     """Return the pairs of each file of a split, as `files_of` had them when it was scored; nothing
-    where there is but one file. A file ends where its references have the recorded hash, so that
-    neither data nor corpus need be at hand.
+    where there is only one file. A file ends where its references have the recorded hash, so that
+    neither the prepared data nor the corpus are needed.
 
     Args:
         found: by `Score`.

@@ -1,7 +1,7 @@
-"""All that a grid measured, in one tidy table: a row a measurement.
+"""All measurements of a grid in one tidy table, with a row for each.
 
-Written as CSV, and as Parquet where pyarrow is installed (the extra `results`). A file appears
-complete or not at all, and reading it gives the rows that were written.
+The table is a pandas DataFrame, a CSV file, and a Parquet file where pyarrow is installed (the
+extra `results`). A file appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -20,6 +20,9 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import TRAIN, Measurement, Text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AXIS = "axis:"
 """Begins the names of the columns that hold axes."""
@@ -77,7 +80,7 @@ class Results:
 
         Args:
             cells: finished or not.
-            steps: names of measures; training comes first by itself.
+            steps: names of measures; training always comes first.
             root: as it was for `runner.run_cells`.
         """
         rows = []
@@ -110,18 +113,28 @@ class Results:
         table = self._columns()
         save(path, csv_text([list(table), *zip(*table.values(), strict=True)]))
 
+    def frame(self) -> pd.DataFrame:
+        """Return all rows as a table with a column for each field and each axis (`axis:NAME`)."""
+        import pandas as pd  # imported here: it takes half a second
+
+        types = {"value": "float64", "seed": "int64", "step": "Int64"}
+        columns = self._columns()
+        return pd.DataFrame(columns).astype({**dict.fromkeys(columns, "object"), **types})
+
     def write_parquet(self, path: Path) -> None:
         """Write all rows with typed columns.
 
         Raises:
             ShapeshiftError: pyarrow is not installed.
         """
-        pa, parquet = _pyarrow()
-        types = {name: pa.string() for name in self._columns()}
-        types |= {"value": pa.float64(), "seed": pa.int64(), "step": pa.int64()}
-        table = pa.table(self._columns(), schema=pa.schema(list(types.items())))
         buffer = io.BytesIO()
-        parquet.write_table(table, buffer)
+        try:
+            self.frame().to_parquet(buffer, engine="pyarrow", index=False)
+        except ImportError as error:
+            raise ShapeshiftError(
+                "Parquet needs pyarrow, which is not installed; pip install 'shapeshift[results]',"
+                " or use CSV"
+            ) from error
         save(path, buffer.getvalue())
 
     def _columns(self) -> dict[str, list[Any]]:
@@ -152,15 +165,3 @@ def _escaped(value: object) -> object:
     except ValueError:
         return f"'{value}"
     return value
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ShapeshiftError(
-            "Parquet needs pyarrow, which is not installed; pip install 'shapeshift[results]', or"
-            " use CSV"
-        ) from error
-    return pa, parquet

@@ -25,7 +25,7 @@ from shapeshift.lab.status import CellStatus, GridObserver, State, Watch
 from shapeshift.lab.work import BUSY
 
 _AGAIN_S = 60.0
-"""After so long a launcher that has refused a cell is asked again; at once if a job ends."""
+"""A launcher that has refused a cell is asked again after this time, or as soon as a job ends."""
 
 
 class RefusedError(ShapeshiftError):
@@ -88,7 +88,7 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the cells.
+    """How each cell ended.
 
     Attributes:
         statuses: key → how its cell ended; one for each folder.
@@ -148,7 +148,7 @@ def run_cells(
         root: folder of the cells' folders.
         launcher: where to run them.
         prepared_root: see `lab.train.train`.
-        observer: told how far each cell is.
+        observer: receives the status of each cell.
         poll_s: seconds between two looks at the running cells.
         command: what the user typed, for the records; the default is what started this process.
 

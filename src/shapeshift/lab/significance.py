@@ -3,7 +3,7 @@
 Two kinds of chance are kept apart. How results vary from seed to seed is the standard deviation of
 `summarise`. Whether a difference would hold on other sentences is the paired bootstrap test (Koehn
 2004), to the digit as sacreBLEU computes it; of a test set of several files, each resampled within
-itself, it is on the mean of their scores. It is made for each seed by itself: the translations of
+itself, it is on the mean of their scores. It is made for each seed separately: the translations of
 one sentence by three seeds are not three independent sentences, as a test on all seeds one after
 the other would have it, and its p-value would be too small. The p-values of the seeds, which come
 from the same sentences and so depend on each other in an unknown way, become one by twice their
@@ -137,9 +137,9 @@ def compare(
 ) -> list[Comparison]:
     """Test every system against the baseline, seed by seed.
 
-    Differs from sacreBLEU where two systems have the same score, as where they translate everything
-    alike: its p-value is then the smallest there is; here it is 1, as it is for a seed that
-    contradicts the means.
+    Differs from sacreBLEU where two systems have the same score, for example because all
+    translations are equal: its p-value is then the smallest there is; here it is 1, as it is for a
+    seed that contradicts the means.
 
     Args:
         systems: name → seed → translations; the seeds are the same for all.
@@ -215,14 +215,13 @@ def compare_cells(
     of all files together.
 
     Args:
-        cells: of one grid; those that were not scored yet, or that have no baseline beside them,
-            are left out.
+        cells: of one grid; cells that were not scored yet or that have no baseline are left out.
         root: folder of the cells' folders.
         axis: whose settings are the systems.
         baseline: a setting of `axis`.
         split: that was translated.
         metric: from `evaluation.metrics.SACREBLEU`.
-        wanted: which sentences count, of all cells alike; by default all of them.
+        wanted: which sentences count, the same for all cells; by default all of them.
         minus: that was translated as well, see `compare`.
 
     Returns:

@@ -1,9 +1,9 @@
-"""How fast a model trains beside one with absolute positions, on a machine that has other work.
+"""Training speed compared with absolute positions, on a machine that also does other work.
 
-Tokens a second from a log say as much about what else ran at the time as about the model. Here both
-models take whole training steps (forward, backward, update) by turns, on the same batches: what
-slows the machine meets two neighbouring steps alike, and their ratio stays. On a CPU what counts is
-the time that this process had of it.
+Tokens a second from a log depend on what else ran at the time. Here both models take whole
+training steps (forward, backward, update) by turns, on the same batches: whatever slows the machine
+slows two neighbouring steps equally, and their ratio stays. On a CPU the time of this process is
+measured.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def ratio_by_turns(
         works: the two of each round.
         device: that they work on.
         rounds: to do at least.
-        budget_s: more are done until so many seconds are over.
+        budget_s: more rounds are done until this many seconds are over.
     """
     ratios: list[float] = []
     began = time.perf_counter()

@@ -63,10 +63,10 @@ def work(
         steps: names of measures, in the order in which they are taken.
         prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
-        observer: told of losses and validations.
+        observer: receives losses and validations.
         stop: see `lab.train.train`.
-        num_processes: that train together, one for each GPU; this one measures by itself. With
-            more than one, `observer` is told nothing.
+        num_processes: that train together, one for each GPU; this one alone measures. With
+            more than one, `observer` receives nothing.
 
     Raises:
         StoppedError: training was stopped by a signal; a checkpoint is saved.

@@ -78,6 +78,8 @@ def test_rows_say_where_they_are_from(root):
         ("ape", "train", 1.5, None), ("ape", "score-test", 2.5, "0–9"),
         ("sines", "train", 1.5, None), ("sines", "score-test", 2.5, "0–9"),
     ]  # fmt: skip
+    table = Results.collect(cells, ["score-test"], path).frame()
+    assert table.groupby("axis:position")["value"].mean().to_dict() == {"ape": 2.0, "sines": 2.0}
     first = rows[0]
     assert (first.grid, first.scale, first.seed, first.cell) == ("mine", "tiny", 1, cells[0].key)
     assert (first.command, first.checkpoint, first.version) == ("make it", "abc", "1")

@@ -42,7 +42,7 @@ _FEW = f"in brackets: fewer than {FEW_TOKENS} tokens"
 
 _CHUNK = 10_000
 _EQUAL = 50.0
-_COLOURS = "PuOr"  # told apart under every colour blindness
+_COLOURS = "PuOr"  # distinct under every colour blindness
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TokenGain:
             position is counted from 0, so that it is the number of target tokens before.
         frequency_edges: bounds between rows, in occurrences in the training data.
         higher: tokens that the system scores higher.
-        ties: tokens that both score alike, to the last bit.
+        ties: tokens whose scores are equal to the last bit.
         total: all tokens, with each sentence's `</s>`.
     """
 

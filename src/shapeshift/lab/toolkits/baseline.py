@@ -1,4 +1,4 @@
-"""What a toolkit is told of a run: the settings of the baseline in terms that all of them share."""
+"""The settings of the baseline that a toolkit gets, in terms that all toolkits share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEST_SPLITS: tuple[TestSplit, TestSplit] = ("valid", "test")
 
 @dataclass(frozen=True)
 class Baseline:
-    """A run that another toolkit is to repeat.
+    """A run that another toolkit repeats.
 
     Attributes:
         config: ours.
@@ -35,7 +35,7 @@ class Baseline:
     gpu: bool
 
     def __post_init__(self) -> None:
-        """Refuse what no adapter can hand on.
+        """Refuse settings that no toolkit can repeat.
 
         Raises:
             ShapeshiftError: the run is not the papers' baseline.

@@ -46,7 +46,7 @@ class Command:
 
 
 def find_program(name: str) -> Path | None:
-    """Return where a program is: on the PATH, or beside this interpreter."""
+    """Return where a program is: on the PATH, or in the folder of this interpreter."""
     folders = [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
     found = shutil.which(name, path=os.pathsep.join(folders))
     return None if found is None else Path(found).absolute()

@@ -12,7 +12,7 @@ from shapeshift.lab.toolkits import average_fairseq
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
 from shapeshift.lab.toolkits.commands import Command, interpreter
 
-# Its checkpoints hold settings beside tensors, which PyTorch from 2.6 on does not read unasked.
+# Its checkpoints hold settings next to tensors, which PyTorch from 2.6 on reads only on request.
 _OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 
 
@@ -31,7 +31,8 @@ class Fairseq:
         preprocess, train, generate = (str(programs[name]) for name in self.programs)
         binary, saved = str(run.directory / "binary"), run.directory / "checkpoints"
         final = run.directory / "average.pt"
-        # Python looks for modules beside the script first, where `fairseq` would be this one.
+        # Python first looks for modules in the folder of the script, where `fairseq` would be this
+        # file.
         script = run.directory / "average.py"
         save(script, Path(average_fairseq.__file__).read_bytes())
         average = (
@@ -108,7 +109,7 @@ def _training(run: Baseline) -> list[str]:
         "--optimizer": "adam",
         "--adam-betas": f"({beta1}, {beta2})",
         "--adam-eps": training.optimizer.eps,
-        # Noam is the same curve, told by its factor; fairseq wants the peak.
+        # Noam is the same curve, given by its factor; fairseq takes the peak.
         "--lr-scheduler": "inverse_sqrt",
         "--lr": run.peak,
         "--warmup-updates": run.warmup_updates,

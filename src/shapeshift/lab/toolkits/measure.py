@@ -30,7 +30,7 @@ class TrainedBy:
     toolkit: Toolkit
 
     def missing(self) -> str | None:
-        """Return what to do where the toolkit is not there, in one line; `None` where it is."""
+        """Return how to install the toolkit, in one line; `None` if it is installed."""
         lacking = [name for name in self.toolkit.programs if find_program(name) is None]
         if not lacking:
             return None
@@ -40,7 +40,7 @@ class TrainedBy:
         )
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Train, translate and score, all in `toolkits/NAME` beside the run's folder.
+        """Train, translate and score, all in `toolkits/NAME` next to the run's folder.
 
         Raises:
             ShapeshiftError: the toolkit or BLEU's tokenizer is not there; the toolkit cannot do

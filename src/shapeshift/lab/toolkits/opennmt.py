@@ -16,7 +16,7 @@ from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
 from shapeshift.lab.toolkits.commands import Command
 from shapeshift.lab.toolkits.export import SIDES
 
-# Its checkpoints hold settings beside tensors, which PyTorch from 2.6 on does not read unasked.
+# Its checkpoints hold settings next to tensors, which PyTorch from 2.6 on reads only on request.
 _OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 _LONGEST = 1000
 _TRAINING_SPLITS: tuple[Split, Split] = ("train", "valid")
