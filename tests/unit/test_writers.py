@@ -20,7 +20,6 @@ from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import replacing, save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.scores import evaluate
 from shapeshift.lab.analysis.document import save_data
 from shapeshift.lab.analysis.length_bleu import LengthBleu
 from shapeshift.lab.analysis.style import save as save_figure
@@ -87,7 +86,6 @@ WRITERS = {
     "preparation": lambda folder: prepare(DATA, folder / "prepared" / "data"),
     "log": write_log,
     "checkpoint": write_checkpoint,
-    "scores": lambda folder: evaluate(["a b c d"], ["a b c d"]).save(folder / "scores.json"),
     "translations": lambda folder: keep_lines(folder / "results" / "test.txt", ["a", "b"]),
     "figure": lambda folder: save_figure(Figure(), folder / "figure", ("png", "svg")),
     "data of a figure": lambda folder: save_data(
