@@ -280,35 +280,6 @@ def test_a_shifted_model_can_be_pickled(example: Example) -> None:
     assert torch.equal(example.outputs(twin, ids), before)
 
 
-@each({name: ALL[name] for name in ("gpt2", "bart")})
-def test_positions_beyond_the_table_are_named(example: Example) -> None:
-    model = example.build()
-    shift_positions(model, 20, max_length=18)
-    ids = some_ids(4, length=18)
-    kept = model(**example.inputs(ids), use_cache=True).past_key_values
-    inputs = {"decoder_input_ids" if len(example.modules) > 1 else "input_ids": ids}
-    if len(example.modules) > 1:
-        inputs["input_ids"] = ids
-    message = f"{example.modules[-1]}: .*40 positions, but position 35 .*max_offset=20 needs 56"
-    with pytest.raises(ShapeshiftError, match=re.escape(message).replace(r"\.\*", ".*")):
-        model(**inputs, past_key_values=kept)
-
-
-@each({name: SINUSOIDAL[name] for name in ("marian", "pegasus")})
-def test_a_table_that_was_loaded_later_is_the_one_that_is_used(example: Example) -> None:
-    model, ids = example.build(), some_ids(3)
-    loaded = {
-        name: torch.randn_like(value) if "embed_positions" in name else value
-        for name, value in model.state_dict().items()
-    }
-    shift_positions(model, 0)
-    model(**example.inputs(ids))
-    model.load_state_dict(loaded)
-    shifted = example.outputs(model, ids)
-    unshift(model)
-    assert torch.allclose(shifted, example.outputs(model, ids))
-
-
 def test_a_table_that_was_loaded_later_is_not_continued_by_the_formula() -> None:
     example = ALL["marian"]
     model = example.build(positions=8)
@@ -348,18 +319,6 @@ def test_a_model_on_the_meta_device_can_be_shifted_and_then_loaded() -> None:
         torch.manual_seed(1)
         logits.append(example.outputs(one, ids))
     assert torch.allclose(*logits)
-
-
-def test_several_choices_of_one_question_are_sequences_of_their_own() -> None:
-    transformers = pytest.importorskip("transformers")
-    bert = ALL["bert"].build()
-    model = transformers.BertForMultipleChoice(bert.config).train()
-    shift_positions(model, 9)
-    with watched(model, ALL["bert"].modules) as seen:
-        model(input_ids=some_ids(12).view(4, 3, 6))
-    name = ALL["bert"].modules[0]
-    assert len(set(offsets(seen[name], ALL["bert"].rows(model, name), 0))) > 3
-    assert seen[name].shape[0] == 12
 
 
 def test_ids_that_the_model_flattens_are_counted_flat() -> None:

@@ -99,13 +99,6 @@ def test_the_seed_of_torch_decides(ids: Tensor) -> None:
     assert found[0] == found[1] != found[2]
 
 
-def test_zero_is_no_offset(ids: Tensor) -> None:
-    model = Model()
-    before = model(ids)
-    shift_positions(model, 0, modules=["embedder.places"])
-    assert torch.equal(model(ids), before)
-
-
 def test_evaluation_is_unchanged_and_a_frozen_part_is_not_shifted(ids: Tensor) -> None:
     model = Model()
     before = model(ids)
@@ -314,15 +307,6 @@ def test_a_short_table_names_what_fits(
         shift_positions(Model(), max_offset, modules=["embedder.places"], max_length=max_length)
 
 
-def test_what_fits_is_accepted_and_a_longer_sequence_is_refused_when_it_comes() -> None:
-    model = Model()
-    shift_positions(model, 20, modules=["embedder.places"], max_length=12)
-    model(torch.zeros(2, 12, dtype=torch.long))
-    with pytest.raises(ShapeshiftError, match=r"13 tokens.*max_offset=19 or less"):
-        model(torch.zeros(2, 13, dtype=torch.long))
-    model.eval()(torch.zeros(2, 32, dtype=torch.long))
-
-
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
@@ -478,17 +462,6 @@ def trained(how: str, backend: str = "aot_eager") -> list[Tensor]:
 def test_compiled_training_is_training(how: str) -> None:
     for got, expected in zip(trained(how), trained("plain"), strict=True):
         assert torch.allclose(got, expected, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_training_compiled_to_machine_code_is_training() -> None:
-    try:
-        with torch._inductor.config.patch(fallback_random=True):  # eager's numbers
-            compiled = trained("compiled", backend="inductor")
-    except torch._dynamo.exc.BackendCompilerFailed as failure:  # no C++ compiler
-        pytest.skip(str(failure).splitlines()[0])
-    for got, expected in zip(compiled, trained("plain"), strict=True):
-        assert torch.allclose(got, expected, atol=1e-5)
 
 
 def test_a_table_that_is_called_with_the_tokens_is_refused_in_the_first_pass(ids: Tensor) -> None:
