@@ -3,12 +3,12 @@
 Each subcommand is one thin module of this package: a Typer function that reads its options, calls
 the library and prints. `COMMANDS` names them; a module is imported when its subcommand runs or its
 help is shown, so its top level imports `typer` and the standard library only, and the function
-imports the rest. That keeps `shapeshift --help` instant.
+imports the rest. This keeps `shapeshift --help` fast.
 
-Exit status: 0; 1 for what the user can fix (`ShapeshiftError`, one line on stderr) and for a disk
-that is full or refuses; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM. When the reader of
-our output goes away, we stop without a word, with 1. Anything else is a bug and keeps its Python
-traceback.
+Exit status: 0; 1 for an error that the user can fix (`ShapeshiftError`, one line on stderr) and for
+a disk that is full or not writable; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM. When
+the reader of the output goes away, the command stops silently with 1. Any other error is a bug and
+shows its Python traceback.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class LazyCommands(TyperGroup):
         return list(COMMANDS)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a subcommand, which a signal ends in good order."""
+        """Run a subcommand; a signal ends it in an orderly way."""
         with ending_on_signals():
             return super().invoke(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import a subcommand; a name that is none ends in a usage error."""
+        """Import a subcommand; an unknown name is a usage error."""
         if cmd_name not in COMMANDS:
             ctx.fail(f"no such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}")
         module, _, function = COMMANDS[cmd_name].partition(":")
@@ -71,10 +71,10 @@ _SETTING = re.compile(r"(data|model|position|training|decoding|evaluation)(\.[\w
 
 
 class Subcommand(TyperCommand):
-    """A subcommand whose usage errors say how a setting is given."""
+    """A subcommand whose usage errors explain how to give a setting."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as ever, but for settings where there is another word for them."""
+        """Parse the arguments; answer a setting or a foreign option with what works here."""
         takes = next((each for each in self.params if each.name == "overrides"), None)
         as_arguments = takes is not None and takes.param_type_name == "argument"
         for before, text in pairwise(["", *args]):
@@ -89,7 +89,7 @@ class Subcommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            # Typer has a copy of click or uses the package, as its version is.
+            # By its name: some versions of Typer have their own copy of click.
             if type(error).__name__ != "NoSuchOption":
                 raise
             option = str(getattr(error, "option_name", ""))
@@ -100,7 +100,7 @@ class Subcommand(TyperCommand):
 
 
 def _setting_for(option: str, args: list[str], takes: Any, as_arguments: bool) -> str:
-    """Return how what a missing option asks for is given."""
+    """Return how to give the setting that an unknown option asks for, or nothing."""
     if takes is None or not option.startswith("--"):
         return ""
     if option == "--set":
@@ -133,8 +133,8 @@ def _typer(**settings: Any) -> typer.Typer:
 app = _typer(cls=LazyCommands, no_args_is_help=True)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"shapeshift {__version__}")
         raise typer.Exit
 
@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def _report_thread(arguments: threading.ExceptHookArgs) -> None:
-    # What the disk does to TensorBoard's thread, it raises again in ours.
+    # An error of the disk in TensorBoard's thread is raised again in the main thread.
     if not (isinstance(arguments.exc_value, OSError) and arguments.exc_value.errno in _ENVIRONMENT):
         threading.__excepthook__(arguments)
 
@@ -191,4 +191,4 @@ _ENVIRONMENT = {
     *(errno.ENOTEMPTY, errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     *(errno.ENOLCK, errno.EBUSY, errno.ETXTBSY, errno.ENXIO, errno.ENODEV),
 }
-"""Errors that a disk, its permissions, or a path cause: no bug of ours wherever they come up."""
+"""Errors of a disk, of permissions, or of a path: never a bug of this program."""

@@ -17,7 +17,7 @@ SYSTEMS = {
     "shape-40": ("position=shape", "position.indices.max_offset=40"),
     "rpe": ("position=rpe",),
 }
-"""The three systems of Kiyono et al. 2021; K = 40 is what the paper tuned for Extrapolate."""
+"""The three systems of Kiyono et al. 2021; K = 40 is the paper's value for Extrapolate."""
 
 
 def demo(
@@ -46,9 +46,9 @@ def demo(
     """Train APE, SHAPE and RPE on the same text and compare them by source length.
 
     Without options: the built-in English-German grammar, training pairs of at most 20 subwords,
-    test pairs of all lengths, some minutes a model on two cores. The same command continues what
-    was stopped and runs nothing twice: Ctrl-C and SIGTERM end the update, save a checkpoint and
-    exit with 130 or 143.
+    test pairs of all lengths, some minutes a model on two cores. The same command continues a
+    comparison that was stopped and runs nothing twice: Ctrl-C and SIGTERM end the update, save a
+    checkpoint and exit with 130 or 143.
     """
     import time
 
@@ -113,7 +113,7 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
             TypeAdapter(PlainName).validate_python(name)
         except ValidationError:
             raise typer.BadParameter(
-                f"expected a name, which becomes a folder's, and settings, got {text!r}",
+                f"expected a name, which also names a folder, and settings, got {text!r}",
                 param_hint="--system",
             ) from None
         if name in systems:

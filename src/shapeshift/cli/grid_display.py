@@ -39,7 +39,7 @@ _NOTHING = "–"
 
 
 class GridDisplay:
-    """Shows how far cells are; a `GridObserver`, and a context manager.
+    """Shows the progress of cells; a `GridObserver`, and a context manager.
 
     Args:
         cells: of one or of several grids, in the order of the table; of those that share a folder,
@@ -92,7 +92,7 @@ class GridDisplay:
             return
         if status.state is State.WAITING or (status.state is State.RUNNING and not status.step):
             return
-        if (before.state, status.state) == (State.WAITING, State.FINISHED):  # before it was wanted
+        if (before.state, status.state) == (State.WAITING, State.FINISHED):  # before this command
             return
         moved = (before.state, before.step) != (status.state, status.step)
         now = time.monotonic()

@@ -24,9 +24,7 @@ Overrides = Annotated[
     ),
 ]
 
-PreparedRoot = Annotated[
-    Path, typer.Option(help="Folder under which prepared data are kept and found again.")
-]
+PreparedRoot = Annotated[Path, typer.Option(help="Folder of prepared data, shared by all runs.")]
 PREPARED_ROOT = Path("prepared")
 
 STDIN = "-"
@@ -38,18 +36,18 @@ OF_A_TRAINED_MODEL = (
     "training.device",
     "training.precision",
 )
-"""Settings, and sections of settings, that change what a trained model translates."""
+"""Settings and sections that affect how a trained model translates."""
 
 
 def refuse_without_effect(
     settings: Iterable[str], allowed: tuple[str, ...], remark: str = ""
 ) -> None:
-    """Refuse a setting given with `--set` that changes nothing.
+    """Refuse a setting given with `--set` that has no effect.
 
     Args:
         settings: each `KEY=VALUE`.
         allowed: keys, and sections of keys.
-        remark: stands after "has no effect".
+        remark: follows "has no effect" in the message.
 
     Raises:
         typer.BadParameter: for the first one.

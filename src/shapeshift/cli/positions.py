@@ -1,4 +1,4 @@
-"""`shapeshift positions`: what there is."""
+"""`shapeshift positions`: presets, kinds and position ids."""
 
 from __future__ import annotations
 

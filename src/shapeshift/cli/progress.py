@@ -1,4 +1,4 @@
-"""What long work shows on a terminal, and the plain lines it leaves in a file or a pipe."""
+"""Progress on a terminal, or plain lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from shapeshift.training.guards import NonFinite
 
 PlainConsole = partial(Console, markup=False, emoji=False, highlight=False)
-"""Prints text, such as a path with `[` in it, as it is."""
+"""Prints text, such as a path with `[` in it, without markup."""
 
 console = PlainConsole(stderr=True)
-"""Progress goes to standard error: standard output holds results alone."""
+"""Progress goes to standard error: standard output has results only."""
 
 
 def results_console() -> Console:
@@ -54,19 +54,19 @@ def make_progress() -> Progress:
 
 
 def show_resumed(resumed: Resumed) -> None:
-    """Print from where a run goes on, and a warning for each damaged checkpoint."""
+    """Print where a run continues, and a warning for each damaged checkpoint."""
     for skipped in resumed.skipped:
         console.print(f"warning: {skipped}", style="yellow", soft_wrap=True)
     console.print(str(resumed), soft_wrap=True)
 
 
 def show_skipped(found: NonFinite) -> None:
-    """Print a warning for an update that was left out."""
+    """Print a warning for a skipped update."""
     console.print(f"warning: skipped: {found}", style="yellow", soft_wrap=True)
 
 
 class Steps:
-    """A display of stages, one bar each; usable wherever a library asks for a callback
+    """A display of stages, one bar each; usable as a callback
     `(stage, done, total)`."""
 
     def __init__(self, progress: Progress):
@@ -106,7 +106,7 @@ class TrainingDisplay:
             )
 
     def validated(self, update: int, values: dict[str, float]) -> None:
-        """Print what was measured."""
+        """Print the values of a validation."""
         loss = values["valid_loss"]
         perplexity = math.exp(min(loss, 99))
         line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {perplexity:.2f}"

@@ -1,4 +1,4 @@
-"""Ending a command on SIGTERM and Ctrl-C in good order, wherever it happens to be."""
+"""Ends a command on SIGTERM and Ctrl-C in an orderly way, at any point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shapeshift.training.stopping import SIGNALS, StoppedError
 
 
 class SignalledError(KeyboardInterrupt):
-    """A signal has arrived; what it ends is as after Ctrl-C.
+    """A signal has arrived; treated like Ctrl-C.
 
     Attributes:
         number: of the signal.
@@ -27,16 +27,16 @@ class SignalledError(KeyboardInterrupt):
 
 @contextmanager
 def ending_on_signals(remark: str = "") -> Iterator[None]:
-    """Leave the block at a SIGTERM or SIGINT, say so in one line, and exit with 143 or 130.
+    """Leave the block at a SIGTERM or SIGINT, print one line, and exit with 143 or 130.
 
-    The block is left by an exception, so that it can put things in order. A second signal cuts that
-    short; a third does what it does elsewhere. Training in this process takes the first one itself,
-    to finish its update and save, see `training.stopping.StopSignals`. While a module is imported,
-    which is most of a start, a signal ends the process at once: modules catch exceptions, and half
-    imported they fail later.
+    The block is left by an exception, so that it can clean up. A second signal interrupts the
+    clean-up; a third has its default effect. Training handles the first signal itself: it finishes
+    its update and saves, see `training.stopping.StopSignals`. During an import, which is most of
+    the start, a signal ends the process at once, because modules may catch the exception and fail
+    later, half imported.
 
     Args:
-        remark: how to continue, half a sentence; empty where there is nothing to say.
+        remark: how to continue, as half a sentence, or nothing.
 
     Raises:
         typer.Exit: after a signal.
@@ -79,6 +79,6 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _say(text: str) -> None:
-    from shapeshift.cli.progress import console  # not for the help, which shows at once
+    from shapeshift.cli.progress import console  # imported late to keep the help fast
 
     console.print(text, soft_wrap=True)

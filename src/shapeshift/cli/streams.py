@@ -1,6 +1,6 @@
-"""Standard input, output and error that may be closed or full.
+"""Standard streams that may be closed or full.
 
-Output that is lost is an error; notices on standard error that are lost are not.
+Lost output is an error; lost notices on standard error are not.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from shapeshift.errors import ShapeshiftError
 def open_standard_streams() -> None:
     """Make standard input, output and error usable.
 
-    A closed one is opened on `/dev/null`, else the next file that is opened would take its number
-    and our notices: input for writing and output for reading, so that using them is an error.
+    A closed one is opened on `/dev/null`; otherwise the next file opened would take its number and
+    receive our notices. Input is opened for writing and output for reading, so that using them is
+    an error.
     """
     for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -27,7 +28,7 @@ def open_standard_streams() -> None:
             os.set_inheritable(number, True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    if sys.stdout is sys.__stdout__:  # not replaced by the program that calls us
+    if sys.stdout is sys.__stdout__:  # not replaced by a calling program
         sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _text(_Notices(2, "w", closefd=False), sys.stderr)
@@ -38,7 +39,7 @@ class _Output(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            # What is still buffered is lost too: without this, its flush would fail again at exit.
+            # Discard what is still buffered: its flush at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if isinstance(error, BrokenPipeError):
                 raise
@@ -56,7 +57,7 @@ class _Notices(io.FileIO):
 
 
 def _text(raw: io.FileIO, before: TextIO | None) -> TextIO:
-    """Return a text stream like the one before."""
+    """Return a text stream with the encoding of the one before."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=before.encoding if before else "utf-8",

@@ -23,7 +23,7 @@ def train(
     ] = None,
     prepared: PreparedRoot = PREPARED_ROOT,
     test: Annotated[
-        bool, typer.Option(help="Translate and score the test set when training is done.")
+        bool, typer.Option(help="Translate and score the test set after training.")
     ] = True,
     dry_run: Annotated[
         bool,
@@ -37,7 +37,7 @@ def train(
     """Train a model: prepare the data, train, average the last checkpoints, test.
 
     The same command continues a run that was stopped: Ctrl-C and SIGTERM end the update, save a
-    checkpoint and exit with 130 or 143. Everything that translating needs is in the run's folder.
+    checkpoint and exit with 130 or 143. The run's folder has everything that translating needs.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
     from shapeshift.config import load_config
@@ -56,7 +56,7 @@ def train(
 
 
 def _note_warmup(settings: Config) -> None:
-    """Say that the learning rate rises to the end, which is allowed."""
+    """Print a note if the learning rate rises to the end, which is allowed."""
     warmup, updates = settings.training.schedule.warmup_updates, settings.training.max_updates
     if warmup >= updates:
         from shapeshift.cli.progress import console
@@ -71,7 +71,7 @@ def _note_warmup(settings: Config) -> None:
 
 
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:
-    """Return the run, but for the processes that have only helped."""
+    """Train; return the run in the main process and `None` in the others."""
     from shapeshift.cli.progress import (
         Steps,
         TrainingDisplay,

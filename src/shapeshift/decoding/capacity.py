@@ -14,11 +14,11 @@ from shapeshift.positions import Absolute, Learned, Randomized, Shifted
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The most tokens that a model has positions for; None is no limit.
+    """The most tokens that a model has positions for; None means no limit.
 
     Attributes:
         source: subwords and `</s>`.
-        target: `<s>` and subwords, or as many generated tokens with the `</s>`.
+        target: `<s>` and subwords, or generated tokens with the `</s>`.
     """
 
     source: int | None = None
@@ -31,11 +31,11 @@ class Capacity:
 
 
 def capacity(model: object, *, training: bool = False) -> Capacity:
-    """Return what a model's learned tables and randomized indices leave room for, at inference or
-    while training, where the largest offset that may be drawn counts.
+    """Return the limits of a model's learned tables and randomized indices, at inference or in
+    training, where the largest offset that may be drawn counts.
 
-    Every other kind goes on for ever, but for xPos, which has an error of its own some 14,000
-    positions away. Anything but a `Transformer` counts as unlimited.
+    No other kind has a limit, except xPos, which raises its own error beyond some 14,000
+    positions. Anything other than a `Transformer` is unlimited.
     """
     if not isinstance(model, Transformer):
         return Capacity()

@@ -50,7 +50,7 @@ LengthPenalty = Annotated[NoPenalty | GnmtPenalty | AveragePenalty, Field(discri
 
 class DecodingConfig(Strict):
     """How to search for a translation. The defaults are those of Vaswani et al. (2017) and
-    Shaw et al. (2018), beam 4 and alpha 0.6, but for the length limit.
+    Shaw et al. (2018), beam 4 and alpha 0.6, except for the length limit.
 
     Args:
         beam: hypotheses kept a sentence; 1 is greedy search.
@@ -59,18 +59,18 @@ class DecodingConfig(Strict):
         max_length_b: a translation has at most floor(a · S + b) tokens with its `</s>`, and at
             least one, where S counts source subwords without `</s>`.
         max_tokens: size of a batch: sentences × (its longest source, with `</s>`). A longer
-            sentence makes a batch of its own.
-        max_sentences: at most so many sentences a batch. The decoder has `beam` times as many rows.
+            sentence is a batch by itself.
+        max_sentences: the most sentences in a batch. The decoder has `beam` times as many rows.
         buffer_size: sentences read before the first is translated. They are sorted by length: a
             larger buffer wastes less on padding and answers later.
-        max_source_length: a line of more subwords counts as too long, as does one that the model
-            has no positions for; None leaves it at the latter.
-        on_long: what becomes of a line that is too long: `error` ends the work, `split` cuts it at
-            the ends of sentences, clauses or words and joins the translations of its pieces, and
-            `skip` gives an empty line.
+        max_source_length: a line of more subwords is too long, as is one that the model has no
+            positions for; None leaves only the second limit.
+        on_long: what to do with a line that is too long: `error` stops, `split` cuts it at the ends
+            of sentences, clauses or words and joins the translations of its pieces, and `skip`
+            gives an empty line.
         batch_invariant: a translation is the same, bit for bit, whatever else is translated with
-            it, on a CPU with the same number of threads; see `shapeshift.decoding.invariance` for
-            how, and for what it costs.
+            it, on a CPU with the same number of threads; `shapeshift.decoding.invariance` explains
+            how, and what it costs.
     """
 
     beam: int = Field(default=4, ge=1)
@@ -85,5 +85,5 @@ class DecodingConfig(Strict):
     batch_invariant: bool = False
 
     def length_limit(self, source_length: int) -> int:
-        """Return the most tokens, `</s>` among them, for a source of so many subwords."""
+        """Return the most tokens, `</s>` included, for a source of `source_length` subwords."""
         return max(1, math.floor(self.max_length_a * source_length + self.max_length_b))

@@ -1,4 +1,4 @@
-"""What is to be translated for each line of text: its ids, or those of its pieces."""
+"""Encoding lines of text for translation; lines that are too long are split or skipped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shapeshift.errors import ShapeshiftError
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be translated for one line.
+    """The encoded form of one line.
 
     Attributes:
         num_subwords: of the line.
         pieces: their ids: one piece, none where the line is skipped, several where it is split.
-        joiners: what stands after the translation of each piece but the last.
+        joiners: the text after the translation of each piece except the last.
     """
 
     num_subwords: int
@@ -29,7 +29,7 @@ class Plan:
 
 
 class Planner:
-    """Reads lines and encodes them, and deals with those that are too long.
+    """Reads and encodes lines; applies `on_long` to those that are too long.
 
     Args:
         subwords: the subword models.
@@ -65,23 +65,23 @@ class Planner:
 
         Args:
             lines: source text; no more than `size` are taken.
-            size: fewer plans than this mean that it was the end, or an error.
+            size: fewer plans mean the end of the text, or an error.
             number: of the first of them, counted from 1.
-            name: what an error calls the text.
+            name: of the text in errors.
 
         Returns:
-            The plans, and what is wrong with the line that follows them, if anything is: the error
-            that reading it raised, or that it is too long and `on_long` is `error`.
+            The plans, and the error of the line that follows them, if any: the error that reading
+            it raised, or one that says that it is too long if `on_long` is `error`.
         """
-        window: list[str] = []
+        texts: list[str] = []
         fault: ShapeshiftError | None = None
         try:
             for line in islice(lines, size):
-                window.append(line)
+                texts.append(line)
         except ShapeshiftError as error:
             fault = error
         plans: list[Plan] = []
-        for line, ids in zip(window, self.encode(window), strict=True):
+        for line, ids in zip(texts, self.encode(texts), strict=True):
             try:
                 plans.append(self._plan(line, ids))
             except ShapeshiftError as error:

@@ -5,11 +5,11 @@ For a hypothesis y with n = |y| tokens, its `</s>` counted,
     log p(y | x) = Σ_t log softmax(logits_t)[y_t]        score(y) = log p(y | x) / lp(n)
 
 The softmax is over the whole vocabulary, in float32. `<pad>` and `<s>` are never generated: they
-are struck out *after* the softmax, so that a hypothesis has the same log-probability here as under
+are masked *after* the softmax, so that a hypothesis has the same log-probability here as under
 forced scoring (`shapeshift.decoding.scoring`).
 
 Order among equal scores is fixed: the earlier beam first, then the lower token id; a finished
-hypothesis goes before one that finishes later.
+hypothesis comes before one that finishes later.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Stepper(Protocol):
         ...
 
     def reorder(self, rows: Tensor) -> None:
-        """Let new row i go on from old row `rows[i]`. `rows` is `(M,)`, M a multiple of the beam,
-        grouped by sentence in the old order; finished sentences are left out."""
+        """Let new row i continue from old row `rows[i]`. `rows` is `(M,)`, M a multiple of the
+        beam, grouped by sentence in the old order; finished sentences are left out."""
         ...
 
 
@@ -57,7 +57,7 @@ class Hypothesis:
 
     @property
     def length(self) -> int:
-        """Number of generated tokens, `</s>` among them: the n of the length penalty."""
+        """Number of generated tokens, `</s>` among them: n of the length penalty."""
         return len(self.tokens) + 1
 
 
@@ -71,7 +71,7 @@ def greedy(
         stepper: decoder state with one row for each sentence.
         limits: `(B,)` int64, the most tokens of each sentence, `</s>` among them, 1 or more. At its
             limit a sentence is closed by `</s>`, at whatever probability `</s>` has there.
-        penalty: lp(n), for the reported score; it has no say in the search.
+        penalty: lp(n), for the reported score; it does not affect the search.
 
     Returns:
         For each sentence a list of one hypothesis.
@@ -118,10 +118,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Keep the `beam` most probable unfinished hypotheses at every step; return the best finished.
 
-    At every step the 2 · beam best continuations of a sentence are looked at: at most `beam` of
-    them end, so that `beam` others always go on. A hypothesis is finished when its `</s>` is among
-    the first `beam`; finished ones stand apart and take no place in the beam. A sentence stops when
-    nothing can enter its n best any more: a live hypothesis of log-probability s can reach at most
+    At every step the 2 · beam best continuations of a sentence are considered: at most `beam` of
+    them end, so that `beam` others always continue. A hypothesis is finished when its `</s>` is
+    among the first `beam`; finished ones take no place in the beam. A sentence stops when nothing
+    can enter its n best any more: a live hypothesis of log-probability s can reach at most
     s / lp(limit), for its log-probability only falls and lp only grows. So stopping never changes
     the result. At its limit a sentence is closed: each live hypothesis gets `</s>` at its own
     probability. A sentence that stopped leaves the batch.
@@ -184,7 +184,7 @@ def _log_probs(logits: Tensor) -> Tensor:
 
 
 def _only_eos(log_probs: Tensor, rows: Tensor) -> None:
-    """Strike out everything but `</s>` in the rows where `rows` is true."""
+    """Mask everything except `</s>` in the rows where `rows` is true."""
     eos = log_probs[:, EOS].clone()
     log_probs.masked_fill_(rows[:, None], -math.inf)
     log_probs[:, EOS] = eos
@@ -199,15 +199,15 @@ def _limit_values(limits: Tensor) -> tuple[set[int], int]:
 
 
 def _divisors(penalty: Penalty, longest: int, device: torch.device) -> Tensor:
-    """Return lp(n) for n = 0 … longest, where lp(0) stands in for nothing."""
+    """Return lp(n) for n = 0 … longest, where lp(0) is unused."""
     return torch.tensor([1.0, *map(penalty, range(1, longest + 1))], device=device)
 
 
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest values of each row and their columns; among equals the lower column
-    (but any, where it is the -inf at the end that would have to choose).
+    (any of them where the value is -inf).
 
-    `torch.topk` picks and orders equal values as it likes, and half precision makes many of them.
+    `torch.topk` picks and orders equal values arbitrarily, and half precision makes many of them.
     """
     values, columns = scores.topk(min(k + 1, scores.size(1)), dim=1)
     ties = values[:, 1:] == values[:, :-1]
@@ -215,7 +215,7 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return values[:, :k], columns[:, :k]
     values, columns = values[:, :k], columns[:, :k]
     edge = values[:, -1:]
-    if (ties[:, k - 1 :] & (edge > -math.inf)).any():  # whom topk let in was its own choice
+    if (ties[:, k - 1 :] & (edge > -math.inf)).any():  # topk chose arbitrarily among equals
         numbers = torch.arange(scores.size(1), device=scores.device)
         at_edge = torch.where(scores == edge, numbers, scores.size(1))
         at_edge = at_edge.topk(k, dim=1, largest=False).values  # ascending
@@ -229,13 +229,13 @@ def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 class _Live:
     """The unfinished hypotheses: `beam` rows for each of the A sentences that are still searched.
 
-    At first all beams of a sentence are the same, so that only the first of them counts.
+    At first all beams of a sentence are equal, so only the first has a finite score.
     """
 
     def __init__(self, limits: Tensor, beam: int, best_divisors: Tensor):
         num_rows = len(limits) * beam
         self.limits = limits  # (A,)
-        self.best_divisors = best_divisors  # (A,): lp(limit), the most that lp can become
+        self.best_divisors = best_divisors  # (A,): lp(limit), the largest lp
         self.sentences = torch.arange(len(limits), device=limits.device)  # (A,)
         self.first_rows = self.sentences[:, None] * beam  # (A, 1)
         self.sums = torch.full((len(limits), beam), -math.inf, device=limits.device)

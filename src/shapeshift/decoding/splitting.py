@@ -10,12 +10,12 @@ from shapeshift.data.subwords import SEPARATOR, split_parts
 from shapeshift.errors import ShapeshiftError
 
 WORD, CLAUSE, SENTENCE, PART = range(4)
-"""How strongly a text invites a cut after a word, from least to most."""
+"""How good a cut after a word is, from worst to best."""
 
 _CLOSING = r"[\"'”’»)\]]*$"
 _SENTENCE_END = re.compile(r"[.!?…。！？]" + _CLOSING)
 _WORDS = re.compile(r"(?<!@@)\s+")
-"""Between words; the pieces of one, in text that is already split, stay together."""
+"""Between words; the `@@` pieces of one word stay together."""
 _CLAUSE_END = re.compile(r"[,;:–—、，；：]" + _CLOSING)
 
 Count = Callable[[Sequence[str]], list[int]]
@@ -24,7 +24,7 @@ Count = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a line, and what stands between its translation and that of the next piece."""
+    """A part of a line, and the text between its translation and that of the next piece."""
 
     text: str
     joiner: str
@@ -32,7 +32,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A word or a part of one: its size in subwords, how good a cut after it is, what follows."""
+    """A word or a part of one: its size in subwords, how good a cut after it is, and the text that
+    joins it to the next."""
 
     text: str
     size: int
@@ -48,7 +49,7 @@ def split_text(text: str, limit: int, count: Count, *, joined: bool = False) -> 
     to a word's. Only a word that is longer than the limit by itself is cut within, into halves.
 
     Args:
-        text: white space between its words becomes one space.
+        text: white space between words is reduced to one space.
         limit: subwords, without `</s>`.
         count: how many subwords texts have.
         joined: the text is parts joined by ` <sep> `.
@@ -129,8 +130,8 @@ def _cut(units: list[_Unit], start: int, limit: int) -> int:
 
 
 def _fitting(units: list[_Unit], limit: int, count: Count) -> list[list[_Unit]]:
-    """Return the units as one group, or as smaller ones where a subword model's normalisation makes
-    more of a text than of its words."""
+    """Return the units as one group, or as smaller ones if the text has more subwords than its
+    words have together, as a subword model's normalisation may cause."""
     if len(units) == 1 or count([_text(units)])[0] <= limit:
         return [units]
     middle = len(units) // 2

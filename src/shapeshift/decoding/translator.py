@@ -18,7 +18,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
 
 LINES = "<lines>"
-"""What an error calls text that has no name."""
+"""Name in errors of text that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Translation:
     """One translation of a line: its text, never with a newline, log p(y | x), and that divided by
     the length penalty. A blank line has one, empty, with both 0.
 
-    `at_limit`: it has as many tokens as it may have, so that its end may be missing.
+    `at_limit`: it has as many tokens as allowed, so that its end may be missing.
     """
 
     text: str
@@ -37,14 +37,14 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedLine:
-    """What became of one line.
+    """The result of one line.
 
     Attributes:
         candidates: its translations, best score first. Where the line was split, the k-th one joins
             the k-th of each piece, and its numbers are sums.
         num_subwords: of the source.
         limit: the most subwords of a source; None where there is no limit.
-        num_pieces: 1, or as many as it was cut into; 0 where it was skipped.
+        num_pieces: of the line: 1, more if it was split, 0 if it was skipped.
     """
 
     candidates: list[Translation]
@@ -54,16 +54,15 @@ class TranslatedLine:
 
     @property
     def is_long(self) -> bool:
-        """Whether the line was over the limit, and so was split or skipped. (One piece is left of
-        it where white space alone made it too long.)"""
+        """Whether the line was over the limit, and so was split or skipped. (It has one piece
+        if white space alone made it too long.)"""
         return self.limit is not None and self.num_subwords > self.limit
 
 
 class Translator:
-    """A model, its subwords and the way to search, ready for text.
+    """Translates and scores text with a model.
 
-    The model may be in training mode between calls: it is put into evaluation mode for each batch
-    and back.
+    The model may be in training mode: it is in evaluation mode only during each batch.
 
     Args:
         model: a translation model, already on `device`.
@@ -100,8 +99,8 @@ class Translator:
 
         Args:
             lines: source text; a newline at the end is dropped, a blank line stays blank.
-            stream: answer each line before the next is read (a person or a pipe is waiting),
-                instead of `config.buffer_size` lines at a time.
+            stream: answer each line before the next is read, for a person who waits, instead of
+                `config.buffer_size` lines at a time.
 
         Raises:
             ShapeshiftError: as `translate_lines`.
@@ -117,18 +116,18 @@ class Translator:
         name: str | Path = LINES,
         stream: bool = False,
     ) -> Iterator[TranslatedLine]:
-        """Yield what becomes of every line, in order.
+        """Yield the result of every line, in order.
 
-        When a line is at fault, all lines before it are answered first.
+        Before an error of a line is raised, the results of all lines before it are yielded.
 
         Args:
             lines: see `translate`.
             n_best: candidates of each line.
-            name: what an error calls the text, such as its file.
+            name: of the text in errors, such as its file.
             stream: see `translate`.
 
         Raises:
-            ShapeshiftError: what reading `lines` raises; a line is too long and `config.on_long` is
+            ShapeshiftError: reading `lines` raises it; a line is too long and `config.on_long` is
                 `error`; `n_best` exceeds the beam; the model gives NaN; memory runs out.
         """
         lines, size = iter(lines), 1 if stream else self.config.buffer_size
@@ -172,7 +171,7 @@ class Translator:
 
         Args:
             sources, targets: as many lines each.
-            names: what an error calls them.
+            names: of both sides in errors.
 
         Raises:
             ShapeshiftError: a line is longer than the model has positions for; memory runs out.
@@ -237,7 +236,7 @@ def _join(parts: list[list[Translation]], joiners: list[str]) -> list[Translatio
         return [Translation("", 0.0, 0.0)]
     if len(parts) == 1:
         return parts[0]
-    # A piece with fewer candidates than another goes on with its last one.
+    # A piece with fewer candidates than another repeats its last one.
     return [
         _join_one([part[min(rank, len(part) - 1)] for part in parts], joiners)
         for rank in range(max(map(len, parts)))
@@ -247,7 +246,7 @@ def _join(parts: list[list[Translation]], joiners: list[str]) -> list[Translatio
 def _join_one(parts: list[Translation], joiners: list[str]) -> Translation:
     text = parts[0].text
     for joiner, part in zip(joiners, parts[1:], strict=False):
-        # What an empty translation would add is a space too many.
+        # An empty translation adds no space.
         text += joiner * bool(joiner.strip() or (text and part.text)) + part.text
     return Translation(
         text,

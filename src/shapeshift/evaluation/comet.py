@@ -1,7 +1,7 @@
-"""COMET: translations scored by a network that has learnt people's judgements (Rei et al. 2020).
+"""COMET: translations scored by a network trained on human judgements (Rei et al. 2020).
 
 The network comes from the package `unbabel-comet` (the extra `comet`), which is imported when a
-score is wanted. It is loaded once in a process and stays in memory.
+score is computed. The network is loaded once in a process and stays in memory.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 """The NHK study's (LREC-COLING 2024, section 3.1)."""
 
 SCALE = 100
-"""What papers multiply COMET by."""
+"""Factor by which papers multiply COMET."""
 
 
 @dataclass(frozen=True)
 class Comet:
-    """A COMET model and how it is run.
+    """A COMET model and how to run it.
 
     Attributes:
         model: its name on the Hugging Face hub, or the path of a checkpoint or of its folder.
@@ -51,7 +51,7 @@ class Comet:
             the signature: model, SHA-256 of its checkpoint, version of the package, scale.
 
         Raises:
-            ShapeshiftError: the package or the model is not there, or the model cannot be used.
+            ShapeshiftError: the package or the model is missing, or the model cannot be used.
         """
         network, signature = _load(self.model)
         samples = [
@@ -64,16 +64,16 @@ class Comet:
         return SCALE * float(found.system_score), signature
 
     def fetch(self) -> None:
-        """Download the model, unless it is here.
+        """Download the model if it is not on this machine.
 
         Raises:
-            ShapeshiftError: the package or the model cannot be had.
+            ShapeshiftError: the package is missing or the model cannot be downloaded.
         """
         _find(require_comet(), self.model)
 
     def prepare(self) -> None:
-        """Load the model, downloading it if need be, so that a run that will want it later does
-        not fail then.
+        """Load the model, downloading it if needed, so that a run that needs it at its end fails
+        at its start.
 
         Raises:
             ShapeshiftError: as `score`.
@@ -118,11 +118,11 @@ def _load(name: str) -> tuple[Any, str]:
 
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """Make PyTorch, by which COMET reads its checkpoint, take tensors and plain values alone: a
-    checkpoint with more in it could run code, and is refused."""
-    wanted = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    """Make PyTorch, with which COMET reads its checkpoint, accept tensors and plain values only: a
+    checkpoint with other objects could run code, and is refused."""
+    forced = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+    before = {name: os.environ.get(name) for name in forced}
+    os.environ.update(forced)
     try:
         yield
     finally:
@@ -146,7 +146,7 @@ def require_comet() -> ModuleType:
             f"COMET needs unbabel-comet, which cannot be imported ({_reason(error)}); pip install"
             " 'shapeshift[comet]', or leave comet out of the metrics"
         ) from error
-    for logger in ("pytorch_lightning", "lightning.pytorch"):  # they tell of each use of a device
+    for logger in ("pytorch_lightning", "lightning.pytorch"):  # they log each use of a device
         logging.getLogger(logger).setLevel(logging.WARNING)
     module: ModuleType = comet
     return module

@@ -1,4 +1,4 @@
-"""How a run is tested."""
+"""Settings of evaluation: metrics, length buckets, tokenizer, detokeniser, COMET."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = ["EvaluationConfig", "MetricName"]
 
 
 class EvaluationConfig(Grown):
-    """What is measured on the test set when training is done.
+    """How translations of the test set are scored after training.
 
     Attributes:
         metrics: names from `evaluation.metrics.METRICS`.
         length_buckets: bounds between the length buckets, in source subwords, ascending.
-        tokenize: how BLEU splits text into words: one of sacreBLEU's tokenizers (`13a`, `intl`,
+        tokenize: sacreBLEU's tokenizer for BLEU (`13a`, `intl`,
             `char`, `zh`, `ja-mecab`, `ko-mecab`, `flores200`, `none`, …), or `auto`: `zh` for
             Chinese, `ja-mecab` for Japanese (the extra `ja`), `ko-mecab` for Korean (the extra
             `ko`), `13a` for any other target language. For another one that has no spaces, such as
             Thai, take `flores200`.
-        detokenize: `moses` makes text of tokenised output before it is scored, printed or kept, by
-            the rules of the target language (the extra `moses`); for text that was tokenised.
-        comet_model: of the metric `comet` (the extra `comet`): a name on the Hugging Face hub, or
-            the path of a checkpoint.
-        comet_batch_size: sentences that it scores at a time.
+        detokenize: `moses` detokenises output before it is scored, printed or saved, by the rules
+            of the target language (the extra `moses`); for corpora that are tokenised.
+        comet_model: model of the metric `comet` (the extra `comet`): a name on the Hugging Face
+            hub, or the path of a checkpoint.
+        comet_batch_size: sentences that COMET scores at a time.
         comet_device: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
     """
 

@@ -1,7 +1,7 @@
 """BLEU by source length: does a model translate lengths that it was not trained on?
 
 SHAPE (Kiyono et al. 2021), figures 3 and 7, and Figure 3 of the NHK study of positional encodings
-(LREC-COLING 2024) are made of these numbers.
+(LREC-COLING 2024) show these numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.schema import Strict
 
 FEW_SEGMENTS = 10
-"""BLEU over fewer segments than this is shown with a mark: one sentence can move it by points."""
+"""BLEU over fewer segments than this is marked: one sentence can change it by points."""
 
 
 class LengthBucket(Strict):
@@ -24,9 +24,9 @@ class LengthBucket(Strict):
 
     Attributes:
         low: the shortest length inside.
-        high: the shortest length beyond; `None` for the last bucket, which has no end.
-        num_segments: how many segments of the corpus fall inside.
-        score: their corpus BLEU; `None` where there are none.
+        high: the shortest length above it; `None` for the last bucket.
+        num_segments: segments of the corpus in the bucket.
+        score: their corpus BLEU; `None` if there are none.
     """
 
     low: int
@@ -41,7 +41,7 @@ class LengthBucket(Strict):
 
     @property
     def is_small(self) -> bool:
-        """Whether there are segments, but too few (`FEW_SEGMENTS`) for a steady BLEU."""
+        """Whether there are segments, but too few (`FEW_SEGMENTS`) for a stable BLEU."""
         return 0 < self.num_segments < FEW_SEGMENTS
 
     @property
@@ -69,7 +69,7 @@ def bleu_by_length(
             subwords).
         length_buckets: the bounds between buckets, ascending and positive. `(10, 20)` makes
             `[0, 10)`, `[10, 20)` and `[20, ∞)`: every segment falls into exactly one bucket.
-        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
+        tokenizer: of BLEU, see `evaluation.tokenizers`.
 
     Returns:
         `len(length_buckets) + 1` buckets, shortest first.

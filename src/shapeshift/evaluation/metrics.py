@@ -2,8 +2,8 @@
 
 sacreBLEU computes BLEU and chrF, `evaluation.comet` COMET.
 
-A number without the tokenisation and smoothing that made it compares with nothing (Post 2018, "A
-Call for Clarity in Reporting BLEU Scores"), so no function here returns a bare number.
+A BLEU score cannot be compared without its tokenisation and smoothing (Post 2018, "A Call for
+Clarity in Reporting BLEU Scores"), so every score has a signature.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SACREBLEU: dict[str, Callable[[str], SacrebleuMetric]] = {
     "chrf": lambda _: CHRF(),
     "chrf++": lambda _: CHRF(word_order=2),
 }
-"""sacreBLEU's metrics, made for one of its tokenizers, of which chrF has no need; all else is its
-default, and the signature spells it out."""
+"""Name → sacreBLEU's metric for one of its tokenizers, which chrF ignores. Other settings are
+sacreBLEU's defaults, which the signature lists."""
 
 METRICS = (*SACREBLEU, "comet")
 """The names of all metrics."""
@@ -47,10 +47,10 @@ class Score(Strict):
     Attributes:
         name: the metric's own name: `BLEU`, `chrF2` (the 2 is its beta), `chrF2++`, `COMET`; or
             `BLEU by sentence`, see `score_sentences`.
-        value: from 0 to 100, COMET's sometimes beyond either; higher is better.
-        signature: what else the value depends on. sacreBLEU's: references, case, tokenisation,
+        value: from 0 to 100 (COMET may exceed both); higher is better.
+        signature: settings that the value depends on. sacreBLEU's: references, case, tokenisation,
             smoothing, version; COMET's: see `evaluation.comet`.
-        details: what the value is made of. BLEU: `brevity_penalty`, `precisions` in percent (one
+        details: parts of the value. BLEU: `brevity_penalty`, `precisions` in percent (one
             for each n-gram order), `hypothesis_length`, `reference_length` in tokens and their
             `length_ratio`. chrF: `char_order`, `word_order`, `beta`. COMET: nothing.
     """
@@ -76,16 +76,16 @@ def score_corpus(
         hypotheses: detokenised translations.
         references: detokenised references; `references[i]` belongs to `hypotheses[i]`.
         metrics: names from `METRICS`.
-        tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
-        sources: what was translated, line by line; COMET needs it.
+        tokenizer: of BLEU, see `evaluation.tokenizers`.
+        sources: the text that was translated, line by line, for COMET.
         comet: the model of the metric `comet`; by default that of `Comet()`.
 
     Returns:
         One score for each metric, in the order of `metrics`.
 
     Raises:
-        ShapeshiftError: unequal counts, nothing to score, an unknown metric or tokenizer, a metric
-            without what it needs.
+        ShapeshiftError: unequal counts, nothing to score, an unknown metric or tokenizer, COMET
+            without sources or its package.
     """
     for name in metrics:
         if name not in METRICS:
@@ -105,7 +105,7 @@ def score_corpus(
             scores.append(_sacrebleu(SACREBLEU[name](tokenizer), hypotheses, references))
         elif sources is None:
             raise ShapeshiftError(
-                "COMET needs the sources, too: give the file that was translated (--source FILE)"
+                "COMET needs the sources: give the file that was translated (--source FILE)"
             )
         else:
             value, signature = (comet or Comet()).score(sources, hypotheses, references)

@@ -1,4 +1,4 @@
-"""The scores of one system on one test set, as a JSON document that says what was scored."""
+"""The scores of one system on one test set, as a JSON document with hashes of both sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shapeshift.schema import Strict
 
 
 class Scores(Strict):
-    """Scores of one set of hypotheses, with what is needed to check and to compare them.
+    """Scores of one set of hypotheses, with the hashes that allow comparing them.
 
     Attributes:
         version: the version of Shapeshift that computed them.
@@ -26,8 +26,8 @@ class Scores(Strict):
         hypotheses_sha256: `sha256_lines` of the hypotheses.
         references_sha256: `sha256_lines` of the references. Two documents with the same hash and
             the same signatures compare.
-        scores: over the whole corpus; of joined texts also by sentence, see `score_sentences`.
-        by_length: BLEU by source length, shortest first; `None` where lengths were not given.
+        scores: over the whole corpus; for joined texts also by sentence, see `score_sentences`.
+        by_length: BLEU by source length, shortest first; `None` if lengths were not given.
     """
 
     version: str
@@ -84,7 +84,7 @@ def evaluate(
         references: detokenised references, one for each hypothesis.
         metrics: names from `metrics.METRICS`.
         tokenizer, sources, comet: see `metrics.score_corpus`.
-        lengths: source length of each segment; with them comes BLEU by length.
+        lengths: source length of each segment, for BLEU by length.
         length_buckets: the bounds between the length buckets, see `bleu_by_length`.
 
     Raises:
@@ -152,7 +152,7 @@ def _check_signature(mine: Score | None, theirs: Score | None, both: str) -> Non
 
 
 def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucket, ...]]:
-    """Return each system's BLEU by length, once it is certain that they can be compared.
+    """Return each system's BLEU by length, after checking that they can be compared.
 
     Raises:
         ShapeshiftError: a system has no BLEU by length, or the systems cannot be compared.

@@ -23,7 +23,7 @@ class Table:
     Attributes:
         header: one title a column.
         rows: each as long as `header`.
-        notes: lines to stand below.
+        notes: lines below the table.
     """
 
     header: Sequence[str]

@@ -1,7 +1,7 @@
-"""How BLEU splits text into words: sacreBLEU's tokenizers, by name and by language.
+"""sacreBLEU's tokenizers for BLEU, by name and by language.
 
-Most languages have spaces between words, and 13a splits off the punctuation. For those that have
-none, 13a takes a whole sentence for one word, and BLEU is near 0 however good the translation is.
+Most languages have spaces between words, and 13a splits off the punctuation. Without
+spaces, 13a reads a whole sentence as one word, and BLEU is near 0 for any translation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ AUTO = "auto"
 """The tokenizer of the target language, see `BY_LANGUAGE`."""
 
 DEFAULT = "13a"
-"""sacreBLEU's, for all languages that are not in `BY_LANGUAGE`."""
+"""sacreBLEU's default, for all languages that are not in `BY_LANGUAGE`."""
 
 BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""Language → what sacreBLEU takes for it where it knows the language."""
+"""Language → the tokenizer that sacreBLEU chooses for it."""
 
 _TWO_LETTERS = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
 
@@ -37,7 +37,7 @@ def check_name(name: str) -> None:
 
 
 def resolve(name: str, language: str) -> str:
-    """Return the tokenizer that `name` stands for.
+    """Return the tokenizer that `name` means for a language.
 
     Args:
         name: of a tokenizer, or `AUTO`.
@@ -50,11 +50,11 @@ def resolve(name: str, language: str) -> str:
 
 
 def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
-    """Return sacreBLEU's BLEU with this tokenizer, its other settings being the default ones.
+    """Return sacreBLEU's BLEU with this tokenizer, with its other settings at their defaults.
 
     Args:
         tokenizer: its name, not `AUTO`. `flores101`, `flores200`, `spm` and `spBLEU-1K` are
-            downloaded when they are wanted for the first time.
+            downloaded at their first use.
 
     Raises:
         ShapeshiftError: an unknown name, or a tokenizer that is not installed or cannot be
@@ -67,11 +67,11 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
         extra = _EXTRAS.get(tokenizer)
         remedy = f"pip install 'shapeshift[{extra}]'" if extra else "connect to the internet"
         raise ShapeshiftError(
-            f"BLEU's tokenizer {tokenizer} cannot be used ({_reason(error)}); {remedy}, or take"
+            f"BLEU's tokenizer {tokenizer} cannot be used ({_reason(error)}); {remedy}, or use"
             " another one (evaluation.tokenize=char, or --tokenize char)"
         ) from error
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of what an error says, and no more of it: the rest is advice."""
+    """Return the first line of what an error says, without the advice that follows it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]

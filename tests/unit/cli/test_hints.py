@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shapeshift.cli import app
-from shapeshift.config import Config, parse_config
+from shapeshift.config import Config, load_config, parse_config
 from shapeshift.config_errors import find_key, key_paths
 from shapeshift.errors import ShapeshiftError
 from shapeshift.foreign_names import FOREIGN_NAMES
@@ -122,5 +122,5 @@ def test_a_dry_run_shows_the_scheme_and_a_warm_up_that_does_not_end() -> None:
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_shipped_configuration_warms_up_to_the_end(path: Path) -> None:
-    text = printed("train", str(path), "--dry-run", status=0)
-    assert "rises to the end" not in text
+    training = load_config(path, []).training
+    assert training.schedule.warmup_updates < training.max_updates
