@@ -86,42 +86,11 @@ def train(
                 pass  # no other process trains there; it would be refused later anyway
         Run.check(directory, config)
         data = prepare(config.data, folder, on_prepare if parallel.is_main else None)
-    torch.manual_seed(derive(config.training.seed, "weights"))
-    subwords, training = data.subwords, config.training
-    model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
-    check_lengths(config, model, data, tested=tested)
-    metrics = training.validated_metrics
-    trainer = Trainer(
-        model,
-        training,
-        data.train,
-        data.valid,
-        Checkpoints(
-            directory / "checkpoints", training.keep_checkpoints, every=training.checkpoint_every
-        ),
-        (lambda: _measure_validation(config, model, data, metrics)) if metrics else None,
-        parallel,
-    )
+    trainer = _make_trainer(config, data, directory, parallel, tested=tested)
     # All that can be refused without the folder has been; it is made now.
     with _alone(directory) if parallel.is_main else nullcontext():
-        with parallel.main_first():
-            if parallel.is_main:
-                Run.check(directory, config)  # again: now no other process changes it
-                if (directory / AVERAGE).exists() and not trainer.checkpoints.updates():
-                    raise ShapeshiftError(
-                        "holds a finished model without the checkpoints that it was made of; name"
-                        " a new folder",
-                        path=directory,
-                    )
-                contents = _contents(data, directory)
-        resumed = trainer.resume()
-        unfinished = trainer.progress.update < training.max_updates or trainer.validation_is_due
-        with parallel.main_first():
-            if parallel.is_main:
-                check_final(directory, trainer.checkpoints, training, trainer.progress)
-                Run.create(directory, config)
-                store(directory, contents)
-            run = Run(directory)
+        run, resumed = _open_run(config, data, directory, trainer)
+        unfinished = _is_unfinished(trainer)
         if resumed and on_resume and (unfinished or resumed.skipped):
             on_resume(resumed)
         if unfinished:
@@ -134,8 +103,57 @@ def train(
                 if log is not None:
                     log.close()
         if parallel.is_main:
-            make_final(directory, trainer.checkpoints, training, trainer.progress)
+            make_final(directory, trainer.checkpoints, config.training, trainer.progress)
     return run
+
+
+def _make_trainer(
+    config: Config, data: Prepared, directory: Path, parallel: Parallel, *, tested: bool
+) -> Trainer:
+    """Build the model and return its trainer; raise `ShapeshiftError` for data that are too long
+    for the model."""
+    subwords, training = data.subwords, config.training
+    torch.manual_seed(derive(training.seed, "weights"))
+    model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
+    check_lengths(config, model, data, tested=tested)
+    metrics = training.validated_metrics
+    checkpoints = Checkpoints(
+        directory / "checkpoints", training.keep_checkpoints, every=training.checkpoint_every
+    )
+    validate = (lambda: _measure_validation(config, model, data, metrics)) if metrics else None
+    return Trainer(model, training, data.train, data.valid, checkpoints, validate, parallel)
+
+
+def _open_run(
+    config: Config, data: Prepared, directory: Path, trainer: Trainer
+) -> tuple[Run, Resumed | None]:
+    """Load the last checkpoint and write what the folder of the run holds from the beginning.
+
+    Raises:
+        ShapeshiftError: the folder or its checkpoints cannot be continued.
+    """
+    parallel = trainer.parallel
+    with parallel.main_first():
+        if parallel.is_main:
+            Run.check(directory, config)  # again: now no other process changes it
+            if (directory / AVERAGE).exists() and not trainer.checkpoints.updates():
+                raise ShapeshiftError(
+                    "holds a finished model without the checkpoints that it was made of; name a"
+                    " new folder",
+                    path=directory,
+                )
+            contents = _contents(data, directory)
+    resumed = trainer.resume()
+    with parallel.main_first():
+        if parallel.is_main:
+            check_final(directory, trainer.checkpoints, config.training, trainer.progress)
+            Run.create(directory, config)
+            store(directory, contents)
+        return Run(directory), resumed
+
+
+def _is_unfinished(trainer: Trainer) -> bool:
+    return trainer.progress.update < trainer.config.max_updates or trainer.validation_is_due
 
 
 def _alone(directory: Path) -> AbstractContextManager[None]:
