@@ -1,4 +1,4 @@
-"""Which modules of a model are shifted, and which ones stand around them."""
+"""Which modules of a model are shifted, and which modules contain them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PLACE = re.compile(r"(^|_)(wpe|pos|positions?|positional)(_|$)")
 """In the name of a position embedding, but not of `post_attention_layernorm`."""
 
 _TOKENS = ("input_ids", "token_ids", "token_type_ids", "tokens", "attention_mask")
-"""Names of arguments that are no position numbers, though they may be integers `(B, T)`."""
+"""Names of arguments that are not position numbers, although they may be integers `(B, T)`."""
 
 _RELATIVE = {
     "alibi": "ALiBi",
     "rotary": "rotary",
     "relative_attention_bias": "relative",
 }
-"""What models whose attention knows distances alone have in a module's or an attribute's name."""
+"""Part of a module's or attribute's name, in models whose attention sees distances only."""
 
 
 def chosen(
@@ -67,7 +67,7 @@ def chosen(
 
 
 def owners(every: Mapping[str, nn.Module], target: nn.Module) -> list[nn.Module]:
-    """Return the modules around `target` under each name that it has, the model first."""
+    """Return the modules that contain `target`, under any of its names; the model comes first."""
     found: dict[str, nn.Module] = {}
     for name in [name for name, module in every.items() if module is target]:
         steps = name.split(".")
@@ -80,8 +80,8 @@ def owners(every: Mapping[str, nn.Module], target: nn.Module) -> list[nn.Module]
 def tokens_of(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_root: bool
 ) -> list[Tensor]:
-    """Return the tokens that a module is called with: what has such a name, or is the first
-    argument of the model itself (`is_root`) and is not called positions."""
+    """Return the tokens that a module is called with: arguments with a name in `_TOKENS`, and the
+    first argument of the model itself (`is_root`) unless its name says that it is positions."""
     names = list(inspect.signature(module.forward).parameters)
     given = [*zip(names, args, strict=False), *kwargs.items()]
     return [
@@ -101,7 +101,7 @@ def is_tokens(name: str, why: str) -> ShapeshiftError:
 
 
 def _refuse_others(model: nn.Module, name: str, every: Mapping[str, nn.Module]) -> None:
-    """Raise a `ShapeshiftError` for what is certainly not called with position numbers."""
+    """Raise a `ShapeshiftError` for a module that is certainly not called with position numbers."""
     module = every[name]
     if family_of(module) is not CALLED_WITH_ROWS:
         return

@@ -61,9 +61,9 @@ class Family:
         return Sinusoidal(table.shape[1], channels=self.channels).encode(rows, table)
 
     def is_sinusoidal(self, module: nn.Module) -> bool:
-        """Tell whether the table follows a formula, and nobody trained it since or will now.
+        """Return whether the table follows its formula and is not trained.
 
-        A table on the meta device has no values to compare, and is believed.
+        A table on the meta device has no values to compare and counts as sinusoidal.
         """
         table = self.table_of(module)
         if self.channels is None or table is None or (table.is_leaf and table.requires_grad):
@@ -77,7 +77,7 @@ class Family:
 
 
 def not_positions(module: nn.Module, why: str = "") -> ShapeshiftError:
-    """Return the error for a module that is called with something else than position numbers."""
+    """Return the error for a module that is not called with position numbers."""
     return ShapeshiftError(
         f"the first argument of {type(module).__name__} is not position numbers, integers (T,) or"
         f" (B, T){why}, so they cannot be shifted; name the module that gets them, or put"

@@ -1,4 +1,4 @@
-"""SHAPE in somebody else's model: its own position embeddings, looked up k positions further on."""
+"""SHAPE in an existing model: its position embeddings are looked up k positions further on."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def shift_positions(
     While training, every look-up of positions draws an offset k ~ U{0, …, K} for each sequence, by
     torch's generator: encoder and decoder, and the processes of torch.distributed, get different
     ones; `torch.manual_seed` makes them reproducible, gradient checkpointing repeats them, and
-    compiled code draws in each call. In evaluation the model computes what it did. Nothing of the
-    model changes but hooks: `unshift` removes them. What is compiled already, in the whole process,
-    is compiled anew.
+    compiled code draws in each call. In evaluation the model's output is unchanged. Only hooks are
+    added to the model; `unshift` removes them. Code that this process has compiled already is
+    compiled again.
 
-    A learned table must have a row for K + T positions, T being the longest sequence. A sinusoidal
-    one is continued by its formula, outside the model: what is saved stays what it was. One that
-    is trained (`requires_grad`), or holds other values, counts as learned.
+    A learned table needs a row for K + T positions, where T is the longest sequence. A sinusoidal
+    table is continued by its formula, outside the model, so that the state dict does not change. A
+    table that is trained (`requires_grad`), or holds other values, counts as learned.
 
     Known: the position embeddings of ALBERT, BART, BERT, BigBird, Blenderbot, CamemBERT, CLIP
     (text), DistilBERT, ELECTRA, FSMT, GPT-2, GPT-BigCode, GPT-Neo, LED, M2M100, Marian, mBART,
@@ -52,20 +52,18 @@ def shift_positions(
         model: the module that is called in training; wrap it first (PEFT, DDP), shift it last.
         max_offset: K, included.
         modules: names, as in `model.named_modules()`, of position embeddings; None takes all that
-            are known. One that is not known must be a module which is called with position numbers,
-            such as an `nn.Embedding`, in a model whose inputs are batch-first.
-        max_length: T, for which a learned table is checked now. Without it, sequences may have as
-            many tokens as K leaves, and longer ones are refused when they come.
+            are known. Any other module must be called with position numbers, such as an
+            `nn.Embedding`, in a model whose inputs are batch-first.
+        max_length: T, for which a learned table is checked now; None checks each forward pass.
 
     Returns:
         The names of the modules whose positions are shifted.
 
     Raises:
-        ShapeshiftError: if K is negative or no whole number, or T smaller than 1; nothing is found,
-            or a name of `modules` is wrong, or names what is not called with position numbers, such
-            as a table of tokens (here, or in a forward pass that is not compiled), or does not run
-            in such a pass; the model, or something that holds it or that it holds, is shifted
-            already; a learned table is too short (here, or in a forward pass).
+        ShapeshiftError: if K is negative or T smaller than 1; no position embedding is found; a
+            name in `modules` does not exist, is not called with position numbers (such as a table
+            of tokens) or never runs; the model, or a part of it, is shifted already; or a learned
+            table is too short. What only a forward pass shows is raised there.
     """
     if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
         raise ShapeshiftError(
@@ -94,7 +92,7 @@ def shift_positions(
 
 
 def unshift(model: nn.Module) -> None:
-    """Take SHAPE out of a model: it is what it was before `shift_positions`.
+    """Remove SHAPE from a model, which is then as it was before `shift_positions`.
 
     Raises:
         ShapeshiftError: if its positions are not shifted.
@@ -111,7 +109,7 @@ def unshift(model: nn.Module) -> None:
 
 
 def _forget_compiled() -> None:
-    # What was compiled without hooks does not look for them.
+    # Code that was compiled without hooks does not run them.
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
 
@@ -309,7 +307,7 @@ def _is_shifted(module: nn.Module) -> bool:
 
 
 def _by_rows_alone(embedded: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether positions have different embeddings, which no other tensor can have made so."""
+    """Return whether embeddings differ between positions and depend on no other tensor."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
     vectors = embedded.reshape(-1, embedded.shape[-1])
     return len(tensors) == 1 and not torch.equal(vectors, vectors[:1].expand_as(vectors))

@@ -23,10 +23,11 @@ from .checks import (
 class MultiheadAttention(nn.Module):
     """`torch.nn.MultiheadAttention` plus `position`.
 
-    A query whose keys are all masked gets nothing from them, but the bias of the output projection,
-    and sends no gradient back. With `need_weights` torch.nn returns NaN for it, and so does this.
+    For a query whose keys are all masked, the output is the bias of the output projection, and no
+    gradient flows back. With `need_weights` the output is NaN, as in torch.nn.
 
-    Left out: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`; use `.to()` for device and dtype.
+    Not supported: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`; use `.to()` for device and
+    dtype.
 
     Args:
         embed_dim: D.
@@ -135,14 +136,14 @@ class MultiheadAttention(nn.Module):
         unmasked = is_self and attn_mask is None and Q > 1
         check_seeing_right(self.position, pos_q, pos_k, added, padding, unmasked=unmasked)
         dropout = self.dropout if self.training else 0.0
-        blind = None
+        fully_masked = None
         if added is not None and not need_weights:
-            blind = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
-            added = added.masked_fill(blind, 0.0)  # the softmax of nothing would be NaN
+            fully_masked = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
+            added = added.masked_fill(fully_masked, 0.0)  # the softmax of nothing would be NaN
         call = (q, k, v, added, self.position, pos_q, pos_k, dropout)
         heads, probs = attend_with_probs(*call) if need_weights else (attend(*call), None)
-        if blind is not None:
-            heads = heads.masked_fill(blind, 0.0)
+        if fully_masked is not None:
+            heads = heads.masked_fill(fully_masked, 0.0)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)
@@ -153,9 +154,9 @@ class MultiheadAttention(nn.Module):
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.in_proj_weight.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        made = map(F.linear, (q, k, v), weights, biases)
+        projected = map(F.linear, (q, k, v), weights, biases)
         q, k, v = (
-            x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in made
+            x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected
         )  # (B, H, Q|K, E)
         return q, k, v
 

@@ -1,4 +1,4 @@
-"""What torch.nn's calls must not say about masks and positions."""
+"""Checks of the masks and positions that attention is called with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shapeshift.positions import Representation
 from shapeshift.positions.checks import can_read, describe, is_integer
 
 FORBIDS = -1000.0
-"""What a float mask adds to forbid, or less: such as -inf, -10000 or the lowest number."""
+"""A float mask that adds this or less forbids a key: -inf, -10000 or the lowest number."""
 
 
 def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:

@@ -103,14 +103,13 @@ class TransformerEncoderLayer(nn.Module):
         pos, _ = _positions(self, pos)
 
         def attend(x: Tensor) -> Tensor:
-            masks = (src_mask, src_key_padding_mask, is_causal)
-            return _attend(self.self_attn, x, x, masks, pos, pos)
+            masks = {"attn_mask": src_mask, "is_causal": is_causal}
+            return self.self_attn(  # type: ignore[no-any-return]
+                x, x, x, src_key_padding_mask, need_weights=False, pos_q=pos, pos_k=pos, **masks
+            )[0]
 
-        def feed_forward(x: Tensor) -> Tensor:
-            return _feed_forward(x, self.linear1, self.activation, self.dropout, self.linear2)
-
-        x = _add(src, attend, self.norm1, self.dropout, self.norm_first)
-        return _add(x, feed_forward, self.norm2, self.dropout, self.norm_first)
+        x = _add(self, self.norm1, attend, src)
+        return _add(self, self.norm2, _feed_forward(self), x)
 
 
 class TransformerDecoderLayer(nn.Module):
@@ -123,7 +122,7 @@ class TransformerDecoderLayer(nn.Module):
 
     This is the decoder of Miyazaki et al. (2024, section 3): relative positions among the target's
     tokens, absolute ones on queries and keys where they look at the source. As in torch, the causal
-    must be given. `torch.nn.TransformerDecoder` copies the layer, see `share_layers`.
+    mask must be given. `torch.nn.TransformerDecoder` copies the layer, see `share_layers`.
 
     Args:
         d_model: D.
@@ -207,19 +206,21 @@ class TransformerDecoderLayer(nn.Module):
         pos, memory_pos = _positions(self, pos, memory_pos)
 
         def attend(x: Tensor) -> Tensor:
-            masks = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-            return _attend(self.self_attn, x, x, masks, pos, pos)
+            masks = {"attn_mask": tgt_mask, "is_causal": tgt_is_causal}
+            return self.self_attn(  # type: ignore[no-any-return]
+                x, x, x, tgt_key_padding_mask, need_weights=False, pos_q=pos, pos_k=pos, **masks
+            )[0]
 
         def attend_to_memory(x: Tensor) -> Tensor:
-            masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
-            return _attend(self.multihead_attn, x, memory, masks, pos, memory_pos)
+            masks = {"attn_mask": memory_mask, "is_causal": memory_is_causal}
+            at = {"pos_q": pos, "pos_k": memory_pos}
+            return self.multihead_attn(  # type: ignore[no-any-return]
+                x, memory, memory, memory_key_padding_mask, need_weights=False, **masks, **at
+            )[0]
 
-        def feed_forward(x: Tensor) -> Tensor:
-            return _feed_forward(x, self.linear1, self.activation, self.dropout, self.linear2)
-
-        x = _add(tgt, attend, self.norm1, self.dropout, self.norm_first)
-        x = _add(x, attend_to_memory, self.norm2, self.dropout, self.norm_first)
-        return _add(x, feed_forward, self.norm3, self.dropout, self.norm_first)
+        x = _add(self, self.norm1, attend, tgt)
+        x = _add(self, self.norm2, attend_to_memory, x)
+        return _add(self, self.norm3, _feed_forward(self), x)
 
 
 def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
@@ -236,27 +237,27 @@ def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
             )
         if layer.share_layers:
             memo.update((id(position), position) for position in positions)
-    made = layer.__new__(type(layer))
-    memo[id(layer)] = made
-    made.__dict__.update(deepcopy(layer.__dict__, memo))
-    return made
+    copy = layer.__new__(type(layer))
+    memo[id(layer)] = copy
+    copy.__dict__.update(deepcopy(layer.__dict__, memo))
+    return copy
 
 
 @contextmanager
 def use_positions(
     model: nn.Module, pos: Tensor | None = None, memory_pos: Tensor | None = None
 ) -> Iterator[None]:
-    """Give positions to every encoder or decoder layer in `model`, until the block ends: to those
-    of a stack of torch, whose call has no argument for them.
+    """Give positions to every encoder or decoder layer in `model` until the block ends. The stacks
+    of torch need this, because their calls have no argument for positions.
 
         with use_positions(encoder, source_pos), use_positions(decoder, pos, source_pos):
             loss = decoder(target, encoder(source), tgt_mask=mask).sum()
             loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
 
-    Blocks nest, and the inner one holds; what a layer is called with comes first. What was there
-    before comes back, also after an exception. Like weights, positions belong to the model: two
-    threads that give it different ones need a copy of it each. `torch.compile` takes the model with
-    them as one graph, for all numbers.
+    Blocks nest: the inner one holds, and arguments of a layer's call come before both. The end of
+    a block, also by an exception, restores what held before. Positions belong to the model as
+    weights do: threads that use different ones need a copy of the model each. `torch.compile` makes
+    one graph for all positions.
 
     Args:
         model: a `TransformerEncoderLayer`, a `TransformerDecoderLayer`, or any module that holds
@@ -307,47 +308,27 @@ def _positions(
     )
 
 
-def _attend(
-    attention: MultiheadAttention,
-    x: Tensor,
-    memory: Tensor,
-    masks: tuple[Tensor | None, Tensor | None, bool],
-    pos_q: Tensor | None,
-    pos_k: Tensor | None,
-) -> Tensor:
-    """Return the output alone; `masks` are those of the attention, of padding, and the hint."""
-    mask, padding, is_causal = masks
-    out: Tensor = attention(
-        x,
-        memory,
-        memory,
-        padding,
-        need_weights=False,
-        attn_mask=mask,
-        is_causal=is_causal,
-        pos_q=pos_q,
-        pos_k=pos_k,
-    )[0]
-    return out
+def _feed_forward(layer: TransformerEncoderLayer | TransformerDecoderLayer) -> Function:
+    def feed_forward(x: Tensor) -> Tensor:
+        out: Tensor = layer.linear2(layer.dropout(layer.activation(layer.linear1(x))))
+        return out
 
-
-def _feed_forward(
-    x: Tensor, inner: nn.Linear, activation: Function, dropout: nn.Dropout, outer: nn.Linear
-) -> Tensor:
-    made: Tensor = outer(dropout(activation(inner(x))))
-    return made
+    return feed_forward
 
 
 def _add(
-    x: Tensor, sublayer: Function, norm: nn.LayerNorm, dropout: nn.Dropout, norm_first: bool
+    layer: TransformerEncoderLayer | TransformerDecoderLayer,
+    norm: nn.LayerNorm,
+    sublayer: Function,
+    x: Tensor,
 ) -> Tensor:
-    """Add what a sublayer makes of `x` to it; the norm comes before the sublayer or last."""
-    made: Tensor
-    if norm_first:
-        made = x + dropout(sublayer(norm(x)))
+    """Return x plus the output of a sublayer; the norm comes before the sublayer or last."""
+    out: Tensor
+    if layer.norm_first:
+        out = x + layer.dropout(sublayer(norm(x)))
     else:
-        made = norm(x + dropout(sublayer(x)))
-    return made
+        out = norm(x + layer.dropout(sublayer(x)))
+    return out
 
 
 def _function(activation: str | Function) -> Function:
@@ -355,5 +336,5 @@ def _function(activation: str | Function) -> Function:
         return activation
     if activation not in ("relu", "gelu"):
         raise ShapeshiftError(f"activation must be 'relu' or 'gelu', got {activation!r}")
-    made: Function = F.relu if activation == "relu" else F.gelu
-    return made
+    function: Function = F.relu if activation == "relu" else F.gelu
+    return function
