@@ -103,11 +103,11 @@ def test_cells_of_several_grids_are_named_with_their_grid(pipe):
     with GridDisplay([CELLS[0], other], pipe) as display:
         display.changed(CELLS[0], RUNNING)
         display.changed(other, CellStatus(State.RUNNING, "score-test"))
-    told = [line.split(":")[0] for line in pipe.file.getvalue().splitlines()]
-    assert told == ["mine ape/1", "other ape/2"]
+    names = [line.split(":")[0] for line in pipe.file.getvalue().splitlines()]
+    assert names == ["mine ape/1", "other ape/2"]
 
 
-def test_cells_that_were_finished_before_are_not_told_one_by_one(pipe):
+def test_cells_that_were_finished_before_are_not_listed(pipe):
     with GridDisplay(CELLS[:1], pipe) as display:
         display.changed(CELLS[0], CellStatus(State.FINISHED))
     assert pipe.file.getvalue() == ""

@@ -66,7 +66,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def process(run: Path, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
-    """Run a command in a process of its own, beside the run; return status, output and errors."""
+    """Run a command in its own process, next to the run; return status, output, errors."""
     done = subprocess.run(
         [sys.executable, "-m", "shapeshift.cli", *arguments],
         cwd=run.parent,
@@ -171,7 +171,7 @@ def test_a_missing_file_is_reported_before_the_others_are_translated(run: Path) 
     assert "missing: no such file" in err
 
 
-def test_long_lines_are_told_with_their_numbers(run: Path) -> None:
+def test_long_lines_are_named_with_their_numbers(run: Path) -> None:
     options = ("--max-source-length", "9", "--on-long")
     status, out, err = shapeshift(run, "translate", "run", "text", *options, "split", "-o", "split")
     assert (status, out) == (0, b"")

@@ -258,7 +258,7 @@ def test_a_translation_as_long_as_it_may_be_is_marked() -> None:
     ]
 
 
-def test_memory_that_runs_out_is_told_with_the_line() -> None:
+def test_memory_that_runs_out_is_reported_with_the_line() -> None:
     class Hungry(Copier):
         def start(self, source: Tensor, beam: int) -> CopierState:
             if source.size(1) > 5:
