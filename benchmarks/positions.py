@@ -60,7 +60,7 @@ class Textbook(Shaw):
         each = self._each(self.keys, pos_q, pos_k)
         return torch.einsum("bhqe,qke->bhqk", q, each)
 
-    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q, pos_k))
 
     def _each(self, table: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:

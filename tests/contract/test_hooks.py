@@ -64,8 +64,8 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
     before = [tensor.clone() for tensor in given]
 
     made = [position.embed(x, pos_q), *position.inputs(x, memory, memory, pos_q, pos_k)]
-    made += position.heads(q, k, pos_q, pos_k)
-    moved = position.heads(q, k, pos_q + 1, pos_k)[0]
+    made += position.rotate(q, k, pos_q, pos_k)
+    moved = position.rotate(q, k, pos_q + 1, pos_k)[0]
     assert position.position_free_heads == torch.equal(moved, made[-2])
     for got, like in zip(made, (x, x, memory, memory, q, k), strict=True):
         assert (got.shape, got.dtype) == (like.shape, dtype)
@@ -80,8 +80,8 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
         assert bias.dtype == dtype
         assert torch.broadcast_shapes(bias.shape, (B, H, Q, K)) == (B, H, Q, K)
         assert bias.isfinite().all(), "a bias never contains a mask"
-    mixed = position.mix(probs, pos_q, pos_k)
-    assert position.overrides("mix") == (mixed is not None)
+    mixed = position.value_bias(probs, pos_q, pos_k)
+    assert position.overrides("value_bias") == (mixed is not None)
     if mixed is not None:
         assert (mixed.shape, mixed.dtype) == ((B, H, Q, E), dtype)
     for tensor, copy in zip(given, before, strict=True):
@@ -118,7 +118,7 @@ def test_no_new_keys(stacked: tuple[Scheme, str], each: bool) -> None:
     _, k, v = position.inputs(x, none, none, pos_q, pos_k)
     assert k.shape == v.shape == none.shape
     no_heads = torch.empty(B, H, 0, E)
-    assert position.heads(torch.randn(B, H, Q, E), no_heads, pos_q, pos_k)[1].shape == (B, H, 0, E)
+    assert position.rotate(torch.randn(B, H, Q, E), no_heads, pos_q, pos_k)[1].shape == (B, H, 0, E)
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
@@ -164,7 +164,7 @@ def test_every_way_to_compute_attention_serves_the_cells_that_it_can(stacked, ba
     later = torch.full((K, K), -torch.inf, dtype=torch.float64).triu(1)
     call = (x, x if at == "self" else memory, pos, pos, later)
     got = attention(*call)
-    mixed = position.mix(torch.rand(B, H, K, K, dtype=torch.float64), pos, pos)
+    mixed = position.value_bias(torch.rand(B, H, K, K, dtype=torch.float64), pos, pos)
     assert bool(backend.calls) == (backend.name != "sdpa" or mixed is None)
     backend.stop()
     torch.testing.assert_close(got, attention(*call), rtol=0, atol=1e-12)

@@ -62,13 +62,13 @@ class QueryBias(Trained):
 
 
 class Mix(Trained):
-    def mix(self, probs, pos_q, pos_k):
+    def value_bias(self, probs, pos_q, pos_k):
         far = (probs * (distances(pos_q, pos_k) % 5)).sum(-1, keepdim=True)
         return far * self.weight[..., :E].to(probs.dtype)
 
 
 class Turn(Trained):
-    def heads(self, q, k, pos_q, pos_k):
+    def rotate(self, q, k, pos_q, pos_k):
         at_q, at_k = (1 + (pos % 3)[:, None, :, None] for pos in (pos_q, pos_k))
         return q * at_q, k / at_k * self.weight[..., :1].to(k.dtype)
 
@@ -92,8 +92,8 @@ class LouderKeys(Shaw):
 
 
 class LouderValues(Shaw):
-    def mix(self, probs, pos_q, pos_k):
-        return -3 * super().mix(probs, pos_q, pos_k)
+    def value_bias(self, probs, pos_q, pos_k):
+        return -3 * super().value_bias(probs, pos_q, pos_k)
 
 
 class KeysAgain(Shaw):
@@ -116,11 +116,11 @@ FORGETFUL = {
     "bias": Bias,
     "bias by index": BiasByIndex,
     "query bias": QueryBias,
-    "mix": Mix,
-    "heads": Turn,
+    "value bias": Mix,
+    "rotate": Turn,
     "inputs": Inputs,
     "query bias of a subclass": lambda: LouderKeys(H, E, max_distance=2),
-    "mix of a subclass": lambda: LouderValues(H, E, max_distance=2),
+    "value bias of a subclass": lambda: LouderValues(H, E, max_distance=2),
     "query bias without keys": KeysAgain,
     "bias of a subclass": lambda: T5ByIndex(D, H),
     "chain": lambda: Chain(Bias(), ALiBi(H)),
@@ -139,13 +139,13 @@ def reference(layer: Attention, x: Tensor, pos: Tensor) -> Tensor:
         nn.functional.linear(*each).unflatten(-1, (H, E)).transpose(1, 2)
         for each in zip(inputs, weights, biases, strict=True)
     )
-    q, k = position.heads(q, k, pos, pos)
+    q, k = position.rotate(q, k, pos, pos)
     q = q * E**-0.5
     scores = q @ k.transpose(-1, -2)
     for bias in (position.bias(pos, pos, dtype=q.dtype), position.query_bias(q, pos, pos)):
         scores = scores if bias is None else scores + bias
     probs = scores.softmax(-1).to(v.dtype)
-    out, mixed = probs @ v, position.mix(probs, pos, pos)
+    out, mixed = probs @ v, position.value_bias(probs, pos, pos)
     return layer.out((out if mixed is None else out + mixed).transpose(1, 2).flatten(2))
 
 
@@ -171,7 +171,9 @@ def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
     pos = torch.arange(length) + torch.tensor([[0], [9]])
     with torch.no_grad():
         expected = reference(ours, x, pos)
-        mixes = position.mix(torch.rand(B, H, length, length, dtype=dtype), pos, pos) is not None
+        mixes = (
+            position.value_bias(torch.rand(B, H, length, length, dtype=dtype), pos, pos) is not None
+        )
         ours.position = Representation()
         without = reference(ours, x, pos)
         ours.position = position

@@ -99,7 +99,7 @@ def test_rotary_in_halves_is_llamas(
     pos = Absolute()(B, T, offset=torch.tensor([offset, 2 * offset]))
     turn = hugging_face("llama", "apply_rotary_pos_emb").apply_rotary_pos_emb
     expected = turn(*heads, *llama(pos, **theirs))
-    got = Rotary(E, pairs="halves", **ours).heads(*heads, pos, pos)
+    got = Rotary(E, pairs="halves", **ours).rotate(*heads, pos, pos)
     for one, other in zip(got, expected, strict=True):
         assert torch.allclose(one, other, atol=2e-3 if offset else 1e-5)
 
@@ -113,7 +113,7 @@ def test_part_of_the_channels_turns_as_in_gpt_neox(heads: tuple[Tensor, Tensor])
     pos = Absolute()(B, T)
     cos, sin = module.GPTNeoXRotaryEmbedding(config)(torch.zeros(()), pos)
     expected = module.apply_rotary_pos_emb(*heads, cos, sin)
-    got = Rotary(E, pairs="halves", fraction=0.25).heads(*heads, pos, pos)
+    got = Rotary(E, pairs="halves", fraction=0.25).rotate(*heads, pos, pos)
     for one, other in zip(got, expected, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
@@ -122,7 +122,7 @@ def test_interleaved_rotary_is_gpt_js(heads: tuple[Tensor, Tensor]) -> None:
     module = hugging_face("gptj", "create_sinusoidal_positions", "apply_rotary_pos_emb")
     sin, cos = module.create_sinusoidal_positions(T, E).unsqueeze(0).chunk(2, dim=-1)
     pos = Absolute()(B, T)
-    for got, x in zip(Rotary(E).heads(*heads, pos, pos), heads, strict=True):
+    for got, x in zip(Rotary(E).rotate(*heads, pos, pos), heads, strict=True):
         expected = module.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
         assert torch.allclose(got, expected, atol=1e-5)
 
@@ -132,7 +132,7 @@ def test_interleaved_rotary_is_roformers(heads: tuple[Tensor, Tensor]) -> None:
     table = Sinusoidal(E, channels="halves").encode(Absolute()(1, T), heads[0])  # (1, T, E)
     turn = module.RoFormerSelfAttention.apply_rotary_position_embeddings
     pos = Absolute()(B, T)
-    got = Rotary(E).heads(*heads, pos, pos)
+    got = Rotary(E).rotate(*heads, pos, pos)
     for one, other in zip(got, turn(table[:, None], *heads), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
@@ -152,7 +152,7 @@ def test_interleaved_rotary_is_rotary_embedding_torchs(
 ) -> None:
     module = library("rotary_embedding_torch").RotaryEmbedding(E, **theirs)
     pos = Absolute()(B, T)
-    for got, x in zip(Rotary(E, **ours).heads(*heads, pos, pos), heads, strict=True):
+    for got, x in zip(Rotary(E, **ours).rotate(*heads, pos, pos), heads, strict=True):
         assert torch.allclose(got, module.rotate_queries_or_keys(x), atol=1e-5)
 
 
@@ -195,9 +195,9 @@ def test_xpos_scores_are_rotary_embedding_torchs(heads: tuple[Tensor, Tensor]) -
     module = library("rotary_embedding_torch").RotaryEmbedding(E, use_xpos=True)
     expected = scores(*module.rotate_queries_and_keys(*heads))
     pos = Absolute()(B, T)
-    assert torch.allclose(scores(*XPos(E).heads(*heads, pos, pos)), expected, atol=1e-4)
+    assert torch.allclose(scores(*XPos(E).rotate(*heads, pos, pos)), expected, atol=1e-4)
     # With their centre, queries and keys themselves are the same, and not only their products.
-    got = XPos(E, centre=T // 2).heads(*heads, pos, pos)
+    got = XPos(E, centre=T // 2).rotate(*heads, pos, pos)
     for one, other in zip(got, module.rotate_queries_and_keys(*heads), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 

@@ -161,7 +161,9 @@ def test_gradients_reach_the_weights_of_edges() -> None:
     def hooks(weight: Tensor) -> tuple[Tensor, Tensor]:
         given = Edges(edges.graph, edges.query, edges.key, edges.label, SIZES, weight)
         with use_edges(graph, given):
-            return graph.query_bias(q * q.shape[-1] ** -0.5, pos, pos), graph.mix(probs, pos, pos)
+            return graph.query_bias(q * q.shape[-1] ** -0.5, pos, pos), graph.value_bias(
+                probs, pos, pos
+            )
 
     assert torch.autograd.gradcheck(hooks, (edges.weight.clone().requires_grad_(),))
 
@@ -205,7 +207,7 @@ def test_a_sequence_is_the_graph_of_near_tokens(options, causal, gaps) -> None:
     probs = torch.rand(2, HEADS, 3, 5, dtype=torch.float64) * seen[:, None]
     bias, mix = (
         graph.query_bias(q * q.shape[-1] ** -0.5, pos_q, pos_k),
-        graph.mix(probs, pos_q, pos_k),
+        graph.value_bias(probs, pos_q, pos_k),
     )
     for b, h, i in np.ndindex(2, HEADS, 3):
         e, z = torch.zeros(5, dtype=torch.float64), torch.zeros(WIDTH, dtype=torch.float64)

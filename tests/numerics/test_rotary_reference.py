@@ -62,9 +62,9 @@ def test_far_out_it_is_exact(pairs: str) -> None:
     rotary, given = Rotary(WIDTH, pairs=pairs), torch.tensor([pos])
     rows = zip(pos, x[0, 0].numpy(), strict=True)
     expected = [matrix(p, thetas_of(WIDTH), pairs, WIDTH) @ row for p, row in rows]
-    got, _ = rotary.heads(x, x, given, given)
+    got, _ = rotary.rotate(x, x, given, given)
     np.testing.assert_allclose(got[0, 0], np.stack(expected), rtol=0, atol=1e-9)
-    single, _ = rotary.heads(x.float(), x.float(), given, given)
+    single, _ = rotary.rotate(x.float(), x.float(), given, given)
     assert single.dtype == torch.float32
     assert (single.double() - got).abs().max() < 1e-6  # angles made in float32 are off by 4e-3
 
@@ -72,8 +72,8 @@ def test_far_out_it_is_exact(pairs: str) -> None:
 def test_half_precision_turns_in_float32() -> None:
     x = torch.randn(1, 1, 64, 64).bfloat16()
     pos = torch.arange(64)[None]
-    got, _ = Rotary(64).heads(x, x, pos, pos)
-    expected, _ = Rotary(64).heads(x.double(), x.double(), pos, pos)
+    got, _ = Rotary(64).rotate(x, x, pos, pos)
+    expected, _ = Rotary(64).rotate(x.double(), x.double(), pos, pos)
     # One rounding at the end, half of the last of 8 bits.
     torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-6)
 
@@ -88,7 +88,7 @@ def test_a_large_batch_is_turned_as_each_of_its_sequences(pairs: str, numbered: 
     )
     x = torch.randn(batch, length, 2, 64).bfloat16().transpose(1, 2).requires_grad_()
     assert x.numel() > IN_CACHE
-    turned, _ = rotary.heads(x, x, pos, pos)
+    turned, _ = rotary.rotate(x, x, pos, pos)
     angles = pos.double()[:, None, :, None] * torch.tensor(thetas_of(64), dtype=torch.float64)
     by = torch.polar(torch.ones_like(angles), angles)
 
@@ -109,8 +109,8 @@ def test_a_large_batch_is_turned_as_each_of_its_sequences(pairs: str, numbered: 
 def test_linear_scaling_interpolates_positions() -> None:
     x = torch.randn(1, 2, 3, WIDTH, dtype=torch.float64)
     pos = torch.tensor([[0, 8, 36]])
-    got = Rotary(WIDTH, scaling="linear", factor=4.0).heads(x, x, pos, pos)[0]
-    expected = Rotary(WIDTH).heads(x, x, pos // 4, pos // 4)[0]
+    got = Rotary(WIDTH, scaling="linear", factor=4.0).rotate(x, x, pos, pos)[0]
+    expected = Rotary(WIDTH).rotate(x, x, pos // 4, pos // 4)[0]
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
@@ -165,12 +165,14 @@ def test_speeds_of_a_subclass_can_be_trained(pairs: str) -> None:
     trained, pos = Trained(), torch.tensor([[0, 1, 2, 5, 9]])
     q, k = torch.randn(2, 1, 2, 5, WIDTH, dtype=torch.float64)
     for got, expected in zip(
-        trained.heads(q, k, pos, pos), Rotary(WIDTH, pairs=pairs).heads(q, k, pos, pos), strict=True
+        trained.rotate(q, k, pos, pos),
+        Rotary(WIDTH, pairs=pairs).rotate(q, k, pos, pos),
+        strict=True,
     ):
         torch.testing.assert_close(got, expected)
 
     def heads(speeds: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(trained, {"speeds": speeds}, (q, k, pos, pos))[0]
 
-    trained.forward = trained.heads
+    trained.forward = trained.rotate
     assert torch.autograd.gradcheck(heads, trained.speeds)

@@ -111,7 +111,7 @@ def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
     probs = torch.rand(2, HEADS, 3, 5, dtype=torch.float64)
     bias, mix = (
         shaw.query_bias(q * q.shape[-1] ** -0.5, pos_q, pos_k),
-        shaw.mix(probs, pos_q, pos_k),
+        shaw.value_bias(probs, pos_q, pos_k),
     )
     for b in range(2):
         for h in range(HEADS):
@@ -149,5 +149,5 @@ def test_half_precision_sums_far_keys_without_losing_them() -> None:
     shaw = Shaw(1, WIDTH, max_distance=1, add_to="values")
     pos_q, pos_k = torch.tensor([[0]]), torch.arange(1, 4097)[None]
     probs = torch.full((1, 1, 1, 4096), 1 / 4096)
-    got = shaw.to(torch.bfloat16).mix(probs.bfloat16(), pos_q, pos_k)
+    got = shaw.to(torch.bfloat16).value_bias(probs.bfloat16(), pos_q, pos_k)
     torch.testing.assert_close(got[0, 0, 0], shaw.values[0, 2], rtol=0.02, atol=0.0)

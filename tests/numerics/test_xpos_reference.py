@@ -43,7 +43,7 @@ def test_layer_equals_the_papers_equation(pairs, gamma, scale_base, centre, chec
 def heads(xpos: XPos, dtype: torch.dtype, pos: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     x = torch.randn(1, 1, len(pos), WIDTH, dtype=torch.float64)
-    return xpos.heads(x.to(dtype), x.flip(-1).to(dtype), *[torch.tensor([pos])] * 2)
+    return xpos.rotate(x.to(dtype), x.flip(-1).to(dtype), *[torch.tensor([pos])] * 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -73,5 +73,5 @@ def test_where_nothing_fades_it_is_rotary() -> None:
     x = torch.tensor([pos])
     torch.manual_seed(0)
     given = torch.randn(1, 1, len(pos), WIDTH, dtype=torch.float64)
-    plain = Rotary(WIDTH).heads(given, given.flip(-1), x, x)
+    plain = Rotary(WIDTH).rotate(given, given.flip(-1), x, x)
     torch.testing.assert_close((q, k), plain, rtol=0, atol=1e-10)

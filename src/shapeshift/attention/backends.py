@@ -45,7 +45,8 @@ def attend(
     Args:
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
         mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
-        position: its `bias`, `query_bias` and `mix` are called; `inputs` and `heads` have been.
+        position: its `bias`, `query_bias` and `value_bias` are called; the caller has called
+            `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
     """
@@ -88,12 +89,12 @@ def attend_with_probs(
     return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
 
 
-def widens(device: str, itemsize: int, num_keys: int) -> bool:
-    """Return whether the softmax of so many 16-bit scores is computed, and kept, in float32.
+def softmax_in_fp32(device: str, itemsize: int, num_keys: int) -> bool:
+    """Return whether the softmax over `num_keys` 16-bit scores is computed in float32.
 
-    On a CPU, PyTorch's takes 32 numbers of a row at a time, and those left over one by one. Where
-    these are many, float32, which takes 16, is several times faster; rounded, its results are the
-    same but for one in 50,000.
+    On a CPU, PyTorch's 16-bit softmax processes 32 numbers of a row at a time and the remaining
+    ones singly. If many remain, float32, which processes 16 at a time, is several times faster;
+    after rounding, all but one result in 50,000 are the same.
     """
     return device == "cpu" and itemsize == 2 and num_keys >= 16 and 6 * (num_keys % 32) > num_keys
 
@@ -102,7 +103,7 @@ def _softmax(scores: Tensor) -> Tensor:
     """Return the probabilities `(B, H, Q, K)` in the dtype of the scores."""
     if torch.compiler.is_compiling():  # one graph for all lengths
         return scores.softmax(-1)
-    if not widens(scores.device.type, scores.itemsize, scores.shape[-1]):
+    if not softmax_in_fp32(scores.device.type, scores.itemsize, scores.shape[-1]):
         return scores.softmax(-1)
     return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
 
@@ -121,7 +122,7 @@ def prefers_fused(
     With dropout, or a bias that is trained, PyTorch has none for CPUs and computes in steps, as we
     do, but keeps more; a fixed bias slows it down.
     """
-    if position.overrides("mix"):
+    if position.overrides("value_bias"):
         return False
     if device != "cpu":
         return True

@@ -61,7 +61,7 @@ class Attention(nn.Module):
         # In self-attention the queries are the new keys, and position need not be encoded twice.
         pos_new = pos_q if memory is x else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
         q, k, v = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
-        q, k = self.position.heads(q, k, pos_q, pos_new)
+        q, k = self.position.rotate(q, k, pos_q, pos_new)
         if cache is not None:
             k, v = cache.append(k, v)
         dropped = self.dropout if self.training else 0.0

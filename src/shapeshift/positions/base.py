@@ -13,15 +13,15 @@ from shapeshift.errors import ShapeshiftError
 
 from .pairs import add
 
-_AT_ATTENTION = ("inputs", "heads", "bias", "query_bias", "mix")
+_AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias")
 _PROMISES = {
     "shift_invariant": ("embed", *_AT_ATTENTION),
-    "position_free_heads": ("heads",),
-    "splits": ("bias", "query_bias", "mix"),
+    "position_free_heads": ("rotate",),
+    "splits": ("bias", "query_bias", "value_bias"),
 }
 """What a class may promise of its hooks, and which hooks each promise is about."""
 
-_FASTER = {"scores": ("bias", "query_bias"), "outputs": ("mix",)}
+_FASTER = {"scores": ("bias", "query_bias"), "outputs": ("value_bias",)}
 """The methods that compute what hooks add in a faster way, and which hooks they replace."""
 
 
@@ -38,9 +38,9 @@ def _age(cls: type, *names: str) -> int:
 class Representation(nn.Module):
     """How position enters a Transformer; the base class is "no position".
 
-    A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `heads`,
-    `bias`, `query_bias` and `mix` do nothing by default, so this class itself is the kind `none`. A
-    subclass overrides those it needs, and what it does is inferred from that (`overrides`).
+    A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `rotate`,
+    `bias`, `query_bias` and `value_bias` do nothing by default, so this class itself is the kind
+    `none`. A subclass overrides those it needs; what it does is inferred from that (`overrides`).
     Promises, such as `splits`, are optional. A subclass that overrides a hook loses the promises
     about it unless it repeats them; without a promise some things are refused or slower, but no
     result changes.
@@ -48,10 +48,10 @@ class Representation(nn.Module):
     With x a layer's input, W the projections and i, j the query and key positions, attention is
 
         q, k, v  = inputs(x, x, x)                        # what is projected
-        Q, K     = heads(q W^Q, k W^K)                    # the projected heads
+        Q, K     = rotate(q W^Q, k W^K)                   # the projected heads
         Q        = Q / sqrt(E)
         e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # scores, then mask and softmax
-        z_i      = sum_j softmax(e)_ij (v W^V)_j + mix(softmax(e))_i    # outputs
+        z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i  # outputs
 
     `scores` and `outputs` compute the last two; a subclass that knows a faster way to compute what
     its hooks add overrides them as well.
@@ -85,12 +85,12 @@ class Representation(nn.Module):
     """A promise: adding one number to all positions never changes the model's output."""
 
     position_free_heads: bool = True
-    """A promise: `heads` does the same at all positions, so that other parts of a chain may read
+    """A promise: `rotate` does the same at all positions, so that other parts of a chain may read
     these queries or turn them."""
 
     splits: bool = True
-    """A promise: `bias`, `query_bias` and `mix` may be called for some sentences and some queries
-    at a time."""
+    """A promise: `bias`, `query_bias` and `value_bias` may be called for some sentences and some
+    queries at a time."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -117,8 +117,8 @@ class Representation(nn.Module):
             cls.places = places
 
     def overrides(self, hook: str) -> bool:
-        """Return whether `hook` (`embed`, `inputs`, `heads`, `bias`, `query_bias`, `mix`) may do
-        anything."""
+        """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`)
+        may do anything."""
         return _overrides(type(self), hook)
 
     def kinds(self) -> Iterator[Representation]:
@@ -135,7 +135,7 @@ class Representation(nn.Module):
         """Return the inputs `(B, Q|K, D)` of the query, key and value projections."""
         return q, k, v
 
-    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return the projected query and key heads `(B, H, Q|K, E)`. The queries are not
         scaled yet."""
         return q, k
@@ -153,7 +153,7 @@ class Representation(nn.Module):
         """
         return None
 
-    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         """Return what is added to the attention output `(B, H, Q, E)`, or None.
 
         `probs (B, H, Q, K)` are the attention probabilities after dropout, in the dtype of the
@@ -171,10 +171,10 @@ class Representation(nn.Module):
         return made
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + mix`. A subclass may know a faster
-        way."""
+        """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may know a
+        faster way."""
         made = probs @ v
-        mixed = self.mix(probs, pos_q, pos_k)
+        mixed = self.value_bias(probs, pos_q, pos_k)
         if mixed is not None:
             made += mixed
         return made
@@ -219,7 +219,7 @@ class Encoding(Representation):
 
 
 class Chain(Representation):
-    """Several representations at one place, applied in order; their biases and mixes add up.
+    """Several representations at one place, applied in order; their biases add up.
 
     Raises:
         ShapeshiftError: if one part reads the queries that another one turns, or two parts turn
@@ -261,9 +261,9 @@ class Chain(Representation):
             q, k, v = part.inputs(q, k, v, pos_q, pos_k)
         return q, k, v
 
-    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         for part in self._parts():
-            q, k = part.heads(q, k, pos_q, pos_k)
+            q, k = part.rotate(q, k, pos_q, pos_k)
         return q, k
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
@@ -272,8 +272,8 @@ class Chain(Representation):
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return _total([part.query_bias(q, pos_q, pos_k) for part in self._parts()])
 
-    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        return _total([part.mix(probs, pos_q, pos_k) for part in self._parts()])
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        return _total([part.value_bias(probs, pos_q, pos_k) for part in self._parts()])
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
@@ -282,7 +282,7 @@ class Chain(Representation):
         return super().scores(q, k, pos_q, pos_k)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [part for part in self._parts() if part.overrides("mix")]
+        parts = [part for part in self._parts() if part.overrides("value_bias")]
         if len(parts) == 1:
             return parts[0].outputs(probs, v, pos_q, pos_k)
         return super().outputs(probs, v, pos_q, pos_k)
@@ -299,7 +299,7 @@ def _check_heads(kinds: list[Representation]) -> None:
                 f" would depend on where a sentence begins; {apart}, or use a kind that does not"
                 " read queries, such as T5, ALiBi or Shaw with add_to='values'"
             )
-    changing = [kind for kind in kinds if kind.overrides("heads")]
+    changing = [kind for kind in kinds if kind.overrides("rotate")]
     for first, second in combinations(changing, 2):
         turn = not (first.position_free_heads or second.position_free_heads)
         if turn or type(first) is type(second):

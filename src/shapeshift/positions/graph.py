@@ -13,9 +13,9 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, inherits
 from .edges import Edges
-from .lend import lend
 from .pairs import by_table
 from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
+from .temporary import temporarily_set
 
 
 class Graph(Representation):
@@ -93,7 +93,7 @@ class Graph(Representation):
         self.keys, self.values = tables(shape, add_to, share_tables)
 
     def overrides(self, hook: str) -> bool:
-        tables = {"query_bias": self.keys, "mix": self.values}
+        tables = {"query_bias": self.keys, "value_bias": self.values}
         if hook in tables and inherits(self, hook, Graph):
             return tables[hook] is not None
         return super().overrides(hook)
@@ -108,7 +108,7 @@ class Graph(Representation):
         products = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
         return _carry(products, rows, pairs, weights, width=K)  # (B, H, Q, K)
 
-    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
         if self.num_labels is None:
@@ -205,7 +205,7 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
             f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
             f" with label {edges.num_labels - 1}"
         )
-    with lend(graphs, "edges", edges):
+    with temporarily_set(graphs, "edges", edges):
         yield
 
 

@@ -34,7 +34,7 @@ def scores(q: Tensor, k: Tensor, table: Tensor, layout: Layout) -> Tensor:
         table: rows of a, `(H|1, R, E)`.
         layout: which row a pair has.
     """
-    made: Tensor = _Scores.apply(*_alike(q, k, table), layout)  # type: ignore[no-untyped-call]
+    made: Tensor = _Scores.apply(*autocast_inputs(q, k, table), layout)  # type: ignore[no-untyped-call]
     return made
 
 
@@ -47,7 +47,7 @@ def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
         table: rows of a, `(H|1, R, E)`.
         layout: which row a pair has.
     """
-    made, _ = _Outputs.apply(*_alike(probs, v, table), layout)  # type: ignore[no-untyped-call]
+    made, _ = _Outputs.apply(*autocast_inputs(probs, v, table), layout)  # type: ignore[no-untyped-call]
     return made  # type: ignore[no-any-return]
 
 
@@ -228,9 +228,9 @@ IN_CACHE = 1 << 19
 """How many numbers are sorted by distance at a time: so few stay in the cache of one core."""
 
 
-def _alike(*tensors: Tensor) -> list[Tensor]:
-    """Return tensors in the one dtype in which their products are to be, for backward passes know
-    of no autocast."""
+def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
+    """Cast tensors to the dtype that autocast would use, because it does not reach the backward
+    pass of a custom function."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
         return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
@@ -268,8 +268,8 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, table = ctx.saved_tensors
-        of_q, by_row = _Outputs.apply(grad, k, table, ctx.layout)  # type: ignore[no-untyped-call]
-        return of_q, _transposed(grad) @ q, _of_table(by_row, q, table), None
+        grad_q, by_row = _Outputs.apply(grad, k, table, ctx.layout)  # type: ignore[no-untyped-call]
+        return grad_q, _transposed(grad) @ q, _of_table(by_row, q, table), None
 
 
 class _Outputs(torch.autograd.Function):

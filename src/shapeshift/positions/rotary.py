@@ -116,7 +116,7 @@ class Rotary(Representation):
             return (1 - kept) * theta / self.factor + kept * theta
         return theta
 
-    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = self.frequencies(q.device)
         at_q = self._table(pos_q, theta)
         at_k = at_q if pos_k is pos_q else self._table(pos_k, theta)

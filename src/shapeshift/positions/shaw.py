@@ -59,7 +59,7 @@ class Shaw(Representation):
         self.keys, self.values = tables(shape, add_to, share_tables)
 
     def overrides(self, hook: str) -> bool:
-        tables = {"query_bias": self.keys, "mix": self.values}
+        tables = {"query_bias": self.keys, "value_bias": self.values}
         if hook in tables and inherits(self, hook, Shaw):
             return tables[hook] is not None
         return super().overrides(hook)
@@ -69,7 +69,7 @@ class Shaw(Representation):
             return None
         return key_bias(q, self.keys, self.clip, pos_q, pos_k)
 
-    def mix(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
         return value_mix(probs, self.values, self.clip, pos_q, pos_k)

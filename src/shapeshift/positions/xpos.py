@@ -43,7 +43,7 @@ class XPos(Representation):
         centre: the position whose queries and keys keep their size.
 
     Raises:
-        ShapeshiftError: for a number out of its range; in `heads`, if a position is too far from
+        ShapeshiftError: for a number out of its range; in `rotate`, if a position is too far from
             the centre.
     """
 
@@ -76,7 +76,7 @@ class XPos(Representation):
             for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         }
 
-    def heads(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = frequencies(self.head_dim, self.base, q.device)
         m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)

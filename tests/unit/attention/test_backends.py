@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shapeshift.attention import backends
-from shapeshift.attention.backends import attend_with_probs, widens
+from shapeshift.attention.backends import attend_with_probs, softmax_in_fp32
 from shapeshift.positions import Representation
 
 
@@ -17,7 +17,7 @@ def test_probabilities_in_bf16_do_not_depend_on_how_they_are_computed(num_keys, 
     pos = torch.arange(num_keys)[None]
     made = []
     for wide in (False, True):
-        monkeypatch.setattr(backends, "widens", lambda *_, wide=wide: wide)
+        monkeypatch.setattr(backends, "softmax_in_fp32", lambda *_, wide=wide: wide)
         inputs = [x.clone().requires_grad_() for x in (q, k, v)]
         heads, probs = attend_with_probs(*inputs, mask, Representation(), pos, pos)
         heads.float().square().sum().backward()
@@ -28,12 +28,12 @@ def test_probabilities_in_bf16_do_not_depend_on_how_they_are_computed(num_keys, 
 
 
 def test_only_rows_with_long_ends_are_widened():
-    assert [n for n in range(1, 200) if widens("cpu", 2, n)] == [
+    assert [n for n in range(1, 200) if softmax_in_fp32("cpu", 2, n)] == [
         *range(16, 32),
         *range(39, 64),
         *range(77, 96),
         *range(116, 128),
         *range(154, 160),
     ]
-    assert not widens("cpu", 4, 30)
-    assert not widens("cuda", 2, 30)
+    assert not softmax_in_fp32("cpu", 4, 30)
+    assert not softmax_in_fp32("cuda", 2, 30)

@@ -56,9 +56,9 @@ def blinding(length: int, case: str) -> tuple[dict[str, Tensor], Tensor]:
         padding[0, :2] = True
         return {"attn_mask": causal, "key_padding_mask": padding}, padding
     causal[3] = True
-    blind = torch.zeros(B, length, dtype=torch.bool)
-    blind[:, 3] = True
-    return {"attn_mask": torch.zeros(length, length).masked_fill(causal, -torch.inf)}, blind
+    fully_masked = torch.zeros(B, length, dtype=torch.bool)
+    fully_masked[:, 3] = True
+    return {"attn_mask": torch.zeros(length, length).masked_fill(causal, -torch.inf)}, fully_masked
 
 
 CASES = ("a sequence of padding", "padding on the left of causal attention", "a float row")
@@ -77,15 +77,15 @@ def modules(**options: object) -> tuple[MultiheadAttention, nn.MultiheadAttentio
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("weights", [False, True])
 def test_a_query_without_keys_is_torchs(case: str, length: int, weights: bool) -> None:
-    masks, blind = blinding(length, case)
+    masks, fully_masked = blinding(length, case)
     x = torch.randn(B, length, D)
     made = []
     for module in modules():
         inputs = x.clone().requires_grad_()
         out, probs = module(inputs, inputs, inputs, need_weights=weights, **masks)
-        out[~blind].square().sum().backward()
+        out[~fully_masked].square().sum().backward()
         grads = {name: p.grad for name, p in module.named_parameters()}
-        assert out[blind].isnan().all() if weights else out.isfinite().all()
+        assert out[fully_masked].isnan().all() if weights else out.isfinite().all()
         made.append({"out": out, "probs": probs, "inputs": inputs.grad, **grads})
     for name, expected in made[1].items():
         close = {"rtol": 1e-4, "atol": 1e-4, "equal_nan": True}
@@ -98,15 +98,15 @@ def test_a_query_without_keys_is_torchs(case: str, length: int, weights: bool) -
 def test_a_query_without_keys_gets_the_bias_with_any_position(
     name: str, case: str, backend
 ) -> None:
-    masks, blind = blinding(12, case)
+    masks, fully_masked = blinding(12, case)
     attention, _ = modules(position=POSITIONS[name]())
     x = torch.randn(B, 12, D, requires_grad=True)
     out, _ = attention(x, x, x, need_weights=False, **masks)
-    assert backend.calls or attention.position.overrides("mix")
+    assert backend.calls or attention.position.overrides("value_bias")
     bias = attention.out_proj.bias
-    torch.testing.assert_close(out[blind], bias.expand(int(blind.sum()), D))
+    torch.testing.assert_close(out[fully_masked], bias.expand(int(fully_masked.sum()), D))
     explicit, _ = attention(x, x, x, need_weights=True, **masks)
-    torch.testing.assert_close(out[~blind], explicit[~blind], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out[~fully_masked], explicit[~fully_masked], rtol=1e-4, atol=1e-5)
     out.square().sum().backward()
     for weight, parameter in attention.named_parameters():
         assert parameter.grad is not None, weight

@@ -40,7 +40,7 @@ def test_learned_knows_a_length_without_reading() -> None:
 
 def test_xpos_without_numbers_has_a_shape() -> None:
     q, pos = torch.empty(2, 3, 5, 8, device=META), torch.arange(5, device=META)[None]
-    turned, _ = XPos(8).heads(q, q, pos, pos)
+    turned, _ = XPos(8).rotate(q, q, pos, pos)
     assert (turned.shape, turned.device.type) == (q.shape, "meta")
 
 
@@ -50,7 +50,7 @@ def test_xpos_without_numbers_is_checked_where_they_are() -> None:
 
     def turn(first: int) -> torch.Tensor:
         pos = torch.arange(first, first + 2)[None]
-        return torch.compile(xpos.heads, backend="eager")(q, q, pos, pos)[0]
+        return torch.compile(xpos.rotate, backend="eager")(q, q, pos, pos)[0]
 
     assert turn(0).isfinite().all()
     with pytest.raises(RuntimeError, match=r"on either side of centre=0; move centre"):
@@ -72,10 +72,10 @@ POS = torch.arange(40)[None]
 X = torch.ones(1, 40, 8)
 COMPUTED: dict[str, Callable[[], Tensor]] = {
     "sinusoidal": lambda: Sinusoidal(8).embed(X, POS),
-    "rotary": lambda: Rotary(8, scaling="yarn", factor=4.0, original_length=10).heads(
+    "rotary": lambda: Rotary(8, scaling="yarn", factor=4.0, original_length=10).rotate(
         X[None], X[None], POS, POS
     )[0],
-    "xpos": lambda: XPos(8).heads(X[None], X[None], POS, POS)[1],
+    "xpos": lambda: XPos(8).rotate(X[None], X[None], POS, POS)[1],
     "alibi": lambda: ALiBi(3).bias(POS, POS, dtype=torch.float32),
 }
 

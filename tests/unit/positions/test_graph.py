@@ -63,7 +63,7 @@ def test_a_node_sees_along_its_own_edges_alone() -> None:
     graph = Graph(H, E, num_labels=R)
     q, probs = heads()
     with use_edges(graph, edges_of()):
-        bias, mix = graph.query_bias(q, POS, POS), graph.mix(probs, POS, POS)
+        bias, mix = graph.query_bias(q, POS, POS), graph.value_bias(probs, POS, POS)
     assert {tuple(at[[0, 2, 3]].tolist()) for at in bias.nonzero()} == {
         (0, 0, 1), (0, 3, 0), (0, 4, 4), (1, 1, 0),
     }  # fmt: skip
@@ -117,7 +117,7 @@ def test_edges_add_up() -> None:
 
     def hooks(edges: Edges) -> tuple[Tensor, Tensor]:
         with use_edges(graph, edges):
-            return graph.query_bias(q, POS, POS), graph.mix(probs, POS, POS)
+            return graph.query_bias(q, POS, POS), graph.value_bias(probs, POS, POS)
 
     for both, one, other in zip(*map(hooks, (first + second, first, second)), strict=True):
         torch.testing.assert_close(both, one + other)
@@ -214,7 +214,7 @@ def test_no_tensor_has_pairs_times_width_or_pairs_times_labels(add_to: str) -> N
     probs = torch.rand(2, H, length, length, requires_grad=True)
     pos = torch.arange(length)[None]
     with Largest() as largest, use_edges(graph, edges_of([ring, ring], (length, length))):
-        for made in (graph.query_bias(q, pos, pos), graph.mix(probs, pos, pos)):
+        for made in (graph.query_bias(q, pos, pos), graph.value_bias(probs, pos, pos)):
             if made is not None:
                 made.square().sum().backward()
     assert largest.numel == 2 * H * length * length
@@ -233,7 +233,7 @@ def test_what_is_kept_for_the_backward_pass_grows_with_edges_and_not_with_pairs(
             return tensor
 
         with use_edges(graph, edges), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            graph.query_bias(q, pos, pos), graph.mix(probs, pos, pos)
+            graph.query_bias(q, pos, pos), graph.value_bias(probs, pos, pos)
         return sum(sizes.values())
 
     assert kept(400) < 2.2 * kept(200)
@@ -246,7 +246,7 @@ def test_half_precision_sums_many_edges_without_losing_them() -> None:
     probs = torch.full((1, 1, 4096, 4096), 1 / 4096, dtype=torch.bfloat16)
     pos = torch.arange(4096)[None]
     with use_edges(graph, edges):
-        got = graph.mix(probs, pos, pos)
+        got = graph.value_bias(probs, pos, pos)
     torch.testing.assert_close(got[0, 0, 0], graph.values[0, 0], rtol=0.01, atol=0.0)
 
 
@@ -259,7 +259,7 @@ class Hooks(nn.Module):
 
     def forward(self, q: Tensor, probs: Tensor) -> tuple[Tensor | None, Tensor | None]:
         pos = torch.arange(q.shape[2]).unsqueeze(0)
-        return self.position.query_bias(q, pos, pos), self.position.mix(probs, pos, pos)
+        return self.position.query_bias(q, pos, pos), self.position.value_bias(probs, pos, pos)
 
 
 def test_a_sequence_compiles_as_one_graph_and_exports() -> None:
@@ -337,7 +337,7 @@ def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int 
             r"needs edges: .*with use_edges\(model, edges\)",
         ),
         (
-            lambda: Graph(H, E, num_labels=R).mix(torch.zeros(3, H, N, N), POS, POS),
+            lambda: Graph(H, E, num_labels=R).value_bias(torch.zeros(3, H, N, N), POS, POS),
             r"needs edges: .*with use_edges\(model, edges\)",
         ),
         (

@@ -30,7 +30,7 @@ def test_no_position_is_the_identity() -> None:
     assert none.inputs(x, memory, memory, pos, pos[:, :2]) == (x, memory, memory)
     assert none.bias(pos, pos, dtype=x.dtype) is None
     assert none.query_bias(x[:, None], pos, pos) is None
-    assert none.mix(torch.rand(1, 1, 3, 3), pos, pos) is None
+    assert none.value_bias(torch.rand(1, 1, 3, 3), pos, pos) is None
 
 
 def test_learned_gives_the_row_of_each_position() -> None:
@@ -108,7 +108,7 @@ def test_shaw_memory_does_not_grow_with_queries_times_keys_times_width() -> None
     sizes = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()), lambda t: t):
         shaw.query_bias(q, pos, pos)
-        shaw.mix(torch.rand(1, 2, 50, 50), pos, pos)
+        shaw.value_bias(torch.rand(1, 2, 50, 50), pos, pos)
     assert max(sizes) < 50 * 50 * 64
 
 
@@ -119,9 +119,9 @@ def test_a_chain_is_the_sum_of_its_parts() -> None:
     q, probs, pos = torch.randn(1, 2, 5, 4), torch.rand(1, 2, 5, 5), torch.arange(5)[None]
     expected = shaw.query_bias(q, pos, pos) + other.query_bias(q, pos, pos)
     torch.testing.assert_close(chain.query_bias(q, pos, pos), expected)
-    assert torch.equal(chain.mix(probs, pos, pos), shaw.mix(probs, pos, pos))
-    assert chain.overrides("mix")
-    assert not Chain(other, sines).overrides("mix")
+    assert torch.equal(chain.value_bias(probs, pos, pos), shaw.value_bias(probs, pos, pos))
+    assert chain.overrides("value_bias")
+    assert not Chain(other, sines).overrides("value_bias")
     assert Chain(sines).query_bias(q, pos, pos) is None
 
 

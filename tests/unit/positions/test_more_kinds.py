@@ -95,7 +95,7 @@ def test_the_preset_xpos_is_rotary_in_the_encoder() -> None:
 def test_a_part_of_the_channels_turns_and_the_rest_stays() -> None:
     x, pos = torch.randn(1, 1, 3, 10), torch.tensor([[1, 2, 7]])
     for fraction, turning in ((1.0, 10), (0.5, 4), (0.25, 2), (0.01, 2)):
-        got, _ = Rotary(10, fraction=fraction).heads(x, x, pos, pos)
+        got, _ = Rotary(10, fraction=fraction).rotate(x, x, pos, pos)
         assert torch.equal(got[..., turning:], x[..., turning:])
         assert (got[..., :turning] != x[..., :turning]).all()
 

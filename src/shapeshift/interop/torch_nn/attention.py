@@ -130,7 +130,7 @@ class MultiheadAttention(nn.Module):
         check_positions("pos_q", pos_q, query)
         check_positions("pos_k", pos_k, key)
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
-        q, k = self.position.heads(q, k, pos_q, pos_k)
+        q, k = self.position.rotate(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)
         padding = key_padding_mask if is_self else None
         unmasked = is_self and attn_mask is None and Q > 1

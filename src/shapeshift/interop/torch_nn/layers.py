@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.lend import lend
+from shapeshift.positions.temporary import temporarily_set
 
 from .attention import MultiheadAttention
 from .checks import check_place, check_sharing
@@ -283,7 +283,7 @@ def use_positions(
         )
     if encoders and memory_pos is not None:
         raise ShapeshiftError(f"{name} has no decoder layer to take memory_pos; leave it out")
-    with lend([*encoders, *decoders], "given", (pos, memory_pos)):
+    with temporarily_set([*encoders, *decoders], "given", (pos, memory_pos)):
         yield
 
 

@@ -1,4 +1,4 @@
-"""What a model is given for a while, and not by the arguments of its call."""
+"""Attributes that a module has during one call without being arguments of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import nn
 
 
 @contextmanager
-def lend(modules: Sequence[nn.Module], name: str, value: object) -> Iterator[None]:
+def temporarily_set(modules: Sequence[nn.Module], name: str, value: object) -> Iterator[None]:
     """Set the attribute `name` of `modules` to `value` until the block ends.
 
-    What was there before comes back, also after an exception.
+    The old values come back at the end, also after an exception.
     """
     before = [getattr(module, name) for module in modules]
     try:
