@@ -60,7 +60,7 @@ format: install  ## rewrite the sources in house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-gpu-check:  ## what needs a GPU, with the python at hand: tests and speed
+gpu-check:  ## what needs a GPU, with this python: tests and speed
 	PYTHONPATH=src $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) benchmarks/gpu_check.py
 
 bench: install  ## tokens a second by position representation

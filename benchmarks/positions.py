@@ -5,7 +5,7 @@
     python benchmarks/positions.py --attention [encoder|decoder]
 
 A step is forward, backward and Adam on random sentences of one length, a batch of `--tokens`. Each
-of the other systems takes turns with APE, so that what a machine does beside meets both, and each
+of the other systems takes turns with APE, so that other work on the machine meets both, and each
 step comes after one of the other. A ratio is the time of the two APE steps around a step of the
 system over that step's, the median over these. `textbook` is Shaw et al. with the n × n × d tensor
 of relative vectors built in each layer, as toolkits have it. `--attention` measures one

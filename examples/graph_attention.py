@@ -5,7 +5,7 @@
 A circuit is a graph. Its first nodes are inputs, each 0 or 1, the others AND and OR gates with an
 edge to each of their two operands, labelled 0, as it is, or 1, negated. The task: the value of each
 gate. Who reads whom, and how, stands in the edges alone, so the encoder that knows them has two
-others beside it: one knows the nodes alone, one the edges without their labels. A gate of depth d
+others next to it: one knows the nodes alone, one the edges without their labels. A gate of depth d
 waits for one of depth d − 1: it takes d layers.
 """
 

@@ -45,7 +45,7 @@ class Config(Strict):
     def _check_position_in_model(
         cls, position: PositionConfig, info: ValidationInfo
     ) -> PositionConfig:
-        if "model" in info.data:  # or its own errors are told
+        if "model" in info.data:  # else its own errors are reported
             try:
                 check_in_model(position.scheme, info.data["model"])
             except ShapeshiftError as error:

@@ -1,4 +1,4 @@
-"""The error that a user can mend."""
+"""The error that a user can fix."""
 
 from __future__ import annotations
 

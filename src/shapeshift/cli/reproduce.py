@@ -24,7 +24,7 @@ OTHER_THREADS = 4
 """Threads of a run of any other scale."""
 
 STUDIES = "studies"
-"""Folder of studies of one's own, beside those of the papers."""
+"""Folder of studies of one's own, next to those of the papers."""
 
 SLURM_JOBS = 100
 """Jobs at a time, unless --jobs says otherwise."""
@@ -100,7 +100,7 @@ def reproduce(
         typer.Option(
             metavar="AXIS=NAME,...",
             help="Run only cells with these settings of an axis, such as position=ape,shape; may"
-            " be given several times. What others have finished is shown beside them.",
+            " be given several times. What others have finished is shown, too.",
             show_default=False,
         ),
     ] = None,
@@ -128,7 +128,7 @@ def reproduce(
         typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
     ] = False,
 ) -> None:
-    """Run the grid behind a table or figure of a paper and write it, the paper's figures beside it.
+    """Run the grid behind a table or figure of a paper, and write it next to the paper's.
 
     Finished runs are never run again, and one that was stopped goes on: Ctrl-C and SIGTERM end the
     runs at work, which save, and exit with 130 or 143. The same command may run several times at

@@ -45,7 +45,7 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
 
     spec = read_spec(path)
     if isinstance(spec.grid, str):
-        grid = find_grid(spec.grid, beside=path.parent)
+        grid = find_grid(spec.grid, relative_to=path.parent)
     else:
         grid = Grid(path, spec.grid)
     check_names(spec, grid.config, path)

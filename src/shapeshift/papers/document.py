@@ -1,6 +1,6 @@
 """What an item came to, as a document: tables, figures, findings, and where each number is from.
 
-`shapeshift reproduce` writes one as `item.json` beside the item's tables and figures;
+`shapeshift reproduce` writes one as `item.json` next to the item's tables and figures;
 `shapeshift report` reads it, and needs nothing else.
 """
 
@@ -81,7 +81,7 @@ class DocumentTable(Strict):
 
 
 class DocumentFigure(Strict):
-    """A figure: files `name.svg`, `name.png` and `name.pdf` beside the document.
+    """A figure: files `name.svg`, `name.png` and `name.pdf` next to the document.
 
     Attributes:
         name: of its files.

@@ -166,7 +166,7 @@ class Plan:
         return list(dict.fromkeys(lines))
 
     def check_shared(self, gpus_per_run: int, finished: Collection[tuple[str, str]] = ()) -> None:
-        """Raise a `ShapeshiftError` if so many GPUs cannot share an update of each run evenly.
+        """Raise a `ShapeshiftError` if this many GPUs cannot share an update of each run evenly.
 
         Args:
             gpus_per_run: how many.
@@ -337,12 +337,12 @@ def needed_grids(items: Mapping[str, Item]) -> list[str]:
     return list(dict.fromkeys(needed))
 
 
-def find_grid(name: str, beside: Path = Path()) -> Grid:
+def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     """Return a grid that comes with the package, or the one in a file.
 
     Args:
         name: of a file in `configs/grids` without its suffix, or a path.
-        beside: folder that a path is relative to.
+        relative_to: folder of a relative path.
 
     Raises:
         ShapeshiftError: there is no such grid or file, or something is wrong in it.
@@ -356,7 +356,7 @@ def find_grid(name: str, beside: Path = Path()) -> Grid:
             f"no grid {name!r}{nearest(name, known)} (known: {', '.join(known)}; or the path of a"
             " YAML file)"
         )
-    return Grid(beside / name)
+    return Grid(relative_to / name)
 
 
 def _check_axes(substitute: Grid, name: str) -> None:

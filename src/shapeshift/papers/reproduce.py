@@ -51,7 +51,7 @@ def run(
         directory: of all results.
         launcher: where to run.
         prepared_root: see `lab.train.train`.
-        observer: told how far each cell is.
+        observer: receives how far each cell is.
     """
     return run_cells(
         list(chain.from_iterable(plan.trained.values())),
@@ -76,16 +76,16 @@ def write(
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
     measurements of all that is recorded for any item of the paper at this scale and with these
-    overrides, whatever its seed, are written to `results.csv` beside them, and as Parquet where
+    overrides, whatever its seed, are written to `results.csv` next to them, and as Parquet where
     pyarrow is installed.
 
     Args:
         plan: the items and their cells.
         directory: of all results.
         prepared_root: see `lab.train.train`.
-        on_prepare: told of preparing data, if that is needed.
-        on_failure: told of an item (or `results.csv`) that cannot be made, instead of an error; the
-            others are made.
+        on_prepare: receives the progress of preparing data, if that is needed.
+        on_failure: receives what cannot be made (an item or `results.csv`), instead of an error;
+            the others are made.
 
     Raises:
         ShapeshiftError: see `on_failure`.

@@ -79,7 +79,7 @@ class Study:
         steps: grid → the measures taken on its cells.
         root: folder of the cells' folders.
         prepared_root: see `lab.train.train`.
-        on_prepare: told of preparing data, if that is needed.
+        on_prepare: receives the progress of preparing data, if that is needed.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Study:
             baseline: a setting of `axis`.
             axes: of the cells to look at; see `cells`.
             split: that was translated.
-            lengths: only sentences whose source has so many subwords, `[from, to)`.
+            lengths: only sentences whose source length in subwords is in `[from, to)`.
             minus: that was translated as well: test the BLEU that is lost from `split` to this.
         """
         found: dict[tuple[str, ...], list[Comparison]] = {}

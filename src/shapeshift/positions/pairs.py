@@ -81,7 +81,7 @@ def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
 
 
 class Exact(NamedTuple):
-    """A row for each distance from 1 − Q − lag to K − lag, the last one of no pair: so many are
+    """A row for each distance from 1 − Q − lag to K − lag, the last one of no pair: this many are
     even, which products like.
 
     A query's products are a row of Q + K numbers of which K are its own: key j stands at

@@ -188,7 +188,7 @@ _EXACT_BELOW = 48
 in bf16 on a CPU (dev/log.md). In float32 it never does."""
 
 _ALIGNED = 32
-"""Rows of a band come in multiples of so many numbers, which one instruction adds in bf16."""
+"""Rows of a band come in multiples of this many numbers, which one instruction adds in bf16."""
 
 
 def _layout(

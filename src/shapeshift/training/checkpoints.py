@@ -142,7 +142,7 @@ class Checkpoints:
             needed = sum(content.num_bytes for content in contents.values())
             raise ShapeshiftError(
                 f"cannot be saved ({error.strerror}); it needs {needed:,} bytes and"
-                f" {free_bytes(self.directory):,} are free; earlier checkpoints are untouched: mend"
+                f" {free_bytes(self.directory):,} are free; earlier checkpoints are untouched: fix"
                 " that and run the same command again",
                 path=final,
             ) from error

@@ -36,7 +36,7 @@ class Noam(Strict):
 
 
 class InverseSquareRoot(Strict):
-    """lr(u) = peak · min(u / warmup, (warmup / u)^0.5): Noam, but told its peak."""
+    """lr(u) = peak · min(u / warmup, (warmup / u)^0.5): Noam with a given peak."""
 
     name: Literal["inverse_sqrt"] = "inverse_sqrt"
     peak: float = Field(1e-3, gt=0, description="the largest learning rate")
@@ -127,7 +127,7 @@ class TrainingConfig(Grown):
         return number
 
     def check_shared(self, num_processes: int) -> None:
-        """Raise `ShapeshiftError` if so many processes cannot share an update evenly."""
+        """Raise `ShapeshiftError` if this many processes cannot share an update evenly."""
         if self.accumulation % num_processes:
             raise ShapeshiftError(
                 f"training.accumulation={self.accumulation} batches of an update cannot be shared"

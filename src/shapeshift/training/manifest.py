@@ -81,7 +81,7 @@ class Manifest(Strict):
     Attributes:
         progress: how far the run was.
         optimizer: what the optimiser keeps that is no tensor, `PARAMETER.KEY` → number.
-        files: the files beside it; no other name is ever opened.
+        files: the files next to it; no other name is ever opened.
         sha256: of all that; `encode` computes it.
     """
 
@@ -147,6 +147,6 @@ def _read(path: Path, limit: int) -> bytes:
             raise DamagedError(f"has {size:,} bytes, {limit:,} at most are expected", path)
         return path.read_bytes()
     except PermissionError as error:
-        raise ShapeshiftError("may not be read; mend its permissions", path=path) from error
+        raise ShapeshiftError("may not be read; fix its permissions", path=path) from error
     except OSError as error:
         raise DamagedError(f"cannot be read ({error.strerror})", path) from error

@@ -1,4 +1,4 @@
-"""A training step by itself, for whoever measures its time or memory."""
+"""A training step by itself, to measure its time or memory."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """Watches training and says nothing: whoever wants to know reads the run's log."""
+    """Watches training and says nothing: the run's log has it all."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """See `Observer`."""
@@ -145,9 +145,9 @@ class Trainer:
 
         Args:
             log: None in all processes but the main one.
-            observer: told in the main process alone.
+            observer: called in the main process alone.
             stop: a signal that has reached any of the processes ends training after an update.
-            on_skip: told of each update that was skipped, when the next line is logged.
+            on_skip: receives each update that was skipped, when the next line is logged.
 
         Raises:
             ShapeshiftError: if a loss, gradient or weight is not finite; the memory does not
@@ -258,7 +258,7 @@ class Trainer:
     def _differentiate(self, update: int, batches: list[Pairs]) -> list[tuple[int, Loss]]:
         """Give the parameters their gradients; return the losses of this process's batches, with
         the batches' numbers. A batch that is too large for the memory is done again in halves,
-        and with it the others: what it has left in the gradients cannot be told apart."""
+        and with it the others: what it has left in the gradients cannot be separated."""
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )

@@ -102,7 +102,7 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file, compared with their hash: that of the checkpoint's manifest
-    beside them, or the one that `average` wrote into the file.
+    next to them, or the one that `average` wrote into the file.
 
     Raises:
         ShapeshiftError: if the file is missing or damaged.
@@ -203,7 +203,7 @@ def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> No
     except OSError as error:
         raise ShapeshiftError(
             f"cannot be written ({error.strerror}); it needs {encoded.num_bytes:,} bytes and"
-            f" {free_bytes(target.parent):,} are free; mend that and run the same command again",
+            f" {free_bytes(target.parent):,} are free; fix that and run the same command again",
             path=target,
         ) from error
 

@@ -130,7 +130,7 @@ def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, tr
     assert cell.missing(steps, trained.config) == steps[1:]
 
 
-def test_what_the_user_can_mend_leaves_one_line(cell, trained):
+def test_what_the_user_can_fix_leaves_one_line(cell, trained):
     assert attempt_here(cell, trained, ["nothing"]) == 1
     [line] = cell.last_lines()
     assert line.startswith("error: unknown measure 'nothing'")

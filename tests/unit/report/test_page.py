@@ -72,7 +72,7 @@ def test_items_tell_how_far_they_are(tree):
 
 
 def test_ours_stands_beside_the_papers(tree):
-    (beside,) = article(tree, "shape-table2-tiny").all("div", class_="beside")
+    (beside,) = article(tree, "shape-table2-tiny").all("div", class_="side-by-side")
     ours, paper = (block.one("table") for block in beside.children)
     assert fields(ours)[2] == ["vanilla", "shape", "30.56 ± 0.60", "0.98", "–"]
     assert fields(paper)[2] == ["vanilla", "shape", "30.49", "–", "–"]

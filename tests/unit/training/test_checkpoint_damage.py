@@ -231,7 +231,7 @@ def test_what_may_not_be_read_is_not_called_damaged(two, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(manifest.Path, "read_bytes", refuse)
-    with pytest.raises(ShapeshiftError, match="may not be read; mend its permissions"):
+    with pytest.raises(ShapeshiftError, match="may not be read; fix its permissions"):
         two.resume(*make(9))
     assert two.updates() == [1, 2]
 

@@ -113,7 +113,7 @@ def _draw_lengths(data: length_bleu.LengthBleu) -> Figure:
             *axes.get_legend_handles_labels(),
             loc="outside right center",
             frameon=False,
-            handlelength=3,  # so that dashes can be told apart
+            handlelength=3,  # so that dashes can be distinguished
         )
     return figure
 

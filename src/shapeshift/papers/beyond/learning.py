@@ -176,7 +176,7 @@ def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> D
         ),
     )
     last = _last(points)
-    told = "; ".join(
+    described = "; ".join(
         f"{name} {_value(last[name], _BLEU):.1f}, {_value(last[name], _DROP):.1f} and"
         f" {_value(last[name], _ALIKE[SHIFTS[0]]):.2f}"
         for name in systems
@@ -186,7 +186,7 @@ def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> D
         title="Learning to be shift invariant, Interpolate",
         table="learning",
         alt=f"Panels against updates, a line for each of {', '.join(systems)}. Validation"
-        f" BLEU, BLEU lost by swapped order and similarity to {SHIFTS[0]} at the end: {told}.",
+        f" BLEU, BLEU lost by swapped order and similarity to {SHIFTS[0]} at the end: {described}.",
     )
     return Drawn(about, progress.plot(data))
 

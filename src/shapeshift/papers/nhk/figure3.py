@@ -33,7 +33,7 @@ Bounds = tuple[int, int | None]
 
 
 def build(study: Study) -> Content:
-    """Make the figure, its data and Table 4 beside the paper's."""
+    """Make the figure, its data and Table 4, and the paper's."""
     slices = {name: _bounds(study, name) for name in study.settings(GRID, "lengths")}
     data = _measured(study, slices)
     return Content(

@@ -32,7 +32,7 @@ Counts = Sequence[int]
 
 
 def build(study: Study) -> Content:
-    """Make our table beside the paper's, and check the counts."""
+    """Make our table and the paper's, and check the counts."""
     rows, problems, found = [], [], {}
     for languages in study.settings(GRID, "languages"):
         cell = study.cells(GRID, {"languages": languages})[0]

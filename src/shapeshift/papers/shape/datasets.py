@@ -93,7 +93,7 @@ def _prepare(study: Study) -> tuple[dict[str, Prepared], str]:
     for name in study.settings(GRID, "dataset"):
         try:
             found[name] = study.prepared(_first(study, name))
-        except ShapeshiftError as error:  # the corpus is not at hand: the other items are
+        except ShapeshiftError as error:  # the corpus is not here: the other items can be made
             return found, str(error)
     return found, ""
 

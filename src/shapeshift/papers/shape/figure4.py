@@ -142,7 +142,7 @@ def rows_of(data: TokenGain, cells: Sequence[Cell]) -> Iterator[tuple[Entry, ...
     """Yield the fields of `HEADER` for each frequency and position that has tokens.
 
     Args:
-        data: what is told.
+        data: what is described.
         cells: that it was computed from.
     """
     shares = data.shares()

@@ -211,7 +211,7 @@ def _draw(
     if not data:
         return []
     first = data[0]
-    told = [
+    ranges = [
         f"{system.name} from {min(found):.2f} to {max(found):.2f}"
         for system in first.systems
         for found in [
@@ -221,7 +221,7 @@ def _draw(
     alt = (
         "Heat maps of the similarity of encoder states under the offsets"
         f" {_offsets(first)}: a row for each of ape and shape, a column for the embeddings and for"
-        f" each layer. Means over the layers: {'; '.join(told)}."
+        f" each layer. Means over the layers: {'; '.join(ranges)}."
     )
     about = DocumentFigure(name=name, title=title, table=name, alt=alt)
     return [Drawn(about, similarity.plot(first, sentence))]

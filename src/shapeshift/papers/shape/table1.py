@@ -22,7 +22,7 @@ _ORDERS = ("original order", "swapped order")
 
 
 def build(study: Study) -> Content:
-    """Make our table beside the paper's, and judge the drops."""
+    """Make our table and the paper's, and judge the drops."""
     ours = table(study, "table1", GRID, positions(study, _DATASET))
     return Content(tables=[ours, published()], findings=[_finding(study)])
 

@@ -25,7 +25,7 @@ PUBLISHED = {
 
 
 def build(study: Study) -> Content:
-    """Make our table beside the paper's; a toolkit that was not there has dashes."""
+    """Make our table and the paper's; a toolkit that was not there has dashes."""
     sets = _sets(study)
     buckets = {OURS: None} | {each.toolkit.name: each.toolkit.name for each in _TOOLKITS}
     rows = []
