@@ -119,7 +119,7 @@ def test_what_is_wrong_in_a_cell_is_named(grid):
 
 
 def test_the_seed_is_the_grids_alone(grid):
-    with pytest.raises(ShapeshiftError, match=r"sets training\.seed by itself"):
+    with pytest.raises(ShapeshiftError, match=r"sets training\.seed itself"):
         grid().cells("tiny", ["training.seed=7"])
 
 
