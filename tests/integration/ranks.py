@@ -31,8 +31,8 @@ from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.parallel import join
 from shapeshift.training.sharded import Sharded  # noqa: F401  once, not in every process
-from shapeshift.training.spread import local
 from shapeshift.training.stopping import StoppedError, StopSignals
+from shapeshift.training.strategy import local
 from shapeshift.training.trainer import Silent, Trainer
 
 SPECIAL, VOCAB = 5, 20

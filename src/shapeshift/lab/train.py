@@ -171,7 +171,7 @@ def _begin(run: Run, trainer: Trainer) -> Log:
         run.config.evaluation.comet.prepare()
     left = config.max_updates - progress.update
     saves = -(-left // config.checkpoint_every) + left // (config.validate_every or left + 1)
-    run.checkpoints.require_space(trainer.spread.empty()[0], num_saves=saves)
+    run.checkpoints.require_space(trainer.strategy.empty()[0], num_saves=saves)
     for name in (RESULTS, AVERAGE):  # of a shorter run that is now continued
         delete(run.directory / name)
     return Log(run.directory, progress.update, not trainer.validation_is_due, progress.elapsed_s)

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.spread import local
+from shapeshift.training.strategy import local
 
 Pairs = NDArray[np.int64]
 """The numbers of the pairs of a batch."""
@@ -132,7 +132,7 @@ class Guard:
             for number in range(len(batches))
         ]
         verdict = torch.stack([*(flag.int() for flag in flags), self._worst_gradient()])
-        self._parallel.largest(verdict)
+        self._parallel.all_reduce_max(verdict)
         bad = verdict.any()
         self._unread.append((update, batches, verdict))
         if self.deferred:

@@ -66,22 +66,17 @@ class Parallel:
         numbers: the items of all processes in turn are all items in their order."""
         return list(enumerate(items))[self.rank :: self.world_size]
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Replace values by their sums over all processes, in place; return them."""
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
 
-    def largest(self, values: Tensor) -> Tensor:
+    def all_reduce_max(self, values: Tensor) -> Tensor:
         """Replace values by their maxima over all processes, in place; return them."""
         if self.world_size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
-
-    def agree(self, number: int) -> int:
-        """Return the largest of the processes' numbers, the same in all. This waits for them, but
-        not for their devices."""
-        return int(self.largest(torch.tensor(number))) if self.world_size > 1 else number
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
@@ -92,8 +87,8 @@ class Parallel:
         if self.is_main:
             self._wait()
 
-    def tell(self, content: Any) -> Any:
-        """Return what the main process has given, which can be written as JSON."""
+    def broadcast(self, content: Any) -> Any:
+        """Return the main process's `content`, which must be JSON-serialisable."""
         if self._patient is None:
             return content
         text = json.dumps(content).encode() if self.is_main else b""

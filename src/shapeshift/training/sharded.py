@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from shapeshift.model import Transformer
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.spread import BuildOptimizer, Objective, local
+from shapeshift.training.strategy import BuildOptimizer, Objective, local
 
 
 class Sharded:

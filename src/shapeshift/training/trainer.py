@@ -23,19 +23,19 @@ from shapeshift.training.config import TrainingConfig
 from shapeshift.training.guards import Guard, NonFinite, Pairs
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import Progress
-from shapeshift.training.optim import build_optimizer, learning_rate
-from shapeshift.training.parallel import Parallel
-from shapeshift.training.pieces import (
-    Piece,
+from shapeshift.training.micro_batches import (
+    MicroBatch,
     TooLargeError,
     naming_the_batch,
     naming_the_step,
     split,
 )
+from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
-from shapeshift.training.spread import Spread, Whole
+from shapeshift.training.running_metrics import RunningMetrics
 from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.window import Window
+from shapeshift.training.strategy import Replicated, Strategy
 
 
 class Observer(Protocol):
@@ -110,8 +110,8 @@ class Trainer:
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
         self.validate = validate
-        self.spread = _spread(model, config, self.device, self.parallel)
-        self.optimizer = self.spread.optimizer
+        self.strategy = _choose_strategy(model, config, self.device, self.parallel)
+        self.optimizer = self.strategy.optimizer
         self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
         self.progress = Progress()
         _check_batches(train, valid, config.batch)
@@ -120,14 +120,14 @@ class Trainer:
     def resume(self) -> Resumed | None:
         """Continue from the newest checkpoint that is intact; return None if there is none, or if
         this is not the main process, which alone puts damaged ones aside."""
-        model, optimizer = self.spread.empty()
+        model, optimizer = self.strategy.empty()
         resumed = self.checkpoints.resume(model, optimizer) if self.parallel.is_main else None
-        progress = self.parallel.tell(asdict(resumed.progress) if resumed else None)
+        progress = self.parallel.broadcast(asdict(resumed.progress) if resumed else None)
         if progress is not None:
             self.progress = Progress(**progress)  # which training goes on counting
             if not self.parallel.is_main:
                 self.checkpoints.restore(self.progress.update, model, optimizer)
-            self.spread.scatter(model, optimizer)
+            self.strategy.scatter(model, optimizer)
         return resumed
 
     def fit(
@@ -168,27 +168,27 @@ class Trainer:
         began = time.perf_counter() - self.progress.elapsed_s
         if self.validation_is_due:
             self._validate(log, observer, began)
-        window = Window(self.device)
+        metrics = RunningMetrics(self.device)
         batches = self._batches()
         while self.progress.update < config.max_updates:
-            self._update([next(batches) for _ in range(config.accumulation)], window)
+            self._update([next(batches) for _ in range(config.accumulation)], metrics)
             done = self.progress.update
             stopping = self._agree_on(stop)
             regular = done % config.checkpoint_every == 0 or done == config.max_updates
             saving = regular or self.validation_is_due or bool(stopping)
             if done % config.log_every == 0 or saving:
-                self._report(window, log, observer, on_skip)
-                window = Window(self.device)
+                self._report(metrics, log, observer, on_skip)
+                metrics = RunningMetrics(self.device)
             if not saving:
                 continue
-            window.pause()
+            metrics.pause()
             self.progress.elapsed_s = time.perf_counter() - began
             self._save(log)
             if stopping:
                 raise StoppedError(stopping, done, self.checkpoints.path(done))
             if self.validation_is_due:
                 self._validate(log, observer, began)
-            window.go_on()
+            metrics.go_on()
         if stopping := self._agree_on(stop):  # it came after the last update
             done = self.progress.update
             raise StoppedError(stopping, done, self.checkpoints.path(done))
@@ -208,10 +208,11 @@ class Trainer:
 
     def _agree_on(self, stop: StopSignals | None) -> int:
         """Return the signal that has reached any of the processes, or 0."""
-        return self.parallel.agree((stop and stop.received) or 0)
+        received = torch.tensor((stop and stop.received) or 0)  # on the CPU: no wait for the GPU
+        return int(self.parallel.all_reduce_max(received))
 
     def _save(self, log: Log | None) -> None:
-        model, optimizer = self.spread.gather(keep=self.parallel.is_main)
+        model, optimizer = self.strategy.gather(keep=self.parallel.is_main)
         with self.parallel.main_first():
             if log is not None:
                 log.sync()
@@ -234,7 +235,7 @@ class Trainer:
             progress.epoch += 1
             progress.batch = 0
 
-    def _update(self, batches: list[Pairs], window: Window) -> None:
+    def _update(self, batches: list[Pairs], metrics: RunningMetrics) -> None:
         """One step of the optimiser on the summed loss of `batches`, which are those of all
         processes, over their target tokens."""
         update = self.progress.update + 1
@@ -243,7 +244,7 @@ class Trainer:
         for number, loss in losses:
             sums[number] = sums.get(number, 0) + loss.smoothed.detach()
         bad = self.guard.judge(update, batches, sums)
-        window.add([loss for _, loss in losses], bad)
+        metrics.add([loss for _, loss in losses], bad)
         rate = self._learning_rate(update)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -262,38 +263,44 @@ class Trainer:
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )
-        pieces = [Piece(number, pairs) for number, pairs in self.parallel.share(batches)]
+        micro_batches = [
+            MicroBatch(number, pairs) for number, pairs in self.parallel.share(batches)
+        ]
         self.model.train()
         while True:
             try:
                 losses = [
                     (
-                        piece.batch,
-                        self._add_gradient(update, piece, num_tokens, piece is pieces[-1]),
+                        micro_batch.batch,
+                        self._add_gradient(
+                            update, micro_batch, num_tokens, micro_batch is micro_batches[-1]
+                        ),
                     )
-                    for piece in pieces
+                    for micro_batch in micro_batches
                 ]
             except TooLargeError as error:
-                if not self.config.split_on_oom or len(error.piece.pairs) == 1:
+                if not self.config.split_on_oom or len(error.micro_batch.pairs) == 1:
                     raise
-                pieces = split(pieces, error.piece)
+                micro_batches = split(micro_batches, error.micro_batch)
             else:
-                self.spread.finish()
+                self.strategy.finish()
                 return losses
             self.optimizer.zero_grad(set_to_none=True)
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _add_gradient(self, update: int, piece: Piece, num_tokens: int, last: bool) -> Loss:
-        torch.manual_seed(piece.seed(self.config.seed, "dropout", update))
+    def _add_gradient(
+        self, update: int, micro_batch: MicroBatch, num_tokens: int, last: bool
+    ) -> Loss:
+        torch.manual_seed(micro_batch.seed(self.config.seed, "dropout", update))
         # The processes' gradients are averaged: with each a multiple, that gives the sum.
         divisor = num_tokens / self.parallel.world_size
         with (
-            naming_the_batch(piece, self.train, update, self.device),
-            self.spread.accumulating(last),
+            naming_the_batch(micro_batch, self.train, update, self.device),
+            self.strategy.accumulating(last),
         ):
             loss = self._loss(
-                self.spread.train_loss, self.train, piece.pairs, self.config.label_smoothing
+                self.strategy.train_loss, self.train, micro_batch.pairs, self.config.label_smoothing
             )
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
@@ -316,13 +323,13 @@ class Trainer:
 
     def _report(
         self,
-        window: Window,
+        metrics: RunningMetrics,
         log: Log | None,
         observer: Observer,
         on_skip: Callable[[NonFinite], None] | None,
     ) -> None:
         skipped = self.guard.take()
-        values = window.read(self.parallel)
+        values = metrics.read(self.parallel)
         if log is None:
             return
         update = self.progress.update
@@ -385,18 +392,18 @@ class Trainer:
         for number in range(
             self.parallel.rank, -(-len(plan) // world_size) * world_size, world_size
         ):
-            loss = self._loss(self.spread.valid_loss, self.valid, plan[number % len(plan)], 0.0)
+            loss = self._loss(self.strategy.valid_loss, self.valid, plan[number % len(plan)], 0.0)
             if number < len(plan):
                 nll += float(loss.nll)
                 num_tokens += loss.num_tokens
         sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)
-        total, count = self.parallel.total(sums).tolist()
+        total, count = self.parallel.all_reduce_sum(sums).tolist()
         return float(total / count)
 
 
-def _spread(
+def _choose_strategy(
     model: Transformer, config: TrainingConfig, device: torch.device, parallel: Parallel
-) -> Spread:
+) -> Strategy:
     def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
         return build_optimizer(config.optimizer, parameters)
 
@@ -404,7 +411,7 @@ def _spread(
         from shapeshift.training.sharded import Sharded  # takes half a second
 
         return Sharded(model, device, parallel, build)
-    return Whole(model, device, parallel, build, overlap=not config.split_on_oom)
+    return Replicated(model, device, parallel, build, overlap=not config.split_on_oom)
 
 
 def _check_batches(train: TokenStore, valid: TokenStore, config: BatchConfig) -> None:

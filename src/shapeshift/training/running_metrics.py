@@ -1,4 +1,4 @@
-"""What is summed up between two lines of the log."""
+"""Loss and speed between two lines of the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shapeshift.model import Loss
 from shapeshift.training.parallel import Parallel
 
 
-class Window:
+class RunningMetrics:
     """Sums since the last line of the log, and the time training took for them."""
 
     def __init__(self, device: torch.device):
@@ -22,7 +22,7 @@ class Window:
         self._since = time.perf_counter()
 
     def add(self, losses: list[Loss], bad: Tensor) -> None:
-        """Take in the losses of an update, unless it is bad; nothing here waits for the device."""
+        """Add the losses of an update, unless it is bad, without waiting for the device."""
         for loss in losses:
             self._loss += torch.where(bad, 0, loss.smoothed.detach())
             self._nll += torch.where(bad, 0, loss.nll)
@@ -42,7 +42,7 @@ class Window:
         Empty if every update was bad.
         """
         sums = torch.stack([self._loss, self._nll, self._num_tokens])
-        loss, nll, num_tokens = parallel.total(sums).tolist()
+        loss, nll, num_tokens = parallel.all_reduce_sum(sums).tolist()
         self.pause()
         if not num_tokens:
             return {}

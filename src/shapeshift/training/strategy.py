@@ -1,4 +1,4 @@
-"""How a model lies in the processes: whole in each (`Whole`), or a share in each (`Sharded`).
+"""How a model lies in the processes: whole in each (`Replicated`), or a share in each (`Sharded`).
 
 Both offer the same: `train_loss` to train with, `valid_loss` to validate with, the `optimizer`; and
 `gather` and `scatter`, by which a checkpoint is that of one process.
@@ -37,8 +37,8 @@ class Objective(nn.Module):
         return loss.smoothed, loss.nll
 
 
-class Spread(Protocol):
-    """What `Whole` and `Sharded` have in common."""
+class Strategy(Protocol):
+    """What `Replicated` and `Sharded` have in common."""
 
     train_loss: nn.Module
     valid_loss: nn.Module
@@ -61,7 +61,7 @@ class Spread(Protocol):
         is filled where `keep` is true."""
 
 
-class Whole:
+class Replicated:
     """The whole model in this process, and in each of the others.
 
     Args:
@@ -108,7 +108,7 @@ class Whole:
         if self._ddp is None and self._parallel.world_size > 1:
             for parameter in self._model.parameters():
                 if parameter.grad is not None:
-                    self._parallel.total(parameter.grad.div_(self._parallel.world_size))
+                    self._parallel.all_reduce_sum(parameter.grad.div_(self._parallel.world_size))
 
     def empty(self) -> tuple[nn.Module, Optimizer]:
         """The model itself."""

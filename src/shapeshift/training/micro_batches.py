@@ -15,7 +15,7 @@ from shapeshift.training.guards import Pairs
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class MicroBatch:
     """A batch of an update, or a part of one.
 
     Attributes:
@@ -34,37 +34,39 @@ class Piece:
         labels = (stream, update, self.batch) + ((self.part,) if self.part else ())
         return derive(seed, *labels)
 
-    def halves(self) -> list[Piece]:
-        """Return two pieces with half of the pairs each."""
+    def halves(self) -> list[MicroBatch]:
+        """Return two micro-batches with half of the pairs each."""
         middle = len(self.pairs) // 2
         parts = (self.pairs[:middle], self.pairs[middle:])
-        return [Piece(self.batch, pairs, f"{self.part}{n}") for n, pairs in enumerate(parts)]
+        return [MicroBatch(self.batch, pairs, f"{self.part}{n}") for n, pairs in enumerate(parts)]
 
 
 class TooLargeError(ShapeshiftError):
-    """The memory does not suffice for a piece of an update.
+    """The memory does not suffice for a micro-batch of an update.
 
     Attributes:
-        piece: which.
+        micro_batch: the one that did not fit.
     """
 
-    def __init__(self, piece: Piece, store: TokenStore, update: int, device: torch.device):
+    def __init__(
+        self, micro_batch: MicroBatch, store: TokenStore, update: int, device: torch.device
+    ):
         source, target = (
-            int(lengths[piece.pairs].max()) + 1
+            int(lengths[micro_batch.pairs].max()) + 1
             for lengths in (store.source_lengths, store.target_lengths)
         )
         super().__init__(
-            f"out of memory on {device} in update {update}, with a batch of {len(piece.pairs)}"
-            f" pairs of at most {source} source and {target} target tokens; lower"
-            " training.batch.max_tokens (and raise training.accumulation by as much), or set"
-            " training.split_on_oom=true"
+            f"out of memory on {device} in update {update}, with a batch of"
+            f" {len(micro_batch.pairs)} pairs of at most {source} source and {target} target"
+            " tokens; lower training.batch.max_tokens (and raise training.accumulation by as much),"
+            " or set training.split_on_oom=true"
         )
-        self.piece = piece
+        self.micro_batch = micro_batch
 
 
 @contextmanager
 def naming_the_batch(
-    piece: Piece, store: TokenStore, update: int, device: torch.device
+    micro_batch: MicroBatch, store: TokenStore, update: int, device: torch.device
 ) -> Iterator[None]:
     """Raise `TooLargeError` where PyTorch says that memory ran out."""
     try:
@@ -72,7 +74,7 @@ def naming_the_batch(
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        raise TooLargeError(piece, store, update, device) from error
+        raise TooLargeError(micro_batch, store, update, device) from error
 
 
 @contextmanager
@@ -98,6 +100,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def split(pieces: list[Piece], failed: Piece) -> list[Piece]:
-    """Return the pieces with the halves of one that failed in its place."""
-    return [part for piece in pieces for part in (piece.halves() if piece is failed else [piece])]
+def split(micro_batches: list[MicroBatch], failed: MicroBatch) -> list[MicroBatch]:
+    """Return the micro-batches, with that which failed replaced by its halves."""
+    return [
+        part
+        for micro_batch in micro_batches
+        for part in (micro_batch.halves() if micro_batch is failed else [micro_batch])
+    ]
