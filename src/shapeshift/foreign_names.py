@@ -40,7 +40,8 @@ FOREIGN_NAMES = {
         "training.average_checkpoints": "num_update_checkpoints avg_checkpoints",
         "training.batch.max_sentences": "per_device_train_batch_size",
         "training.batch.max_tokens": "batch_size",
-        "training.best_by": "metric_for_best_model best_checkpoint_metric early_stopping_metric",
+        "training.best_metric": "metric_for_best_model best_checkpoint_metric"
+        " early_stopping_metric",
         "training.checkpoint_every": "save_steps save_interval_updates save_checkpoint_steps",
         "training.clip_norm": "max_grad_norm clip_grad_norm gradient_clipping",
         "training.device": "use_cuda",
@@ -65,7 +66,9 @@ FOREIGN_NAMES = {
 """Name elsewhere → key here."""
 
 _EPOCHS = "training is counted in updates: set training.max_updates"
-_PATIENCE = "training does not stop early: set training.max_updates, and training.final=best"
+_PATIENCE = (
+    "training does not stop early: set training.max_updates, and training.final_weights=best"
+)
 
 NOT_HERE = {
     **dict.fromkeys(("epochs", "epoch", "max_epoch", "num_train_epochs"), _EPOCHS),
@@ -78,5 +81,8 @@ RENAMED = {
     "decoding.window": "decoding.buffer_size",
     "evaluation.edges": "evaluation.length_buckets",
     "training.batch.window": "training.batch.sort_window",
+    "training.best_by": "training.best_metric",
+    "training.final": "training.final_weights",
+    "training.validate_bleu": "training.validate_metrics",
 }
 """Key of an earlier version → key now."""

@@ -31,8 +31,8 @@ def check_final(
             read_weights(path / MODEL)
         except ShapeshiftError as error:
             reason = error.reason if isinstance(error, DamagedError) else "it is missing"
-            remedy = "training.final=average"
-            if training.final == "average":
+            remedy = "training.final_weights=average"
+            if training.final_weights == "average":
                 newer = sum(x > update for x in updates)
                 remedy = f"training.average_checkpoints={max(1, newer)}"
             raise ShapeshiftError(
@@ -57,7 +57,7 @@ def make_final(
 
 
 def _updates_of_final(training: TrainingConfig, progress: Progress) -> list[int]:
-    if training.final == "best":
+    if training.final_weights == "best":
         return [] if progress.best_update is None else [progress.best_update]
     every, last = training.checkpoint_every, training.max_updates
     return [*range(every, last, every), last][-training.average_checkpoints :]

@@ -5,7 +5,7 @@
     subwords/                    the subword models
     checkpoints/update-…/        weights, optimiser state, cursor
     average.safetensors          the final model: the mean of the last checkpoints, or a copy of the
-                                 best one; see `training.final`
+                                 best one; see `training.final_weights`
     log.jsonl, tensorboard/      loss, learning rate, speed, validation
     results/                     translations and scores
     lock                         held by the process that trains here
@@ -64,7 +64,7 @@ its checkpoints are judged may not: such scores do not compare."""
 CHANGES_RESULTS = {
     "training.max_updates",
     "training.average_checkpoints",
-    "training.final",
+    "training.final_weights",
     "decoding",
 }
 """Settings that may differ as well; `results/`, which belongs to the older ones, is then deleted.
@@ -151,8 +151,8 @@ class Run:
         return Subwords.load(self.directory / "subwords")
 
     def weights(self, which: str = "average") -> Path:
-        """Return the file of weights named `average` (the final model, whatever `training.final`
-        makes it of), `last`, `best` or by its update.
+        """Return the file of weights named `average` (the final model; see
+        `training.final_weights`), `last`, `best` or by its update.
 
         Raises:
             ShapeshiftError: if there is no such checkpoint.

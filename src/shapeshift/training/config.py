@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from shapeshift.data.config import BatchConfig
 from shapeshift.errors import ShapeshiftError
-from shapeshift.schema import Grown, Strict
+from shapeshift.schema import Strict
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -56,10 +56,8 @@ class Cosine(Strict):
 Schedule = Annotated[Noam | InverseSquareRoot | Cosine, Field(discriminator="name")]
 
 
-class TrainingConfig(Grown):
+class TrainingConfig(Strict):
     """One training run."""
-
-    LATER: ClassVar[frozenset[str]] = frozenset({"validate_metrics", "final", "best_by"})
 
     seed: int = Field(1, ge=0, description="of weights, dropout, shuffling and offsets")
     max_updates: int = Field(200_000, ge=1, description="updates of the whole run")
@@ -89,21 +87,20 @@ class TrainingConfig(Grown):
     validate_every: int | None = Field(
         None, ge=1, description="a checkpoint is saved before each validation; None: at each one"
     )
-    validate_bleu: bool = Field(False, description="the same as `bleu` in `validate_metrics`")
     validate_metrics: tuple[MetricName, ...] = Field(
         (), description="metrics of the translated validation set, at each validation"
     )
     checkpoint_every: int = Field(5000, ge=1, description="updates between regular checkpoints")
     keep_checkpoints: int = Field(10, ge=1, description="the newest n, and the best one")
-    average_checkpoints: int = Field(10, ge=1, description="the last n that `final` averages")
-    final: Literal["average", "best"] = Field(
+    average_checkpoints: int = Field(10, ge=1, description="the last n, see `final_weights`")
+    final_weights: Literal["average", "best"] = Field(
         "average", description="the final model: the mean of the last checkpoints, or the best one"
     )
-    best_by: Literal["loss"] | MetricName = Field(
-        "loss", description="what selects the best of all validations, whose checkpoint stays"
+    best_metric: Literal["loss"] | MetricName = Field(
+        "loss", description="metric that selects the best checkpoint, which is always kept"
     )
 
-    @field_validator("split_on_oom", "validate_bleu", "validate_metrics", "best_by")
+    @field_validator("split_on_oom", "validate_metrics", "best_metric")
     @classmethod
     def _check_fsdp(cls, value: Any, info: ValidationInfo) -> Any:
         # One process would compute without the others, which hold parts of the model.
@@ -138,8 +135,5 @@ class TrainingConfig(Grown):
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:
         """The metrics of each validation, each once."""
-        wanted: list[MetricName] = ["bleu"] if self.validate_bleu else []
-        wanted += self.validate_metrics
-        if self.best_by != "loss":
-            wanted.append(self.best_by)
-        return tuple(dict.fromkeys(wanted))
+        best = () if self.best_metric == "loss" else (self.best_metric,)
+        return tuple(dict.fromkeys((*self.validate_metrics, *best)))

@@ -53,7 +53,7 @@ class Progress:
         epoch: the epoch that the next batch is from, counted from 0.
         batch: batches of that epoch already used.
         best_update, best_loss: the best of all validations so far, and its loss.
-        best_score: its score, where it is the best by a metric; see `training.best_by`.
+        best_score: its score, where it is the best by a metric; see `training.best_metric`.
         elapsed_s: time spent training, over all restarts.
         validated_update: the last one after which validation was completed.
     """

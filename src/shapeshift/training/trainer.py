@@ -77,7 +77,7 @@ class Trainer:
         train, valid: token stores.
         checkpoints: where to save; if one is there, `resume` continues from the newest.
         validate: returns further measures of the model at each validation, name → value; among
-            them what `training.best_by` names, as `valid_comet` say.
+            them what `training.best_metric` names, as `valid_comet` say.
         parallel: this process and the others.
 
     Raises:
@@ -374,7 +374,7 @@ class Trainer:
 
     def _compare_with_best(self, values: Mapping[str, float]) -> None:
         """Note the last update if it is the best so far."""
-        progress, by = self.progress, self.config.best_by
+        progress, by = self.progress, self.config.best_metric
         score = None if by == "loss" else values[f"valid_{by}"]
         if score is None:
             better = progress.best_loss is None or values["valid_loss"] < progress.best_loss

@@ -112,16 +112,16 @@ def test_whatever_may_differ_between_runs_of_a_name_may_differ_in_their_folder()
 
 def test_the_model_of_comet_counts_where_it_judges_checkpoints():
     assert key("evaluation.comet_model=other") == key()
-    judged = key("training.best_by=comet")
+    judged = key("training.best_metric=comet")
     assert judged != key()
-    assert key("training.best_by=comet", "evaluation.comet_model=other") != judged
-    assert key("training.best_by=comet", "evaluation.comet_device=cpu") == judged
+    assert key("training.best_metric=comet", "evaluation.comet_model=other") != judged
+    assert key("training.best_metric=comet", "evaluation.comet_device=cpu") == judged
 
 
 def test_how_text_is_detokenised_counts_where_validation_scores_it():
     assert key("evaluation.detokenize=moses") == key()
-    scored = key("training.validate_bleu=true")
-    assert key("training.validate_bleu=true", "evaluation.detokenize=moses") != scored
+    scored = key("training.validate_metrics=bleu")
+    assert key("training.validate_metrics=bleu", "evaluation.detokenize=moses") != scored
 
 
 def test_settings_that_came_later_do_not_rename_cells_or_what_was_measured():
@@ -132,8 +132,8 @@ def test_settings_that_came_later_do_not_rename_cells_or_what_was_measured():
 
 LATER_DEFAULTS = [
     "training.validate_metrics=[]",
-    "training.final=average",
-    "training.best_by=loss",
+    "training.final_weights=average",
+    "training.best_metric=loss",
     "evaluation.comet_model=Unbabel/wmt20-comet-da",
     "evaluation.tokenize=auto",
 ]
@@ -157,7 +157,7 @@ def test_how_bleu_splits_text_counts_where_it_is_not_13a():
 
 
 def test_bleu_s_tokenizer_is_in_the_name_where_validation_has_bleu():
-    thirteen, validated = "evaluation.tokenize=13a", "training.validate_bleu=true"
+    thirteen, validated = "evaluation.tokenize=13a", "training.validate_metrics=bleu"
     assert cell_key(japanese()) == cell_key(japanese(thirteen))
     assert cell_key(japanese(validated)) != cell_key(japanese(validated, thirteen))
     assert key(validated) == key(validated, thirteen)

@@ -43,7 +43,7 @@ def trained(make_config, tmp_path_factory):
 
     observer = Observer()
     run = train(
-        make_config("training.validate_bleu=true"),
+        make_config("training.validate_metrics=bleu"),
         folder / "run",
         observer,
         prepared_root=folder / "prepared",
@@ -204,7 +204,7 @@ def test_a_finished_run_is_left_alone(trained, copied, silent):
 
 
 def test_a_finished_run_goes_on_for_more_updates(trained, copied, make_config, silent):
-    config = make_config("training.validate_bleu=true", "training.max_updates=60")
+    config = make_config("training.validate_metrics=bleu", "training.max_updates=60")
     old = load_file(copied.weights())
     run = train(config, copied.directory, silent, prepared_root=trained.prepared)
     assert run.checkpoints.updates()[-3:] == [30, 45, 60]
@@ -216,7 +216,7 @@ def test_a_finished_run_goes_on_for_more_updates(trained, copied, make_config, s
 def test_what_was_stopped_is_continued_to_the_same_end(
     trained, tmp_path, make_config, silent, monkeypatch
 ):
-    config = make_config("training.validate_bleu=true")
+    config = make_config("training.validate_metrics=bleu")
     step = Trainer._update
 
     def interrupted(self, batches, window):
@@ -342,8 +342,8 @@ def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
     trained, tmp_path, make_config, silent
 ):
     config = make_config(
-        "training.final=best",
-        "training.best_by=chrf",
+        "training.final_weights=best",
+        "training.best_metric=chrf",
         "training.keep_checkpoints=1",
         "training.average_checkpoints=1",
     )
@@ -359,7 +359,7 @@ def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
 
 
 def test_a_finished_run_may_be_given_another_final_model(trained, copied, make_config, silent):
-    config = make_config("training.validate_bleu=true", "training.final=best")
+    config = make_config("training.validate_metrics=bleu", "training.final_weights=best")
     run = train(config, copied.directory, silent, prepared_root=trained.prepared)
     best = run.checkpoints.progress(45).best_update
     final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
@@ -387,7 +387,7 @@ def test_what_measures_validation_is_looked_for_before_training(
     trained, tmp_path, make_config, silent, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "comet", None)
-    config = make_config("training.best_by=comet", "evaluation.comet_model=none")
+    config = make_config("training.best_metric=comet", "evaluation.comet_model=none")
     with pytest.raises(ShapeshiftError, match="COMET needs unbabel-comet"):
         train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
     assert not (tmp_path / "run").exists()
@@ -404,7 +404,7 @@ def test_what_detokenizes_is_looked_for_before_training(tmp_path, make_config, s
 
 
 def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config):
-    judged = ["training.best_by=comet", "evaluation.comet_model=one"]
+    judged = ["training.best_metric=comet", "evaluation.comet_model=one"]
     begun(tmp_path / "run", make_config(*judged))
     with pytest.raises(ShapeshiftError, match=r"another evaluation\.comet_model"):
         Run.create(tmp_path / "run", make_config(judged[0], "evaluation.comet_model=two"))
@@ -413,7 +413,7 @@ def test_a_run_that_comet_judges_keeps_its_model(trained, tmp_path, make_config)
 
 
 def test_how_validation_detokenizes_is_fixed_where_it_scores(tmp_path, make_config):
-    validates = "training.validate_bleu=true"
+    validates = "training.validate_metrics=bleu"
     begun(tmp_path / "run", make_config(validates))
     with pytest.raises(ShapeshiftError, match=r"another evaluation\.detokenize;"):
         Run.create(tmp_path / "run", make_config(validates, "evaluation.detokenize=moses"))
@@ -423,7 +423,7 @@ def test_how_validation_detokenizes_is_fixed_where_it_scores(tmp_path, make_conf
 
 def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config):
     """`char` does not mind where words end: with the same words joined it finds the characters."""
-    config = make_config("training.validate_bleu=true", "evaluation.tokenize=char")
+    config = make_config("training.validate_metrics=bleu", "evaluation.tokenize=char")
     seen = []
     observer = SimpleNamespace(
         updated=lambda *_: None, validated=lambda update, values: seen.append(values)
@@ -454,7 +454,7 @@ def test_bleu_s_tokenizer_is_looked_for_before_training(
 
 
 def test_a_run_that_validates_bleu_keeps_its_tokenizer(tmp_path, make_config):
-    validated = "training.validate_bleu=true"
+    validated = "training.validate_metrics=bleu"
     begun(tmp_path / "run", make_config(validated))
     Run.create(tmp_path / "run", make_config(validated, "evaluation.tokenize=13a"))  # it is auto's
     with pytest.raises(ShapeshiftError, match=r"another evaluation\.tokenize"):

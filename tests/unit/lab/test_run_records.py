@@ -107,7 +107,7 @@ def test_a_run_may_end_where_it_was_stopped(lab, tmp_path, monkeypatch):
     [
         "decoding.beam=2",
         "training.average_checkpoints=1",
-        "training.final=best",
+        "training.final_weights=best",
         "training.max_updates=8",
     ],
 )
@@ -121,9 +121,9 @@ def test_results_of_older_settings_are_deleted(lab, copied, override):
 
 
 def test_validation_translates_with_the_same_search_in_all_of_a_run(lab, tmp_path):
-    lab.go_on(tmp_path / "run", "training.validate_bleu=true")
+    lab.go_on(tmp_path / "run", "training.validate_metrics=bleu")
     with pytest.raises(ShapeshiftError, match=r"another decoding\.beam"):
-        lab.go_on(tmp_path / "run", "training.validate_bleu=true", "decoding.beam=2")
+        lab.go_on(tmp_path / "run", "training.validate_metrics=bleu", "decoding.beam=2")
 
 
 @pytest.mark.parametrize("lost", [damage, lambda path: shutil.rmtree(path.parent)])
@@ -168,13 +168,13 @@ def test_the_best_checkpoint_is_averaged_only_where_it_is_regular(lab, tmp_path,
 
 def test_a_damaged_best_checkpoint_is_not_replaced_by_another(lab, tmp_path, monkeypatch):
     make_best(monkeypatch, 2)
-    run = lab.go_on(tmp_path / "run", "training.final=best")
+    run = lab.go_on(tmp_path / "run", "training.final_weights=best")
     assert averaged(run.directory) == ["update-00000002"]
     damage(run.weights("best"))
     (run.directory / AVERAGE).unlink()
-    with pytest.raises(ShapeshiftError, match=r"training\.final=average"):
-        lab.go_on(run.directory, "training.final=best")
-    lab.go_on(run.directory, "training.final=average")
+    with pytest.raises(ShapeshiftError, match=r"training\.final_weights=average"):
+        lab.go_on(run.directory, "training.final_weights=best")
+    lab.go_on(run.directory, "training.final_weights=average")
     assert averaged(run.directory) == ["update-00000004", "update-00000006"]
 
 

@@ -167,7 +167,7 @@ def test_text_that_is_too_long_for_randomized_ids(go, tmp_path, split, max_posit
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_text_over_the_limit_of_decoding(go, tmp_path, split):
     add(tmp_path, split, 40)
-    limit = ("decoding.max_source_length=25", "training.validate_bleu=true")
+    limit = ("decoding.max_source_length=25", "training.validate_metrics=bleu")
     message = refused(go, *limit)
     assert ("validation" if split == "valid" else "test") + " pair 2" in message
     run = go(*limit, "decoding.on_long=split")

@@ -93,9 +93,8 @@ def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch, name, loc
     ("name", "value", "neutral"),
     [
         ("split_on_oom", True, "false"),
-        ("validate_bleu", True, "false"),
         ("validate_metrics", ["chrf"], r"\[\]"),
-        ("best_by", "bleu", "loss"),
+        ("best_metric", "bleu", "loss"),
     ],
 )
 def test_what_fsdp_cannot_do_is_refused(name, value, neutral):
@@ -107,11 +106,9 @@ def test_what_fsdp_cannot_do_is_refused(name, value, neutral):
 
 
 def test_each_metric_of_validation_is_taken_once():
-    config = TrainingConfig(
-        validate_bleu=True, validate_metrics=["chrf", "bleu", "comet"], best_by="comet"
-    )
-    assert config.validated_metrics == ("bleu", "chrf", "comet")
-    assert TrainingConfig(best_by="bleu").validated_metrics == ("bleu",)
+    config = TrainingConfig(validate_metrics=["chrf", "bleu", "comet"], best_metric="comet")
+    assert config.validated_metrics == ("chrf", "bleu", "comet")
+    assert TrainingConfig(best_metric="bleu").validated_metrics == ("bleu",)
     assert TrainingConfig().validated_metrics == ()
 
 

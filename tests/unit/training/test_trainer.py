@@ -293,7 +293,7 @@ def test_the_best_of_all_validations_has_a_checkpoint(lab, best):
 
 @pytest.mark.parametrize("validate_every", [None, 3])
 def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab, validate_every):
-    settings = {"validate_every": validate_every, "max_updates": 14, "best_by": "comet"}
+    settings = {"validate_every": validate_every, "max_updates": 14, "best_metric": "comet"}
 
     def whole_validate():
         return {"valid_comet": 1.0}
@@ -344,7 +344,7 @@ def make_with_scores(lab, scores, **settings):
     def validate():
         return {"valid_comet": scores[trainer.progress.update]}
 
-    trainer = lab.make(validate=validate, best_by="comet", **settings)
+    trainer = lab.make(validate=validate, best_metric="comet", **settings)
     return trainer
 
 

@@ -105,7 +105,7 @@ def plot(data: Curves, measure: Measure = "perplexity", against: Against = "upda
                     axes.plot(xs, ys, **style.line, markersize=4, label=system.name)
         if not axes.lines:
             raise ShapeshiftError(
-                f"no run has {_MEASURES[measure]}; train with training.validate_bleu=true"
+                f"no run has {_MEASURES[measure]}; train with training.validate_metrics=bleu"
             )
         axes.grid(axis="y")
         axes.set_xlim(0)
