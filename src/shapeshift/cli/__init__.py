@@ -33,12 +33,14 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
 COMMANDS = {
+    "init": "shapeshift.cli.init:init",
     "prepare": "shapeshift.cli.prepare:prepare",
     "train": "shapeshift.cli.train:train",
     "translate": "shapeshift.cli.translate:translate",
     "score": "shapeshift.cli.score:score",
+    "compare": "shapeshift.cli.compare:compare",
+    "demo": "shapeshift.cli.compare:demo",
     "positions": "shapeshift.cli.positions:positions",
-    "demo": "shapeshift.cli.demo:demo",
     "reproduce": "shapeshift.cli.reproduce:reproduce",
     "report": "shapeshift.cli.report:report",
 }

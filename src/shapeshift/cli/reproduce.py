@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from shapeshift.papers.planning import Plan
     from shapeshift.papers.reproduce import Made
 
-THREADS = {"tiny": 1}
-"""Threads of a run on a CPU, by scale: two tiny runs with one each are done sooner than one after
-the other with two."""
+NARROW = 128
+"""Models of at most this width are trained with one thread each on a CPU: two such runs next to
+each other are done sooner than one after the other with two threads."""
 
-OTHER_THREADS = 4
-"""Threads of a run of any other scale."""
+THREADS = 4
+"""Threads of a run of a wider model."""
 
 STUDIES = "studies"
 """Folder of studies of one's own, next to those of the papers."""
@@ -141,9 +141,7 @@ def reproduce(
     import shlex
     import sys
 
-    from shapeshift.cli.grid_display import show_failures
     from shapeshift.cli.progress import console
-    from shapeshift.cli.signals import ending_on_signals
     from shapeshift.papers.catalogue import find_items, read_study
     from shapeshift.papers.planning import find_grid, plan_items
 
@@ -181,6 +179,29 @@ def reproduce(
     )
     for each in (item for item in items if item not in plan.items):
         console.print(f"{name}:{each} has no run with this seed: left out", soft_wrap=True)
+    make(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
+
+
+def make(
+    plan: Plan,
+    directory: Path,
+    prepared: Path,
+    jobs: int | None = None,
+    gpus: str | None = None,
+    gpus_per_run: int = 1,
+    slurm: list[str] | None = None,
+    *,
+    run: bool = True,
+    dry_run: bool = False,
+) -> None:
+    """Run what a plan needs and write its items; the options are those of `reproduce`.
+
+    Raises:
+        typer.Exit: some run failed, or some item could not be made.
+    """
+    from shapeshift.cli.grid_display import show_failures
+    from shapeshift.cli.signals import ending_on_signals
+
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
 
@@ -242,10 +263,12 @@ def _launcher(
         return InProcess()
     if jobs is not None:
         return Subprocesses.on_cpu(jobs)
-    devices = {cell.config.training.device for cells in plan.trained.values() for cell in cells}
+    configs = [cell.config for cells in plan.trained.values() for cell in cells]
+    devices = {config.training.device for config in configs}
     if devices <= {"auto", "cuda"} and torch.cuda.is_available():
         return Subprocesses.on_gpus()
-    return Subprocesses.of_threads(THREADS.get(plan.scale, OTHER_THREADS))
+    narrow = all(config.model.dim <= NARROW for config in configs)
+    return Subprocesses.of_threads(1 if narrow else THREADS)
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
@@ -337,9 +360,13 @@ def _show(made: list[Made]) -> None:
         for table in one.document.tables:
             out.print(f"{one.document.title}: {table.title}", soft_wrap=True)
             out.print(text_table(table).rich())
+            for note in table.notes:
+                out.print(note, style="dim", soft_wrap=True)
         for finding in one.document.findings:
             out.print(f"{finding.verdict}: {finding.claim}", soft_wrap=True)
             out.print(f"  {finding.measured}", soft_wrap=True)
+        for figure in one.document.figures:
+            out.print(str(one.directory / f"{figure.name}.png"), soft_wrap=True)
         out.print(str(one.directory), soft_wrap=True)
 
 

@@ -40,10 +40,9 @@ def printed(*arguments: str, status: int = 2) -> str:
         (("score", "a", "b", "evaluation.metrics=bleu"), "--set evaluation.metrics=bleu"),
         (("report", "position=rope"), "has none"),
         (("demo", "training.seed=4"), "--seed"),
-        (("demo", "my.yaml"), "--config my.yaml"),
-        (("demo", "--system", "../x"), "expected a name"),
-        (("demo", "--system", ""), "expected a name"),
-        (("demo", "--system", "ape", "--system", "ape"), "given twice"),
+        (("compare", "demo", "--system", "../x"), "expected the name"),
+        (("compare", "demo", "--system", ""), "expected the name"),
+        (("compare", "demo", "--system", "ape"), "given twice"),
     ],
 )
 def test_a_usage_error_names_what_works(arguments: tuple[str, ...], remedy: str) -> None:
@@ -56,7 +55,7 @@ def test_an_option_with_a_slip_is_named_as_ever() -> None:
 
 def test_a_preset_with_settings_of_another_position_is_refused() -> None:
     assert "position.name is given twice" in str(
-        CliRunner().invoke(app, ["demo", "--system", "rope position=ape"]).exception
+        CliRunner().invoke(app, ["compare", "demo", "--system", "rope position=ape"]).exception
     )
 
 
@@ -113,11 +112,11 @@ def test_what_a_corpus_is_may_be_forgotten_where_it_is_clear() -> None:
 
 
 def test_a_dry_run_shows_the_scheme_and_a_warm_up_that_does_not_end() -> None:
-    settings = ("position=less-feeding", "training.max_updates=300")
+    settings = ("position=less-feeding", "training.max_updates=200")
     text = printed("train", DEMO, "--dry-run", *settings, status=0)
     assert "less-feeding" in text
     assert "sinusoidal at self (first 1 layer, add_to=qk)" in text
-    assert "warmup_updates=300 is not below training.max_updates=300" in text
+    assert "warmup_updates=200 is not below training.max_updates=200" in text
     assert "absolute" in text
     longer = printed("train", DEMO, "--dry-run", "training.max_updates=301", status=0)
     assert "warmup_updates" not in longer

@@ -11,9 +11,7 @@ import pytest
 import typer
 
 from shapeshift.cli import signals
-from shapeshift.cli.demo import demo
 from shapeshift.cli.signals import SignalledError, ending_on_signals
-from shapeshift.lab import comparison
 from shapeshift.training.stopping import StoppedError, StopSignals
 
 
@@ -94,20 +92,6 @@ def test_without_a_signal_nothing_happens(said):
     assert said == []
 
 
-def test_the_demo_lets_the_run_at_work_save(said, monkeypatch, tmp_path):
-    def train(config, directory, observer, *, stop, **others):
-        with stop:
-            signal.raise_signal(signal.SIGINT)
-        raise StoppedError(stop.received, 3, directory)
-
-    monkeypatch.setattr(comparison, "train", train)
-    with pytest.raises(typer.Exit) as exit_:
-        demo(seed=[1], directory=tmp_path, prepared=tmp_path)
-    assert exit_.value.exit_code == 130
-    assert len(said) == 1
-    assert said[0].startswith(f"stopped by SIGINT after update 3, saved in {tmp_path / 'ape'}")
-
-
 def test_a_signal_while_a_module_is_imported_is_not_swallowed(tmp_path):
     (tmp_path / "greedy.py").write_text(
         "import os, signal\n"
@@ -150,5 +134,7 @@ def test_ctrl_c_ends_a_command_wherever_it_starts():
         time.sleep(delay_s)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
+        if "Could not import runpy" in stderr:  # Python itself was starting, on a busy machine
+            continue
         assert process.returncode in (130, -2) or "alibi" in stdout, stderr
         assert process.returncode == -2 or "Traceback" not in stderr

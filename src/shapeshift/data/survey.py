@@ -1,0 +1,111 @@
+"""A look at parallel text before it is used: how much there is, how long, and what is wrong."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from statistics import fmean
+
+from shapeshift.disk import replacing
+
+_MISREAD = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")
+"""UTF-8 that was read as Latin-1 or Windows-1252 and saved again, or a replacement character."""
+
+_UNEVEN = 9
+"""Times as many words on one side as on the other, as in Moses' clean-corpus-n."""
+
+
+@dataclass
+class Survey:
+    """What was found in the pairs of one split.
+
+    Attributes:
+        num_pairs: of sentences.
+        empty: pairs with an empty side.
+        identical: pairs whose sides are the same.
+        repeated: pairs whose source stands in the split before.
+        uneven: pairs with over nine times as many words on one side as on the other.
+        misread: pairs with characters that a wrong encoding leaves.
+        in_training: pairs whose source also stands in the training text.
+        source_words, target_words: words of each sentence.
+        sources: hashes of the source sentences.
+    """
+
+    num_pairs: int = 0
+    empty: int = 0
+    identical: int = 0
+    repeated: int = 0
+    uneven: int = 0
+    misread: int = 0
+    in_training: int = 0
+    source_words: array[int] = field(default_factory=lambda: array("i"))
+    target_words: array[int] = field(default_factory=lambda: array("i"))
+    sources: set[int] = field(default_factory=set)
+
+    @property
+    def mean_words(self) -> float:
+        """Mean length of the longer side."""
+        return fmean(map(max, self.source_words, self.target_words)) if self.num_pairs else 0.0
+
+
+def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> Survey:
+    """Look at the pairs of a split.
+
+    Args:
+        pairs: (source, target).
+        training: hashes of the source sentences of the training text (`Survey.sources`).
+    """
+    found = Survey()
+    for source, target in pairs:
+        found.num_pairs += 1
+        key, words = _key(source), (len(source.split()), len(target.split()))
+        found.source_words.append(words[0])
+        found.target_words.append(words[1])
+        if not min(words):
+            found.empty += 1
+            continue
+        found.identical += source == target
+        found.uneven += max(words) > _UNEVEN * min(words)
+        found.misread += bool(_MISREAD.search(source) or _MISREAD.search(target))
+        found.repeated += key in found.sources
+        found.in_training += key in training
+        found.sources.add(key)
+    return found
+
+
+def hold_out(
+    pairs: Callable[[], Iterator[tuple[str, str]]],
+    max_held_out: int,
+    prefixes: tuple[Path, Path, Path],
+    languages: tuple[str, str],
+) -> None:
+    """Split text into training, validation and test text; no source sentence stands in two of them.
+
+    The split depends on the sentences alone: the same text is always split in the same way.
+
+    Args:
+        pairs: called twice; yields (source, target).
+        max_held_out: source sentences of validation and of test each; but at most one in twenty.
+        prefixes: of the files of the training, the validation and the test text.
+        languages: what the names of source and target files end with.
+    """
+    keys = sorted({_key(source) for source, _ in pairs()})
+    count = max(1, min(max_held_out, len(keys) // 20))
+    valid, test = set(keys[:count]), set(keys[count : 2 * count])
+    paths = [Path(f"{prefix}.{language}") for prefix in prefixes for language in languages]
+    with ExitStack() as stack:
+        files = [stack.enter_context(replacing(path)) for path in paths]
+        for source, target in pairs():
+            key = _key(source)
+            place = 2 if key in valid else 4 if key in test else 0
+            files[place].write(f"{source}\n")
+            files[place + 1].write(f"{target}\n")
+
+
+def _key(sentence: str) -> int:
+    return int.from_bytes(blake2b(sentence.strip().encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,112 @@
+"""`shapeshift compare`, small: systems from the built-in grammar to tables and a figure."""
+
+import sys
+
+import pytest
+import yaml
+
+from shapeshift.cli import main
+from shapeshift.papers.document import ItemDocument
+
+CONFIG = {
+    "data": {
+        "corpus": {"corpus": "grammar", "num_train": 2500, "num_valid": 20, "num_test": 60},
+        "subwords": {"vocab_size": 500},
+        "dataset": {"name": "extrapolate", "max_length": 20},
+    },
+    "model": {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1},
+    "training": {
+        "max_updates": 20,
+        "checkpoint_every": 10,
+        "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
+        "batch": {"max_tokens": 1024},
+        "device": "cpu",
+    },
+    "decoding": {"beam": 1},
+    "evaluation": {"length_buckets": [21, 41]},
+}
+SHAPE = "shape-7 position=shape position.indices.max_offset=7"
+SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
+
+
+def shapeshift(*arguments):
+    """Run a command in this process; return its exit status, or the message that it ends with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["shapeshift", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            return end.code or 0
+    return 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder in which the systems have been compared."""
+    folder = tmp_path_factory.mktemp("compare")
+    (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert shapeshift("compare", "mine.yaml", *SYSTEMS, "--jobs", "0") == 0
+    return folder
+
+
+def test_systems_stand_side_by_side_with_unseen_lengths_marked(folder):
+    item = folder / "compared" / "mine" / "positions" / "comparison"
+    overall, by_length = ItemDocument.load(item / "item.json").tables
+    assert [row[0].text for row in overall.rows] == ["ape", "rpe", "shape-7"]
+    assert all(entry.value is not None for row in overall.rows[1:] for entry in row[1:])
+    assert by_length.header == ("source length", "segments", "ape", "rpe", "shape-7")
+    assert [row[0].text for row in by_length.rows] == ["0–20", "21–40*", "≥ 41*"]
+    assert any("unseen" in note or "in training" in note for note in by_length.notes)
+    assert (item / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_systems_differ_in_nothing_but_position(folder):
+    paths = (folder / "compared" / "cells").glob("*/run/config.yaml")
+    configs = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
+    positions = {config.pop("position")["name"]: config for config in configs}
+    assert len(positions) == 3
+    assert configs[0] == configs[1] == configs[2]
+
+
+def test_nothing_runs_twice_and_another_system_joins(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    logs = {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
+    assert len(logs) == 3
+    assert shapeshift("compare", "mine.yaml", "--position", "rpe,ape,nope", "--jobs", "0") == 0
+    assert logs.items() <= {x: x.stat().st_mtime_ns for x in folder.rglob("log.jsonl")}.items()
+    document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
+    assert [row[0].text for row in document.tables[0].rows] == ["rpe", "ape", "nope"]
+    assert len([*folder.rglob("log.jsonl")]) == 4
+
+
+def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "mine.yaml").write_text(
+        yaml.safe_dump(CONFIG | {"evaluation": {"length_buckets": [21, 31, 41]}}), encoding="utf-8"
+    )
+    logs = {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
+    assert shapeshift("compare", "mine.yaml", *SYSTEMS, "--jobs", "0") == 0
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")} == logs
+    document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
+    assert "31–40*" in [row[0].text for row in document.tables[1].rows]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--position", "ape,shappe"), "did you mean 'shape'"),
+        (("--position", "ape,ape"), "'ape' is given twice"),
+        (("--system", "a/b position=ape"), "expected the name of a preset"),
+        (("position=rope",), "what the axis position is about"),
+        (("training.max_update=3",), "max_updates"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    folder, monkeypatch, capsys, arguments, expected
+):
+    monkeypatch.chdir(folder)
+    status = shapeshift("compare", "mine.yaml", *arguments, "--directory", "none")
+    assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())
+    assert not (folder / "none").exists()

@@ -1,0 +1,69 @@
+"""`shapeshift init`: from one's own text to a configuration that trains."""
+
+import sys
+
+import pytest
+
+from shapeshift.cli import main
+from shapeshift.config import load_config
+from shapeshift.data.grammar import generate
+
+
+def shapeshift(*arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["shapeshift", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            return end.code or 0
+    return 0
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    """A folder with parallel text, in which commands run."""
+    monkeypatch.chdir(tmp_path)
+    pairs = [*generate(1_200, seed=1, min_words=3, max_words=12)]
+    for side, ending in enumerate(("en", "de")):
+        lines = "".join(f"{pair[side]}\n" for pair in pairs)
+        (tmp_path / f"mine.{ending}").write_text(lines, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_configuration_that_trains_without_a_change(text, capsys):
+    assert shapeshift("init", "--source", "en", "--target", "de", "--train", "mine.en") == 0
+    printed = capsys.readouterr().out
+    assert "1,0" in printed  # pairs of training text: what is left of 1,200
+    assert "shapeshift compare mine.yaml" in printed
+    assert "s an update, measured" in printed
+    config = load_config("mine.yaml")
+    assert config.data.corpus.train == ["mine/train"]
+    assert config.training.schedule.warmup_updates < config.training.max_updates
+    small = ["training.max_updates=2", "training.schedule.warmup_updates=1", "--no-test"]
+    assert shapeshift("train", "mine.yaml", *small) == 0
+
+
+def test_text_that_is_split_already_is_read_where_it_is(text):
+    for name in ("valid", "test"):
+        for ending in ("en", "de"):
+            head = (text / f"mine.{ending}").read_text(encoding="utf-8").splitlines()[:20]
+            (text / f"{name}.{ending}").write_text("\n".join(head) + "\n", encoding="utf-8")
+    given = ("--train", "mine", "--valid", "valid", "--test", "test", "--output", "a.yaml")
+    assert shapeshift("init", "--source", "en", "--target", "de", *given) == 0
+    corpus = load_config("a.yaml").data.corpus
+    assert (corpus.train, corpus.valid, corpus.test) == (["mine"], ["valid"], ["test"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--train", "mine", "--valid", "mine"), "both --valid and --test"),
+        (("--train", "nothing"), "no such file"),
+        ((), "is missing"),
+        (("--train", "mine", "--output", "mine.en"), "exists already"),
+    ],
+)
+def test_what_cannot_be_is_refused(text, capsys, arguments, expected):
+    status = shapeshift("init", "--source", "en", "--target", "de", *arguments)
+    assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())
+    assert not (text / "mine.yaml").exists()

@@ -1,0 +1,44 @@
+"""A look at parallel text: what is counted, and how text is held out."""
+
+from shapeshift.data.survey import hold_out, survey
+
+PAIRS = [
+    ("a b c", "x y"),
+    ("a b c", "x z"),
+    ("", "x"),
+    ("same", "same"),
+    ("one", " ".join("x" * 10)),
+    ("naïve", "naÃ¯ve"),
+    ("It’s", "Itâ€™s"),
+    ("Ångström in Århus, São Paulo", "£5 – Î"),
+]
+
+
+def test_what_may_be_wrong_with_pairs_is_counted():
+    found = survey(iter(PAIRS))
+    assert (found.num_pairs, found.empty, found.identical) == (8, 1, 1)
+    assert (found.repeated, found.uneven, found.misread) == (1, 1, 2)
+    assert [*found.source_words] == [3, 3, 0, 1, 1, 1, 1, 5]
+
+
+def test_sources_that_training_has_are_counted():
+    training = survey(iter(PAIRS)).sources
+    assert survey([("a b c ", "q"), ("new", "q")], training).in_training == 1
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_no_source_stands_in_two_parts_and_no_pair_is_lost(tmp_path):
+    pairs = [(f"source {n % 150}", f"target {n}") for n in range(300)]
+    prefixes = tuple(tmp_path / name for name in ("train", "valid", "test"))
+    hold_out(lambda: iter(pairs), 1_000, prefixes, ("en", "de"))
+    parts = [
+        [*zip(*(read(tmp_path / f"{name}.{side}") for side in ("en", "de")), strict=True)]
+        for name in ("train", "valid", "test")
+    ]
+    assert sorted(pair for part in parts for pair in part) == sorted(pairs)
+    sources = [{source for source, _ in part} for part in parts]
+    assert len(set.union(*sources)) == sum(map(len, sources))
+    assert [len(each) for each in sources] == [136, 7, 7]  # one in twenty
