@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TORCH  := torch==2.13.0
 UV     := .venv-uv/bin/uv
+DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-slow test-lowest soak check format lock clean gpu-check bench
+.PHONY: help install demo test test-slow test-lowest soak check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,5 +67,10 @@ gpu-check:  ## what needs a GPU, with this python: tests and speed
 bench: install  ## tokens a second by position representation
 	$(BIN)/python benchmarks/speed.py
 
+docs:  ## the documentation as a site: site/index.html
+	test -x .venv-docs/bin/mkdocs || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet $(DOCS)
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
 clean:  ## remove the environment and caches, keep runs
-	rm -rf $(VENV) .venv-uv .venv-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-uv .venv-lowest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -204,7 +204,7 @@ def _reference(kind: str) -> str:
     path = f"tests/numerics/test_{name}_reference.py"
     if not (ROOT / path).exists():
         raise FileNotFoundError(f"kind {kind!r} has no numerical reference: write {path}")
-    return f"[{name}](../{path})"
+    return f"`{path}`"
 
 
 def _cells() -> list[str]:

@@ -140,7 +140,7 @@ def test_what_cannot_be_extended_is_named(files, message, tmp_path):
         load_config(write(tmp_path, **files))
 
 
-@pytest.mark.parametrize("page", ["configuration", "positions", "results"])
+@pytest.mark.parametrize("page", ["commands", "configuration", "positions", "results"])
 def test_a_generated_page_is_fresh(page):
     made = runpy.run_path(str(ROOT / "docs" / f"generate_{page}.py"))["document"]()
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")

@@ -1,0 +1,121 @@
+"""README.md and docs/: links lead somewhere, commands parse, YAML loads, Python runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+import yaml
+
+from shapeshift.cli import COMMANDS, app
+from shapeshift.config import Config, parse_config
+from shapeshift.config_file import find_config, read_document
+from shapeshift.papers.catalogue import find_items
+from shapeshift.papers.spec import ItemSpec
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if path.name != "introduction.md"  # of docs/results.md
+}
+TESTED_ALONE = {
+    "docs/interop.md": "tests/unit/interop/test_snippets.py",
+    "docs/tutorials/own-kind.md": "tests/integration/test_own_kind.py",
+    "docs/reproducing.md": "tests/integration/test_own_study.py",
+}
+"""Page whose Python needs names that the page does not define → the test that runs it."""
+
+
+def blocks(page: str, *languages: str) -> list[str]:
+    """Return what stands in a page's fences of these languages."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    plain = (re.sub(r"\[(.*?)\]\(.*?\)", r"\1", title).lower() for title in titles)
+    return {re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page: str) -> None:
+    text = re.sub(r"^```.*?^```|`[^`\n]+`", "", PAGES[page], flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?://", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent.joinpath(path) if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    listed = re.findall(r": (\S+\.md)$", navigation, flags=re.MULTILINE)
+    assert {f"docs/{name}" for name in listed} == {page for page in PAGES if page[:5] == "docs/"}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield the page and the arguments of every `shapeshift` command line."""
+    for page in PAGES:
+        for block in blocks(page, "", "sh", "bash"):
+            for line in block.replace("\\\n", " ").splitlines():
+                command = re.search(r"(?:^|[ (])shapeshift ([a-z]+\b.*)", line)
+                if command and not line.startswith("#"):
+                    yield page, shlex.split(re.sub(r"\s#.*|[<|;&].*|'$", "", command[1]))
+
+
+@pytest.mark.parametrize(("page", "arguments"), list(commands()), ids=str)
+def test_a_command_line_is_one_that_the_program_takes(page: str, arguments: list[str]) -> None:
+    name, *rest = arguments
+    assert name in COMMANDS
+    group: Any = typer.main.get_command(app)
+    command = group.get_command(group.make_context("shapeshift", [name]), name)
+    given = command.make_context(name, rest).params
+    config, overrides = given.get("config"), given.get("overrides") or ()
+    shipped = str(config) != "CONFIG" and not str(config).endswith(("yaml", "yml"))
+    if name in ("train", "prepare") and shipped:
+        path = find_config(config)
+        parse_config(read_document(path), overrides, path)
+    target = given.get("target")
+    if name == "reproduce" and target and not target.endswith(".yaml") and target != "PAPER":
+        find_items(target)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
+def test_yaml_is_accepted(page: str) -> None:
+    for block in blocks(page, "yaml"):
+        document = yaml.safe_load(block)
+        if "title" in document:
+            ItemSpec.model_validate(document)
+        else:
+            assert set(document) <= set(Config.model_fields)
+            parse_config(document)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") and page not in TESTED_ALONE]
+)
+def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    monkeypatch.chdir(tmp_path)
+    config = transformers.BartConfig(
+        vocab_size=50, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8,
+        max_position_embeddings=600,
+    )  # fmt: skip
+    # A folder of the name that snippets load stands in for the download.
+    transformers.BartForConditionalGeneration(config).save_pretrained("facebook/bart-base")
+    exec("\n".join(blocks(page, "python")), {"__name__": "snippets"})
