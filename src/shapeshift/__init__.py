@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .interop import shift_positions, unshift
+    from .lab.run import load_run as load_run
     from .positions import SHAPE
 
 __version__ = "0.1.0"
 __all__ = ["SHAPE", "__version__", "shift_positions", "unshift"]
 
+# Loaded on first use: the command line imports this package and must not import torch.
+_MODULES = {
+    "SHAPE": "shapeshift.positions",
+    "load_run": "shapeshift.lab.run",
+    "shift_positions": "shapeshift.interop",
+    "unshift": "shapeshift.interop",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the command line imports this package and must not import torch.
-    if name == "SHAPE":
-        from .positions import SHAPE
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as error:
+        if name != "load_run":
+            raise
+        remedy = "load_run needs the testbed: pip install 'shapeshift[testbed]'"
+        raise ImportError(f"{remedy} ({error})") from error
 
-        return SHAPE
-    if name in ("shift_positions", "unshift"):
-        from . import interop
 
-        return getattr(interop, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

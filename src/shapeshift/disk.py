@@ -216,17 +216,17 @@ def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
         ShapeshiftError: the file cannot be written.
     """
     disk, partial = Disk(), None
-    with writing(path):
-        file = _open_irregular(Path(path))
-        if file is None:
-            final = Path(os.path.realpath(path))
-            partial = final.with_name(f"{PARTIAL}{os.getpid()}-{final.name}")
-            make_directory(disk, final.parent)
-            _remove_abandoned(final)
-            file = disk.create(partial)
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends, however it does
     try:
+        with writing(path):
+            file = _open_irregular(Path(path))
+            if file is None:
+                final = Path(os.path.realpath(path))
+                partial = final.with_name(f"{PARTIAL}{os.getpid()}-{final.name}")
+                make_directory(disk, final.parent)
+                _remove_abandoned(final)
+                file = disk.create(partial)
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends, however it does
         raw = io.BufferedWriter(_Reporting(file, path))
         with raw if binary else io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
             yield stream

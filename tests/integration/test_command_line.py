@@ -10,6 +10,7 @@ import time
 import pytest
 import yaml
 
+from shapeshift import load_run
 from shapeshift.evaluation.scores import Scores
 from shapeshift.training.log import read_log
 
@@ -173,6 +174,10 @@ def test_translate_keeps_lines_and_score_reads_them(folder, runs):
     assert len(lines) == len(LINES)
     assert lines[1] == lines[3] == ""
     assert any(lines)
+    run = load_run(folder / "killed")
+    assert run.translate(LINES) == lines
+    with pytest.raises(TypeError, match="a list of lines"):
+        run.translate("abc")
 
     shapeshift(folder, "translate", "killed", "text/test.low", "-o", "hypotheses.txt")
     expected = (folder / "killed" / "results" / "test.average.txt").read_bytes()

@@ -41,6 +41,16 @@ def test_a_file_that_is_not_finished_never_appears(tmp_path, old):
     assert [x.read_text() for x in tmp_path.iterdir()] == ([old] if old else [])
 
 
+def test_a_signal_right_after_the_file_is_made_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shapeshift.disk.fcntl.flock", interrupted)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "out.txt"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path):
     child = os.fork()
     if not child:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from shapeshift.papers.planning import Plan
 
 
+DAY_S = 86_400
+
+
 def show_estimate(config: Config) -> None:
     """Print what a run takes: tables on a terminal, Markdown into a file or a pipe.
 
@@ -49,6 +52,28 @@ def show_estimate(config: Config) -> None:
     _print_table(_position_table(config))
     _print_table(Table(("run", ""), rows, notes))
     _warn_missing(origins(config.data.corpus))
+
+
+def announce(config: Config) -> float:
+    """Print in a line what a run will take, from a few steps measured here; return its seconds."""
+    from datetime import datetime, timedelta
+
+    from shapeshift.cli.progress import console
+    from shapeshift.training.estimate import assumed_length, count_parameters, measure
+
+    run, training = (config.model, config.position.scheme), config.training
+    vocab_size = config.data.subwords.vocab_size
+    num_parameters = count_parameters(*run, vocab_size)
+    update = measure(*run, training, vocab_size, assumed_length(config.data)).seconds_per_update
+    seconds = training.max_updates * update
+    end = datetime.now() + timedelta(seconds=seconds)
+    console.print(
+        f"{num_parameters:,} parameters, {training.max_updates:,} updates of about {update:.2g} s"
+        f" (measured): {duration(seconds)}, until {end:%H:%M}"
+        + (f" on {end:%d %B}" if seconds > DAY_S / 2 else ""),
+        soft_wrap=True,
+    )
+    return seconds
 
 
 def show_plan(plan: Plan, prepared_root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,9 @@ def train(
     test: Annotated[
         bool, typer.Option(help="Translate and score the test set after training.")
     ] = True,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before a run of more than a day.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -41,6 +45,7 @@ def train(
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
     from shapeshift.config import load_config
+    from shapeshift.lab.run import has_begun
 
     settings = load_config(config, overrides or [])
     _note_warmup(settings)
@@ -50,9 +55,21 @@ def train(
         show_estimate(settings)
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
+    if not has_begun(directory) and "RANK" not in os.environ:  # nor under torchrun
+        ask(settings, yes)
     done = _train(settings, directory, prepared, test)
     if test and done is not None:
         _test(done, prepared)
+
+
+def ask(settings: Config, yes: bool) -> None:
+    """Print what the run will take; if that is more than a day, ask on a terminal."""
+    import sys
+
+    from shapeshift.cli.dry_run import DAY_S, announce
+
+    if announce(settings) > DAY_S and not yes and sys.stdin.isatty():
+        typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
 
 
 def _note_warmup(settings: Config) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,41 @@ class Run:
         device = choose_device(self.config.training.device)
         model = model or self.model(which, device)
         return make_translator(self.config, model, subwords or self.subwords())
+
+    @cached_property
+    def _translator(self) -> Translator:
+        return self.translator()
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """Return the best translation of each line, by the final model, which stays loaded.
+
+        Args:
+            lines: detokenised sentences.
+
+        Raises:
+            ShapeshiftError: a line is too long for the model (`decoding.on_long` has other ways).
+        """
+        if isinstance(lines, str):
+            raise TypeError(f"expected a list of lines, got one string: [{lines[:40]!r}]")
+        return [*self._translator.translate(lines)]
+
+
+def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """Open a trained run, to translate with it or to look at its model.
+
+        run = shapeshift.load_run("runs/mine-shape")
+        run.translate(["A man is sleeping."])  # ["Ein Mann schläft."]
+
+    Args:
+        directory: of the run.
+        overrides: see `Run`.
+
+    Raises:
+        ShapeshiftError: it is not the folder of a run, or not trained yet.
+    """
+    run = Run(directory, overrides)
+    run.weights()
+    return run
 
 
 def make_translator(config: Config, model: Transformer, subwords: Subwords) -> Translator:

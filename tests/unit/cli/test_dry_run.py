@@ -1,9 +1,13 @@
 """`--dry-run`: what it prints, and that it needs no data."""
 
+from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 
+from shapeshift.cli import train
 from shapeshift.cli.dry_run import duration, show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
 from shapeshift.papers import dry_run
@@ -108,3 +112,19 @@ def test_all_runs_of_a_paper_each_model_measured_once(capsys, monkeypatch, tmp_p
 )
 def test_time_is_given_in_the_unit_that_shows_it(seconds, expected):
     assert duration(seconds) == expected
+
+
+@pytest.mark.parametrize(("answer", "trains"), [("y\n", True), ("n\n", False)])
+def test_a_run_of_more_than_a_day_is_asked_about(monkeypatch, measured, capsys, answer, trains):
+    class Terminal(StringIO):
+        def isatty(self):
+            return True
+
+    settings = parse_config({"training": {"max_updates": 10**9}})
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    with nullcontext() if trains else pytest.raises(typer.Abort):
+        train.ask(settings, yes=False)
+    assert "1,000,000,000 updates" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal(""))
+    train.ask(settings, yes=True)
+    train.ask(parse_config({"training": {"max_updates": 2}}), yes=False)
