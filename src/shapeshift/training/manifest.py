@@ -1,7 +1,7 @@
-"""What a checkpoint consists of: `state.json`, which lists its files by size and SHA-256.
+"""The manifest of a checkpoint, `state.json`: how far the run was, and the hashes of the weights.
 
-Nothing is used before it was compared with the manifest, and the manifest before its own hash. The
-bytes that were compared are the bytes that are used: a file is read once.
+Nothing is used before it is compared with the manifest, and the manifest before its own hash. A
+file is read once: the bytes that are compared are the bytes that are used.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import digest
 from shapeshift.schema import Strict
 
 MODEL: Final = "model.safetensors"
@@ -22,17 +23,14 @@ OPTIMIZER: Final = "optimizer.safetensors"
 STATE: Final = "state.json"
 Name = Literal["model.safetensors", "optimizer.safetensors"]
 
-LARGEST_MANIFEST = 1 << 24
-"""Bytes; what is larger is none and is not read."""
-
 Count = Annotated[int, Field(ge=0)]
 
 
 class DamagedError(ShapeshiftError):
-    """A checkpoint that is not what was saved.
+    """A checkpoint differs from what was saved.
 
     Attributes:
-        reason: what is wrong, in half a line, without the path.
+        reason: the file and what is wrong with it, without the folder.
     """
 
     def __init__(self, reason: str, path: Path):
@@ -50,12 +48,12 @@ class Progress:
 
     Attributes:
         update: updates done.
-        epoch: the epoch that the next batch is from, counted from 0.
+        epoch: the epoch of the next batch, counted from 0.
         batch: batches of that epoch already used.
-        best_update, best_loss: the best of all validations so far, and its loss.
-        best_score: its score, where it is the best by a metric; see `training.best_metric`.
-        elapsed_s: time spent training, over all restarts.
-        validated_update: the last one after which validation was completed.
+        best_update, best_loss: update of the best checkpoint, and its validation loss.
+        best_score: the best checkpoint's score, if `training.best_metric` is not the loss.
+        elapsed_s: seconds of training, over all restarts.
+        validated_update: the last update whose validation is complete.
     """
 
     update: Count = 0
@@ -68,83 +66,63 @@ class Progress:
     validated_update: Count | None = None
 
 
-class File(Strict):
-    """One file of a checkpoint."""
-
-    bytes: Count
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
 class Manifest(Strict):
-    """The file `state.json`.
+    """The content of `state.json`.
 
     Attributes:
         progress: how far the run was.
-        optimizer: what the optimiser keeps that is no tensor, `PARAMETER.KEY` → number.
-        files: the files next to it; no other name is ever opened.
-        sha256: of all that; `encode` computes it.
+        files: SHA-256 of the files next to it; no other file is ever opened.
     """
 
-    model_config = ConfigDict(strict=True, revalidate_instances="always")
+    model_config = ConfigDict(strict=True)
 
     progress: Progress
-    optimizer: dict[Annotated[str, Field(pattern=r"^\d+\.\w+$")], bool | int | float]
-    files: dict[Name, File] = Field(min_length=2)
+    files: dict[Name, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(min_length=2)
     sha256: str = ""
 
     def encode(self) -> bytes:
-        """Return the only bytes that stand for this manifest."""
-        document: dict[str, Any] = self.model_dump(exclude={"sha256"})
-        for name in ("best_score", "validated_update"):  # which older checkpoints lack
-            if document["progress"][name] is None:
-                del document["progress"][name]
-        content = json.dumps(document, sort_keys=True).encode()
-        document["sha256"] = hashlib.sha256(content).hexdigest()
-        return json.dumps(document, indent=2).encode() + b"\n"
+        """Return the file's content, with the hash of all other values as `sha256`."""
+        document = self.model_dump(exclude={"sha256"})
+        return json.dumps(document | {"sha256": digest(document)}, indent=2).encode() + b"\n"
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
     """Read the manifest of the checkpoint in a folder.
 
     Raises:
-        DamagedError: if it is missing, or one bit of it is not as it was written.
-        ShapeshiftError: if it may not be read.
+        DamagedError: if it is missing, or differs from what was written.
+        ShapeshiftError: if reading is not permitted.
     """
     path = checkpoint / STATE
-    raw = _read(path, LARGEST_MANIFEST)
+    raw = _read(path)
     try:
         manifest = Manifest.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        reason = f"{place}: {first['msg']}" if place else first["msg"]
-        raise DamagedError(f"not a manifest ({' '.join(reason.split())[:200]})", path) from error
+        reason = " ".join(f"{place} {first['msg']}".split())[:200]
+        raise DamagedError(f"not a manifest ({reason})", path) from error
     if manifest.encode() != raw:
         raise DamagedError("differs from what was saved (SHA-256)", path)
     return manifest
 
 
 def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
-    """Return the bytes of one file of a checkpoint, which are those that were saved.
+    """Return the content of one file of a checkpoint.
 
     Raises:
-        DamagedError: if the file is missing, or one bit of it is not as it was written.
-        ShapeshiftError: if it may not be read.
+        DamagedError: if the file is missing, or differs from what was saved.
+        ShapeshiftError: if reading is not permitted.
     """
-    path, expected = checkpoint / name, manifest.files[name]
-    content = _read(path, expected.bytes)
-    if len(content) != expected.bytes:
-        raise DamagedError(f"has {len(content):,} bytes, {expected.bytes:,} were saved", path)
-    if hashlib.sha256(content).hexdigest() != expected.sha256:
+    path = checkpoint / name
+    content = _read(path)
+    if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise DamagedError("differs from what was saved (SHA-256)", path)
     return content
 
 
-def _read(path: Path, limit: int) -> bytes:
+def _read(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > limit:
-            raise DamagedError(f"has {size:,} bytes, {limit:,} at most are expected", path)
         return path.read_bytes()
     except PermissionError as error:
         raise ShapeshiftError("may not be read; fix its permissions", path=path) from error

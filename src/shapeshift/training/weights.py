@@ -1,84 +1,36 @@
-"""Weights as safetensors files: written as they are in memory, read without trust."""
+"""Weights as safetensors files, checked before they are used."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from shapeshift.disk import Disk, free_bytes, replace_file
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.manifest import MODEL, STATE, read_manifest, read_verified
 
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.int64: "I64",
-    torch.bool: "BOOL",
-}
-_DIGEST = "sha256"
+_METADATA = "shapeshift"
+"""One key, whose value is JSON: safetensors writes several in an arbitrary order."""
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Tensors as a safetensors file that is not yet written: a header, then their bytes.
-
-    The library's own writer would hold a second copy of all tensors, or would write where neither
-    a hash nor a failure can be seen; the bytes are the same.
-
-    Attributes:
-        header: the length of the JSON, the JSON, blanks up to a multiple of 8 bytes.
-        tensors: on the CPU and contiguous, in the order of the file.
-    """
-
-    header: bytes
-    tensors: tuple[Tensor, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        """How long the file will be."""
-        return len(self.header) + sum(tensor.nbytes for tensor in self.tensors)
-
-    def chunks(self) -> Iterator[memoryview]:
-        """Yield the bytes of the file; those of a tensor are not copied."""
-        yield memoryview(self.header)
-        for tensor in self.tensors:
-            yield tensor.reshape(-1).view(torch.uint8).numpy().data
-
-
-def encode(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Encoded:
-    """Lay tensors out as a safetensors file: the widest numbers first, then by name."""
-    named = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    entries: dict[str, object] = (
-        {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
-    )
-    end = 0
-    for name, tensor in named:
-        begin, end = end, end + tensor.nbytes
-        entries[name] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return Encoded(len(text).to_bytes(8, "little") + text, tuple(tensor for _, tensor in named))
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the model's parameters by name, on the CPU; a shared one is listed once."""
+    return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
 
 
 def decode(content: bytes, path: Path) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file that was read from `path`.
 
     Raises:
-        ShapeshiftError: if that is none.
+        ShapeshiftError: if the content is not a safetensors file.
     """
     try:
         return load(content)
@@ -95,14 +47,9 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
         raise ShapeshiftError(f"not a readable safetensors file ({reason})", path=path) from error
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's parameters by name; one that serves twice is there once."""
-    return {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a file, compared with their hash: that of the checkpoint's manifest
-    next to them, or the one that `average` wrote into the file.
+    """Return the weights in a file, compared with the hash in the checkpoint's manifest, or with
+    the hash that `average` wrote into the file.
 
     Raises:
         ShapeshiftError: if the file is missing or damaged.
@@ -112,8 +59,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return _read(path)[0]
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the weights and the metadata of a file, compared with its own hash if it has one."""
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the weights in a file and what `average` noted there, if it wrote the file."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -121,27 +68,27 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except OSError as error:
         raise ShapeshiftError(f"cannot be read ({error.strerror})", path=path) from error
     tensors = decode(content, path)
-    metadata = _metadata(content)
-    expected = metadata.pop(_DIGEST, None)
-    if expected is not None and expected != _digest(tensors, metadata):
+    # safetensors returns metadata for files only, not for bytes; the header is valid by now.
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    try:
+        note = json.loads(header.get("__metadata__", {}).get(_METADATA, "{}"))
+        intact = not note or note["sha256"] == _hash(tensors)
+    except (ValueError, LookupError, TypeError):
+        intact = False
+    if not intact:
         raise ShapeshiftError(
             "differs from what was saved (SHA-256); run the training command again",
             path=path,
         )
-    return tensors, metadata
+    return tensors, note
 
 
-def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
-    """Return whether a file is there, intact, and what `average` wrote of exactly these `paths`."""
-    try:
-        _, metadata = _read(path)
-    except ShapeshiftError:
-        return False
-    return metadata == _average_metadata(paths)
+def _hash(tensors: dict[str, Tensor]) -> str:
+    return hashlib.sha256(save(tensors)).hexdigest()
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load parameters that `weights` named.
+    """Load a model's parameters from a file.
 
     Raises:
         ShapeshiftError: if the file is missing or damaged, or holds another model's parameters.
@@ -149,16 +96,24 @@ def load_weights(model: nn.Module, path: Path) -> None:
     assign(model, read_weights(path), path)
 
 
-def check_weights(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) -> None:
-    """Raise `ShapeshiftError` unless names, shapes and types are those of the model's parameters;
-    `path` is where they are from."""
+@torch.no_grad()
+def assign(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) -> None:
+    """Copy weights into a model.
+
+    Args:
+        model: unchanged if an error is raised.
+        loaded: weights by the names of the model's parameters.
+        path: the file that they were read from.
+
+    Raises:
+        ShapeshiftError: if names, shapes or types are not those of the model's parameters.
+    """
     own = dict(model.named_parameters())
     missing, foreign = own.keys() - loaded.keys(), loaded.keys() - own.keys()
     if missing or foreign:
-        example = min(missing or foreign)
         raise ShapeshiftError(
             f"holds another model: {len(missing)} parameters are missing and {len(foreign)} are"
-            f" unknown, {example!r} for one",
+            f" unknown, such as {min(missing or foreign)!r}",
             path=path,
         )
     for name, parameter in own.items():
@@ -169,22 +124,17 @@ def check_weights(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) ->
                 f" expected {tuple(parameter.shape)} of {parameter.dtype}",
                 path=path,
             )
-
-
-@torch.no_grad()
-def assign(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a model, after `check_weights`."""
-    check_weights(model, loaded, path)
-    for name, parameter in model.named_parameters():
+    for name, parameter in own.items():
         parameter.copy_(loaded[name])
 
 
 def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> None:
-    """Write the mean of several files of weights to `target`, atomically, with its own hash.
+    """Write the mean of several checkpoints' weights to `target`, atomically. The file notes their
+    names and its own hash.
 
     Raises:
-        ShapeshiftError: if there is nothing to average, a file cannot be read or written, or they
-            are not all of one model.
+        ShapeshiftError: if there is nothing to average, a file cannot be read or written, or the
+            weights are not all of one model.
     """
     if not paths:
         raise ShapeshiftError("there is no checkpoint to average yet")
@@ -196,34 +146,30 @@ def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> No
         for name, tensor in tensors.items():
             total[name] += tensor
     mean = {name: (tensor / len(paths)).float() for name, tensor in total.items()}
-    metadata = _average_metadata(paths)
-    encoded = encode(mean, metadata | {_DIGEST: _digest(mean, metadata)})
+    note = {"average_of": _names(paths), "sha256": _hash(mean)}
+    content = save(mean, {_METADATA: json.dumps(note)})
     try:
-        replace_file(disk or Disk(), target, encoded.chunks())
+        replace_file(disk or Disk(), target, [content])
     except OSError as error:
         raise ShapeshiftError(
-            f"cannot be written ({error.strerror}); it needs {encoded.num_bytes:,} bytes and"
+            f"cannot be written ({error.strerror}); it needs {len(content):,} bytes and"
             f" {free_bytes(target.parent):,} are free; fix that and run the same command again",
             path=target,
         ) from error
 
 
-def _average_metadata(paths: Sequence[Path]) -> dict[str, str]:
-    return {"average_of": ", ".join(path.parent.name for path in paths)}
+def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
+    """Return whether a file exists, is intact, and is the average of exactly these `paths`."""
+    try:
+        note = _read(path)[1]
+    except ShapeshiftError:
+        return False
+    return note.get("average_of") == _names(paths)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    return [path.parent.name for path in paths]
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in tensors.items()}
-
-
-def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
-    for chunk in encode(tensors, metadata).chunks():
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    # The library hands metadata out for files alone; that this is JSON it has already checked.
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return dict(header.get("__metadata__") or {})

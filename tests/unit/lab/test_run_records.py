@@ -1,5 +1,6 @@
 """Settings, checkpoints, final model and results of a run always belong together."""
 
+import json
 import shutil
 from types import SimpleNamespace
 
@@ -44,7 +45,7 @@ def snapshot(folder):
 
 def averaged(directory):
     with safe_open(directory / AVERAGE, "pt") as file:
-        return file.metadata()["average_of"].split(", ")
+        return json.loads(file.metadata()["shapeshift"])["average_of"]
 
 
 def damage(path):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from torch import nn
+from safetensors.torch import save
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
@@ -20,16 +20,9 @@ from shapeshift.training.manifest import (
     read_verified,
 )
 
+from .models import linear
+
 FILES = (MODEL, OPTIMIZER, STATE)
-
-
-def make(seed):
-    torch.manual_seed(seed)
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.randn(3, 2)).sum().backward()
-    optimizer.step()
-    return model, optimizer
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def two(memory):
     """Two checkpoints, of updates 1 and 2."""
     checkpoints = Checkpoints(memory / "checkpoints", keep=2)
     for update in (1, 2):
-        checkpoints.save(*make(update), Progress(update, 3, 14, 1, 0.1 + 0.2, 7.25))
+        checkpoints.save(*linear(update), Progress(update, 3, 14, 1, 0.1 + 0.2, 7.25))
     return checkpoints
 
 
@@ -95,7 +88,7 @@ def test_a_thousand_corruptions_and_none_is_loaded(two):
     rng = random.Random(1)
     original = two.path(2)
     contents = {name: (original / name).read_bytes() for name in FILES}
-    model, optimizer = make(9)
+    model, optimizer = linear(9)
     seen = set()
     for _ in range(1000):
         file = rng.choice(FILES)
@@ -120,7 +113,7 @@ def test_files_of_two_checkpoints_do_not_mix(two):
         content = other.read_bytes()
         other.write_bytes(one.read_bytes())
         with pytest.raises(DamagedError, match=f"{name}: differs from what was saved"):
-            two.restore(2, *make(9))
+            two.restore(2, *linear(9))
         other.write_bytes(content)
 
 
@@ -144,32 +137,21 @@ def with_(document, **changes):
     return copy
 
 
-def file(num_bytes=10, sha256="0" * 64):
-    return {"bytes": num_bytes, "sha256": sha256}
-
-
+HASH = "0" * 64
 HOSTILE = {
-    "absolute name": {"files": {MODEL: file(), "/etc/passwd": file()}},
-    "name of a parent": {"files": {MODEL: file(), f"../update-00000001/{OPTIMIZER}": file()}},
-    "one name more": {"files": {MODEL: file(), OPTIMIZER: file(), "x.safetensors": file()}},
-    "one name fewer": {"files": {MODEL: file()}},
-    "no names": {"files": {}},
+    "absolute name": {"files": {MODEL: HASH, "/etc/passwd": HASH}},
+    "name of a parent": {"files": {MODEL: HASH, f"../update-00000001/{OPTIMIZER}": HASH}},
+    "one name more": {"files": {MODEL: HASH, OPTIMIZER: HASH, "x.safetensors": HASH}},
+    "one name fewer": {"files": {MODEL: HASH}},
     "names of another type": {"files": [MODEL, OPTIMIZER]},
-    "hash of another type": {"files": {MODEL: file(sha256=7), OPTIMIZER: file()}},
-    "hash that is none": {"files": {MODEL: file(sha256="../../x"), OPTIMIZER: file()}},
-    "negative size": {"files": {MODEL: file(-1), OPTIMIZER: file()}},
-    "endless size": {"files": {MODEL: file(10**30), OPTIMIZER: file()}},
-    "size of another type": {"files": {MODEL: file("564"), OPTIMIZER: file()}},
+    "hash of another type": {"files": {MODEL: 7, OPTIMIZER: HASH}},
+    "hash that is none": {"files": {MODEL: "../../x", OPTIMIZER: HASH}},
     "update of another type": {"progress__update": "2"},
     "negative update": {"progress__update": -2},
-    "fraction of an update": {"progress__update": 2.5},
     "a truth for a batch": {"progress__batch": True},
     "unknown progress": {"progress__rank": 1},
     "another update": {"progress__update": 1},
     "no progress": {"progress": None},
-    "optimizer of another type": {"optimizer": []},
-    "number of another type": {"optimizer": {"0.step": "1"}},
-    "number of no parameter": {"optimizer": {"step": 1}},
     "unknown key": {"extra": 1},
 }
 
@@ -181,7 +163,7 @@ def test_hostile_manifests_with_the_right_hash_end_in_one_line(two, name):
     assert forged(document) == path.read_bytes()
     path.write_bytes(forged(with_(document, **HOSTILE[name])))
     with pytest.raises(DamagedError) as caught:
-        two.restore(2, *make(9))
+        two.restore(2, *linear(9))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400 + len(str(path))
 
@@ -190,27 +172,21 @@ def test_hostile_manifests_with_the_right_hash_end_in_one_line(two, name):
     "content",
     [
         b"",
-        b"\n",
-        b"not JSON",
         b"\xff\xfe\x00",
         b"[]",
-        b"{}",
         b"null",
-        b"7",
-        b'"text"',
         b"NaN",
         b"9" * 10_000,
         b"[" * 1_000_000,
         b'{"progress":' * 100_000,
         b'{"progress": {"update": 8}}',
-        b" " * (1 << 24) + b"{}",
     ],
     ids=lambda content: repr(content[:20]),
 )
 def test_a_manifest_that_is_none_ends_in_one_line(two, content):
     path = two.path(2) / STATE
     path.write_bytes(content)
-    for use in (two.progress, lambda update: two.restore(update, *make(9))):
+    for use in (two.progress, lambda update: two.restore(update, *linear(9))):
         with pytest.raises(DamagedError, match=r"state\.json: ") as caught:
             use(2)
         assert "\n" not in str(caught.value)
@@ -220,7 +196,7 @@ def test_a_manifest_that_is_none_ends_in_one_line(two, content):
 def test_a_folder_in_place_of_a_file_is_damage(two):
     (two.path(2) / STATE).unlink()
     (two.path(2) / STATE).mkdir()
-    resumed = two.resume(*make(9))
+    resumed = two.resume(*linear(9))
     assert [x.reason for x in resumed.skipped] == ["state.json: cannot be read (Is a directory)"]
 
 
@@ -232,17 +208,25 @@ def test_what_may_not_be_read_is_not_called_damaged(two, monkeypatch):
 
     monkeypatch.setattr(manifest.Path, "read_bytes", refuse)
     with pytest.raises(ShapeshiftError, match="may not be read; fix its permissions"):
-        two.resume(*make(9))
+        two.resume(*linear(9))
     assert two.updates() == [1, 2]
 
 
-def test_a_file_that_fits_the_manifest_but_is_no_safetensors_ends_in_one_line(two):
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (MODEL, b"\xff" * 100, "not a readable safetensors file"),
+        (OPTIMIZER, save({"step": torch.ones(1)}), "'step' does not belong to an optimiser"),
+    ],
+)
+def test_a_file_that_fits_the_manifest_but_is_none_of_ours_ends_in_one_line(
+    two, name, content, message
+):
     folder = two.path(2)
-    content = b"\xff" * 100
-    (folder / MODEL).write_bytes(content)
+    (folder / name).write_bytes(content)
     document = json.loads((folder / STATE).read_bytes())
-    document["files"][MODEL] = file(100, hashlib.sha256(content).hexdigest())
+    document["files"][name] = hashlib.sha256(content).hexdigest()
     (folder / STATE).write_bytes(forged(document))
-    with pytest.raises(ShapeshiftError, match="not a readable safetensors file") as caught:
-        two.restore(2, *make(9))
+    with pytest.raises(ShapeshiftError, match=message) as caught:
+        two.restore(2, *linear(9))
     assert "\n" not in str(caught.value)

@@ -1,0 +1,26 @@
+"""Two small models with an optimiser, and their state to compare."""
+
+import torch
+from torch import nn
+
+
+def linear(seed, kind=torch.optim.Adam, width=2):
+    """Return a linear layer and its optimiser after one step; both depend on the seed."""
+    torch.manual_seed(seed)
+    model = nn.Linear(width, width)
+    optimizer = kind(model.parameters(), lr=0.1)
+    model(torch.randn(3, width)).square().sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def state(model, optimizer):
+    """Return weights and the optimiser's tensors by name."""
+    tensors = dict(model.state_dict())
+    for index, values in optimizer.state_dict()["state"].items():
+        tensors.update((f"{index}.{key}", value) for key, value in values.items())
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
