@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Loss
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.strategy import local
 
@@ -114,24 +115,23 @@ class Guard:
         self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
         self._skipped: list[NonFinite] = []
 
-    def judge(self, update: int, batches: Sequence[Pairs], losses: Mapping[int, Tensor]) -> Tensor:
+    def judge(
+        self, update: int, batches: Sequence[Pairs], losses: Iterable[tuple[int, Loss]]
+    ) -> Tensor:
         """Return whether an update is bad, a boolean on the device.
 
         Args:
             update: its number.
             batches: all its batches, of all processes.
-            losses: of the batches of this process, by their number.
+            losses: of this process's batches and parts of batches, each with the batch's number.
 
         Raises:
             NonFiniteError: if it is bad, unless that is read later or it is to be skipped.
         """
-        flags = [
-            ~losses[number].isfinite()
-            if number in losses
-            else torch.zeros((), dtype=torch.bool, device=self._device)
-            for number in range(len(batches))
-        ]
-        verdict = torch.stack([*(flag.int() for flag in flags), self._worst_gradient()])
+        flags = [torch.zeros((), dtype=torch.int32, device=self._device) for _ in batches]
+        for number, loss in losses:
+            flags[number] = flags[number] | ~loss.smoothed.detach().isfinite()
+        verdict = torch.stack([*flags, self._worst_gradient()])
         self._parallel.all_reduce_max(verdict)
         bad = verdict.any()
         self._unread.append((update, batches, verdict))

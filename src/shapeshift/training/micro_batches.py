@@ -1,8 +1,8 @@
-"""The batches of an update, and what to do with one that is too large for the memory."""
+"""The batches of an update, and errors for those that are too large for the memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,17 +21,17 @@ class MicroBatch:
     Attributes:
         batch: the batch's number in its update, counted over all processes.
         pairs: the numbers of its pairs.
-        part: which part, such as `01`: the second half of the first half; empty for a whole batch.
+        part: empty for a whole batch; `01` is the second half of its first half.
     """
 
     batch: int
     pairs: Pairs
     part: str = ""
 
-    def seed(self, seed: int, stream: str, update: int) -> int:
-        """Return the seed of a stream of draws. It depends on the batch's number in the update and
-        not on the process, so any number of processes draws the same."""
-        labels = (stream, update, self.batch) + ((self.part,) if self.part else ())
+    def seed(self, seed: int, update: int) -> int:
+        """Return the seed of dropout and offsets. It depends on the batch's number in the update
+        and not on the process, so any number of processes draws the same."""
+        labels = ("dropout", update, self.batch) + ((self.part,) if self.part else ())
         return derive(seed, *labels)
 
     def halves(self) -> list[MicroBatch]:
@@ -64,46 +64,24 @@ class TooLargeError(ShapeshiftError):
         self.micro_batch = micro_batch
 
 
-@contextmanager
-def naming_the_batch(
-    micro_batch: MicroBatch, store: TokenStore, update: int, device: torch.device
-) -> Iterator[None]:
-    """Raise `TooLargeError` where PyTorch says that memory ran out."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TooLargeError(micro_batch, store, update, device) from error
-
-
-@contextmanager
-def naming_the_step(update: int, device: torch.device) -> Iterator[None]:
-    """Raise `ShapeshiftError` where memory runs out in the optimiser's step, whose first one makes
-    its moments: smaller batches would not help there."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ShapeshiftError(
-            f"out of memory on {device} in the optimiser's step of update {update}: weights,"
-            " gradients and two moments of each do not fit; lower model.dim, model.ff_dim or the"
-            " number of layers, or share them among several GPUs with training.parallel=fsdp"
-        ) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether PyTorch, on a GPU or a CPU, or Python has no more memory."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+def step_too_large(update: int, device: torch.device) -> ShapeshiftError:
+    """Return the error for the optimiser's step, which makes its moments in the first update:
+    smaller batches do not help."""
+    return ShapeshiftError(
+        f"out of memory on {device} in the optimiser's step of update {update}: weights,"
+        " gradients and two moments of each do not fit; lower model.dim, model.ff_dim or the"
+        " number of layers, or share them among several GPUs with training.parallel=fsdp"
     )
 
 
-def split(micro_batches: list[MicroBatch], failed: MicroBatch) -> list[MicroBatch]:
-    """Return the micro-batches, with that which failed replaced by its halves."""
-    return [
-        part
-        for micro_batch in micro_batches
-        for part in (micro_batch.halves() if micro_batch is failed else [micro_batch])
-    ]
+@contextmanager
+def out_of_memory_as(make_error: Callable[[], ShapeshiftError]) -> Iterator[None]:
+    """Raise the error that is made where PyTorch, on a GPU or a CPU, or Python runs out of memory
+    in the block."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not exhausted and "DefaultCPUAllocator" not in str(error):
+            raise
+        raise make_error() from error

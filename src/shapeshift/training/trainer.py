@@ -26,9 +26,8 @@ from shapeshift.training.manifest import Progress
 from shapeshift.training.micro_batches import (
     MicroBatch,
     TooLargeError,
-    naming_the_batch,
-    naming_the_step,
-    split,
+    out_of_memory_as,
+    step_too_large,
 )
 from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.parallel import Parallel
@@ -39,7 +38,7 @@ from shapeshift.training.strategy import Replicated, Strategy
 
 
 class Observer(Protocol):
-    """Whoever watches a run, such as a progress bar."""
+    """Watches a run, such as a progress bar does."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """Called every `log_every` updates; loss in nats a token since the last call."""
@@ -49,7 +48,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """Watches training and says nothing: the run's log has it all."""
+    """An `Observer` that does nothing."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """See `Observer`."""
@@ -59,30 +58,30 @@ class Silent:
 
 
 class Trainer:
-    """Trains one model on one token store, in one process or in each of several.
+    """Trains one model on one token store, in one process or in several.
 
-    Nothing depends on history but the weights, the optimiser's state and the cursor (update, epoch,
-    batch): the order of the data is a function of (seed, epoch), dropout and offsets of (seed,
-    update, batch of the update). So a run that was stopped and one that was not are the same run. A
-    line of the log ends at each checkpoint for the same reason.
+    The next update depends on the weights, the optimiser's state and `progress` alone: the order of
+    the data is a function of (seed, epoch), dropout and offsets of (seed, update, batch of the
+    update). So a run that was stopped and resumed equals one that was not. A line of the log ends
+    at each checkpoint for the same reason.
 
-    Several processes share the batches of an update among them, and the gradient is that of the
-    mean loss of a token over all of them: the same run, but for rounding, on any number.
+    Several processes share the batches of an update, and the gradient is that of the mean loss of a
+    token over all of them: any number of processes makes the same run, up to rounding.
 
     No step is taken on a loss or gradient that is not finite; see `Guard`.
 
     Args:
-        model: with the weights to begin from, the same in all processes.
+        model: with its initial weights, the same in all processes.
         config: how to train.
         train, valid: token stores.
-        checkpoints: where to save; if one is there, `resume` continues from the newest.
-        validate: returns further measures of the model at each validation, name → value; among
-            them what `training.best_metric` names, as `valid_comet` say.
+        checkpoints: where to save, and from where `resume` continues.
+        validate: measures the model at each validation and returns name → value; it includes the
+            metric that `training.best_metric` names, such as `valid_comet`.
         parallel: this process and the others.
 
     Raises:
         ShapeshiftError: if a store is empty, a pair is longer than a batch may be, or the device
-            or precision is not there.
+            or precision is not available.
     """
 
     def __init__(
@@ -118,13 +117,16 @@ class Trainer:
         self._valid_plan = plan_in_order(valid.source_lengths, valid.target_lengths, config.batch)
 
     def resume(self) -> Resumed | None:
-        """Continue from the newest checkpoint that is intact; return None if there is none, or if
-        this is not the main process, which alone puts damaged ones aside."""
+        """Continue from the newest intact checkpoint, if there is one.
+
+        Returns:
+            The checkpoint, in the main process, which renames damaged ones; None in the others.
+        """
         model, optimizer = self.strategy.empty()
         resumed = self.checkpoints.resume(model, optimizer) if self.parallel.is_main else None
         progress = self.parallel.broadcast(asdict(resumed.progress) if resumed else None)
         if progress is not None:
-            self.progress = Progress(**progress)  # which training goes on counting
+            self.progress = Progress(**progress)
             if not self.parallel.is_main:
                 self.checkpoints.restore(self.progress.update, model, optimizer)
             self.strategy.scatter(model, optimizer)
@@ -140,57 +142,44 @@ class Trainer:
         """Train until `max_updates`, saving and validating on the way.
 
         A checkpoint is saved before each validation and receives its result after it. So an error
-        in a validation loses no update, the best of all validations has its checkpoint, and a
-        validation that was not completed is repeated when training resumes.
+        in a validation loses no update, the best of all validations has its checkpoint, and an
+        incomplete validation is repeated when training resumes.
 
         Args:
             log: None in all processes but the main one.
             observer: called in the main process alone.
             stop: a signal that has reached any of the processes ends training after an update.
-            on_skip: receives each update that was skipped, when the next line is logged.
+            on_skip: receives each skipped update, when the next line is logged.
 
         Raises:
-            ShapeshiftError: if a loss, gradient or weight is not finite; the memory does not
-                suffice.
+            ShapeshiftError: if a loss, gradient or weight is not finite, or memory runs out.
             StoppedError: after a signal, when a checkpoint is saved.
         """
+        config, progress = self.config, self.progress
+        self._began = time.perf_counter() - progress.elapsed_s
         with tuned(self.device):
-            self._fit(log, observer, stop, on_skip)
-
-    def _fit(
-        self,
-        log: Log | None,
-        observer: Observer,
-        stop: StopSignals | None,
-        on_skip: Callable[[NonFinite], None] | None,
-    ) -> None:
-        config = self.config
-        began = time.perf_counter() - self.progress.elapsed_s
-        if self.validation_is_due:
-            self._validate(log, observer, began)
-        metrics = RunningMetrics(self.device)
-        batches = self._batches()
-        while self.progress.update < config.max_updates:
-            self._update([next(batches) for _ in range(config.accumulation)], metrics)
-            done = self.progress.update
-            stopping = self._agree_on(stop)
-            regular = done % config.checkpoint_every == 0 or done == config.max_updates
-            saving = regular or self.validation_is_due or bool(stopping)
-            if done % config.log_every == 0 or saving:
-                self._report(metrics, log, observer, on_skip)
-                metrics = RunningMetrics(self.device)
-            if not saving:
-                continue
-            metrics.pause()
-            self.progress.elapsed_s = time.perf_counter() - began
-            self._save(log)
-            if stopping:
-                raise StoppedError(stopping, done, self.checkpoints.path(done))
             if self.validation_is_due:
-                self._validate(log, observer, began)
-            metrics.go_on()
-        if stopping := self._agree_on(stop):  # it came after the last update
-            done = self.progress.update
+                self._validate(log, observer)
+            metrics = RunningMetrics(self.device)
+            batches = self._batches()
+            while progress.update < config.max_updates:
+                self._update([next(batches) for _ in range(config.accumulation)], metrics)
+                done, stopping = progress.update, self._received(stop)
+                at_end = done == config.max_updates
+                regular = done % config.checkpoint_every == 0 or at_end
+                saving = regular or self.validation_is_due or bool(stopping)
+                if not saving and done % config.log_every:
+                    continue
+                self._report(metrics, log, observer, on_skip)
+                if saving:
+                    self._save(log)
+                if stopping:
+                    break
+                if self.validation_is_due:
+                    self._validate(log, observer)
+                metrics = RunningMetrics(self.device)
+        if stopping := self._received(stop):
+            done = progress.update
             raise StoppedError(stopping, done, self.checkpoints.path(done))
 
     @property
@@ -206,12 +195,13 @@ class Trainer:
             )
         )
 
-    def _agree_on(self, stop: StopSignals | None) -> int:
+    def _received(self, stop: StopSignals | None) -> int:
         """Return the signal that has reached any of the processes, or 0."""
         received = torch.tensor((stop and stop.received) or 0)  # on the CPU: no wait for the GPU
         return int(self.parallel.all_reduce_max(received))
 
     def _save(self, log: Log | None) -> None:
+        self.progress.elapsed_s = time.perf_counter() - self._began
         model, optimizer = self.strategy.gather(keep=self.parallel.is_main)
         with self.parallel.main_first():
             if log is not None:
@@ -236,20 +226,16 @@ class Trainer:
             progress.batch = 0
 
     def _update(self, batches: list[Pairs], metrics: RunningMetrics) -> None:
-        """One step of the optimiser on the summed loss of `batches`, which are those of all
-        processes, over their target tokens."""
+        """Take one step on the summed loss of `batches`, which are those of all processes, divided
+        by their target tokens."""
         update = self.progress.update + 1
         losses = self._differentiate(update, batches)
-        sums: dict[int, torch.Tensor] = {}
-        for number, loss in losses:
-            sums[number] = sums.get(number, 0) + loss.smoothed.detach()
-        bad = self.guard.judge(update, batches, sums)
-        metrics.add([loss for _, loss in losses], bad)
-        rate = self._learning_rate(update)
+        bad = self.guard.judge(update, batches, losses)
+        metrics.add(losses, bad)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = self._learning_rate(update)
         if self.guard.deferred or not bad:
-            with naming_the_step(update, self.device):
+            with out_of_memory_as(lambda: step_too_large(update, self.device)):
                 if self.config.clip_norm is not None:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
                 self.optimizer.step()
@@ -257,31 +243,29 @@ class Trainer:
         self.progress.update = update
 
     def _differentiate(self, update: int, batches: list[Pairs]) -> list[tuple[int, Loss]]:
-        """Give the parameters their gradients; return the losses of this process's batches, with
-        the batches' numbers. A batch that is too large for the memory is done again in halves,
-        and with it the others: what it has left in the gradients cannot be separated."""
+        """Compute the gradients; return the losses of this process, each with its batch's number.
+
+        A batch that is too large for the memory is repeated in halves, and all others with it:
+        what it has added to the gradients cannot be subtracted.
+        """
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )
-        micro_batches = [
-            MicroBatch(number, pairs) for number, pairs in self.parallel.share(batches)
-        ]
+        parts = [MicroBatch(number, pairs) for number, pairs in self.parallel.share(batches)]
         self.model.train()
         while True:
             try:
                 losses = [
-                    (
-                        micro_batch.batch,
-                        self._add_gradient(
-                            update, micro_batch, num_tokens, micro_batch is micro_batches[-1]
-                        ),
-                    )
-                    for micro_batch in micro_batches
+                    (part.batch, self._add_gradient(update, part, num_tokens, part is parts[-1]))
+                    for part in parts
                 ]
             except TooLargeError as error:
-                if not self.config.split_on_oom or len(error.micro_batch.pairs) == 1:
+                failed = error.micro_batch
+                if not self.config.split_on_oom or len(failed.pairs) == 1:
                     raise
-                micro_batches = split(micro_batches, error.micro_batch)
+                parts = [
+                    half for part in parts for half in (part.halves() if part is failed else [part])
+                ]
             else:
                 self.strategy.finish()
                 return losses
@@ -289,18 +273,16 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _add_gradient(
-        self, update: int, micro_batch: MicroBatch, num_tokens: int, last: bool
-    ) -> Loss:
-        torch.manual_seed(micro_batch.seed(self.config.seed, "dropout", update))
-        # The processes' gradients are averaged: with each a multiple, that gives the sum.
+    def _add_gradient(self, update: int, part: MicroBatch, num_tokens: int, last: bool) -> Loss:
+        torch.manual_seed(part.seed(self.config.seed, update))
+        # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
         divisor = num_tokens / self.parallel.world_size
         with (
-            naming_the_batch(micro_batch, self.train, update, self.device),
+            out_of_memory_as(lambda: TooLargeError(part, self.train, update, self.device)),
             self.strategy.accumulating(last),
         ):
             loss = self._loss(
-                self.strategy.train_loss, self.train, micro_batch.pairs, self.config.label_smoothing
+                self.strategy.train_loss, self.train, part.pairs, self.config.label_smoothing
             )
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
@@ -332,26 +314,19 @@ class Trainer:
         values = metrics.read(self.parallel)
         if log is None:
             return
-        update = self.progress.update
         if on_skip is not None:
             for found in skipped:
                 on_skip(found)
-        counts = {"skipped": len(skipped)} if skipped else {}
+        update, counts = self.progress.update, {"skipped": len(skipped)} if skipped else {}
         if not values:  # every update was skipped
             log.write(update, **counts)
             return
-        log.write(
-            update,
-            loss=values["loss"],
-            nll=values["nll"],
-            learning_rate=self._learning_rate(update),
-            tokens_per_s=round(values["tokens_per_s"], 1),
-            **counts,
-        )
+        values["learning_rate"] = self._learning_rate(update)
+        log.write(update, **values, **counts)
         observer.updated(update, values["loss"], values["tokens_per_s"])
 
     @torch.no_grad()
-    def _validate(self, log: Log | None, observer: Observer, began: float) -> None:
+    def _validate(self, log: Log | None, observer: Observer) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()
         progress, loss = self.progress, self._valid_loss()
@@ -363,35 +338,33 @@ class Trainer:
         progress.validated_update = progress.update
         with self.parallel.main_first():
             if log is not None:
-                values = {"valid_loss": loss}
-                values.update(self.validate() if self.validate is not None else {})
+                values = {"valid_loss": loss, **(self.validate() if self.validate else {})}
                 log.write(progress.update, **values)
                 log.sync()
                 self._compare_with_best(values)
-                progress.elapsed_s = time.perf_counter() - began
+                progress.elapsed_s = time.perf_counter() - self._began
                 self.checkpoints.record(progress)
                 observer.validated(progress.update, values)
 
     def _compare_with_best(self, values: Mapping[str, float]) -> None:
-        """Note the last update if it is the best so far."""
-        progress, by = self.progress, self.config.best_metric
-        score = None if by == "loss" else values[f"valid_{by}"]
+        """Make the last update the best one if it is."""
+        progress, metric, loss = self.progress, self.config.best_metric, values["valid_loss"]
+        score = None if metric == "loss" else values[f"valid_{metric}"]
         if score is None:
-            better = progress.best_loss is None or values["valid_loss"] < progress.best_loss
+            better = progress.best_loss is None or loss < progress.best_loss
         else:
             better = progress.best_score is None or score > progress.best_score
         if better:
             progress.best_update = progress.update
-            progress.best_loss, progress.best_score = values["valid_loss"], score
+            progress.best_loss, progress.best_score = loss, score
 
     def _valid_loss(self) -> float:
         nll, num_tokens = 0.0, 0
-        # Every process takes as many batches, for with FSDP it takes all to compute one. What is
-        # too much is not counted.
+        # Every process computes equally many batches, since with FSDP each needs all processes;
+        # those beyond the end of the plan are not counted.
         plan, world_size = self._valid_plan, self.parallel.world_size
-        for number in range(
-            self.parallel.rank, -(-len(plan) // world_size) * world_size, world_size
-        ):
+        rounds = -(-len(plan) // world_size)
+        for number in range(self.parallel.rank, rounds * world_size, world_size):
             loss = self._loss(self.strategy.valid_loss, self.valid, plan[number % len(plan)], 0.0)
             if number < len(plan):
                 nll += float(loss.nll)

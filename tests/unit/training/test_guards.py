@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from shapeshift.model import Loss
 from shapeshift.training.config import OptimizerConfig
 from shapeshift.training.guards import MOST_SKIPPED, Guard, NonFiniteError
 from shapeshift.training.optim import build_optimizer
@@ -31,8 +32,8 @@ class Bench:
             p.grad = torch.full_like(p, 0.5 + number)
             if name == spoil:
                 p.grad.view(-1)[-1] = value
-        found = {n: torch.tensor(loss) for n, loss in enumerate(losses)}
-        bad = self.guard.judge(number, BATCHES, found)
+        found = [Loss(torch.tensor(loss), torch.tensor(loss), 1) for loss in losses]
+        bad = self.guard.judge(number, BATCHES, enumerate(found))
         if self.guard.deferred or not bad:
             self.optimizer.step()
         return bool(bad)
