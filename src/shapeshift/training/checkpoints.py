@@ -328,7 +328,7 @@ def _flatten(optimizer: Optimizer) -> dict[str, Tensor]:
 
 def _unflatten(tensors: dict[str, Tensor], path: Path) -> dict[int, dict[str, Tensor]]:
     state: dict[int, dict[str, Tensor]] = defaultdict(dict)
-    for name, tensor in tensors.items():
+    for name, tensor in sorted(tensors.items()):  # safetensors returns them in any order
         index, _, key = name.partition(".")
         if not index.isdecimal():
             raise DamagedError(f"{name!r} does not belong to an optimiser", path)
