@@ -125,11 +125,19 @@ class TrainingConfig(Strict):
 
     def check_shared(self, num_processes: int) -> None:
         """Raise `ShapeshiftError` if this many processes cannot share an update evenly."""
-        if self.accumulation % num_processes:
+        batches = self.accumulation
+        if batches % num_processes:
+            more = -(-batches // num_processes) * num_processes
+            limits = self.batch.model_dump(include={"max_tokens", "max_sentences"})
+            same_size = " ".join(
+                f"training.batch.{name}={max(1, limit * batches // more)}"
+                for name, limit in limits.items()
+                if limit is not None
+            )
             raise ShapeshiftError(
-                f"training.accumulation={self.accumulation} batches of an update cannot be shared"
-                f" among {num_processes} processes; make it a multiple of {num_processes}, and"
-                " training.batch's max_tokens and max_sentences smaller by as much"
+                f"an update of {batches} batches (training.accumulation) cannot be shared among"
+                f" {num_processes} processes; set training.accumulation={more}, and {same_size} for"
+                " updates of the same size"
             )
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
@@ -27,24 +28,52 @@ from shapeshift.training.precision import choose_device
 T = TypeVar("T")
 
 LOST = "lost another process of the group"
-"""How the error begins that is the consequence of another one."""
+"""How the error begins that follows from the end of another process."""
 
 _PATIENCE = timedelta(days=7)
-"""The others wait as long as the main process needs to prepare data, translate or save. If it dies,
-its connections close, and they know at once."""
+"""How long the others wait while the main process prepares data, translates or saves. If it dies,
+its connections close, and they stop at once."""
 
 
-_BY_TORCHRUN = "start the processes with torchrun, or unset WORLD_SIZE to train in one process"
+class _Torchrun(BaseModel):
+    """The environment variables that torchrun sets."""
+
+    WORLD_SIZE: int = Field(ge=1)
+    RANK: int = Field(ge=0)
+    LOCAL_RANK: int = Field(0, ge=0)
+    MASTER_ADDR: str = Field(min_length=1)
+    MASTER_PORT: int = Field(ge=1, le=65535)
+
+    @field_validator("RANK", "LOCAL_RANK")
+    @classmethod
+    def _check_below_world_size(cls, rank: int, info: ValidationInfo) -> int:
+        if rank >= info.data.get("WORLD_SIZE", math.inf):
+            raise ValueError("expected less than WORLD_SIZE")
+        return rank
+
+    @classmethod
+    def read(cls) -> _Torchrun:
+        """Return the environment; raise `ShapeshiftError` if it is not torchrun's."""
+        try:
+            return cls.model_validate(dict(os.environ))
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = first["loc"][0]
+            raise ShapeshiftError(
+                f"the environment variable {name} is {os.environ.get(str(name), 'not set')!r}"
+                f" ({first['msg']}); start the processes with torchrun, or unset WORLD_SIZE to"
+                " train in one process"
+            ) from error
 
 
 class Parallel:
-    """This process and the others. Alone, as by default, it has none, and all here does nothing.
+    """This process and the others; alone, as by default, its methods do nothing.
 
     Made by `join`, which also connects the processes.
 
     Args:
         rank: the number of this process, from 0.
-        world_size: how many there are.
+        world_size: how many processes there are.
         local_rank: its number on its machine; None for a process that is alone.
     """
 
@@ -62,8 +91,7 @@ class Parallel:
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[tuple[int, T]]:
-        """Return every `world_size`-th of the items, from the one numbered `rank` on, and their
-        numbers: the items of all processes in turn are all items in their order."""
+        """Return every `world_size`-th item with its number, starting at the item `rank`."""
         return list(enumerate(items))[self.rank :: self.world_size]
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
@@ -107,8 +135,7 @@ class Parallel:
 
 @contextmanager
 def join(config: TrainingConfig) -> Iterator[Parallel]:
-    """Connect with the other processes of the group that torchrun has started, if it has, and
-    leave them at the end of the block.
+    """Connect with the other processes that torchrun has started, if it has, until the block ends.
 
     Args:
         config: `device` (GPUs talk over NCCL, CPUs over gloo) and `rank_timeout_s`.
@@ -117,25 +144,19 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
         ShapeshiftError: if the environment is not torchrun's, the batches of an update cannot be
             shared evenly, a process has no GPU of its own, or one of the processes is lost.
     """
-    world_size = _from_environment("WORLD_SIZE", 1, default="1")
-    if world_size == 1:
+    if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Parallel()
         return
-    config.check_shared(world_size)
-    _from_environment("RANK", 0, world_size - 1)
-    local_rank = _from_environment("LOCAL_RANK", 0, world_size - 1, default="0")
-    _from_environment("MASTER_PORT", 1, 65535)
-    if not os.environ.get("MASTER_ADDR"):
-        raise ShapeshiftError(f"the environment variable MASTER_ADDR is not set; {_BY_TORCHRUN}")
-    device = choose_device(config.device, local_rank)
+    torchrun = _Torchrun.read()
+    config.check_shared(torchrun.WORLD_SIZE)
+    device = choose_device(config.device, torchrun.LOCAL_RANK)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     with _naming_the_lost():
         timeout = timedelta(seconds=config.rank_timeout_s)
         store, rank, world_size = next(rendezvous("env://", timeout=timeout))
-        # torchrun keeps the store when it starts the processes again, and with it the addresses of
-        # those that are gone.
+        # torchrun keeps the store when it restarts the processes, and with it outdated addresses.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         dist.init_process_group(
             backend,
@@ -145,28 +166,14 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
             timeout=timeout,
         )
         try:
-            yield Parallel(rank, world_size, local_rank)
+            yield Parallel(rank, world_size, torchrun.LOCAL_RANK)
         finally:
             dist.destroy_process_group()
 
 
-def _from_environment(
-    name: str, least: int, most: float = math.inf, default: str | None = None
-) -> int:
-    text = os.environ.get(name, default)
-    if text is None or not text.isdecimal() or not least <= int(text) <= most:
-        limits = f"from {least}" if most == math.inf else f"from {least} to {most}"
-        state = "is not set" if text is None else f"is {text!r}"
-        raise ShapeshiftError(
-            f"the environment variable {name} {state}, expected a whole number {limits};"
-            f" {_BY_TORCHRUN}"
-        )
-    return int(text)
-
-
 @contextmanager
 def _naming_the_lost() -> Iterator[None]:
-    """Make one line of what the libraries below say when a process has gone or does not answer."""
+    """Replace the libraries' errors for a process that has ended or does not answer by one line."""
     try:
         yield
     except RuntimeError as error:
@@ -176,6 +183,6 @@ def _naming_the_lost() -> Iterator[None]:
             raise
         reason = re.sub(r"^\[[^]]*\] ", "", words).split(". ")[0][:150]
         raise ShapeshiftError(
-            f"{LOST} ({reason}); see what that one says, and run the"
-            " same command again: it goes on from the newest checkpoint"
+            f"{LOST} ({reason}); see its error, and run the same command again: it continues from"
+            " the newest checkpoint"
         ) from error

@@ -22,12 +22,23 @@ def test_a_process_that_is_alone_asks_nobody():
     assert not torch.distributed.is_initialized()
 
 
-def test_batches_that_cannot_be_shared_evenly_are_refused(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    with (
-        pytest.raises(ShapeshiftError, match=r"accumulation=6 .* 4 processes; .* multiple of 4"),
-        join(TrainingConfig(accumulation=6, device="cpu")),
-    ):
+def set_environment(monkeypatch, **changes):
+    """Set what torchrun sets, with changes; None unsets."""
+    whole = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_PORT": "29400"}
+    for key, value in (whole | {"MASTER_ADDR": "127.0.0.1"} | changes).items():
+        monkeypatch.delenv(key, raising=False)
+        if value is not None:
+            monkeypatch.setenv(key, value)
+
+
+def test_batches_that_cannot_be_shared_evenly_are_refused_with_what_to_set(monkeypatch):
+    set_environment(monkeypatch, WORLD_SIZE="8")
+    settings = {"device": "cpu", "batch": {"max_tokens": 4096, "max_sentences": 64}}
+    remedy = (
+        "set training.accumulation=8, and training.batch.max_tokens=512"
+        " training.batch.max_sentences=8 for updates of the same size"
+    )
+    with pytest.raises(ShapeshiftError, match=remedy), join(TrainingConfig(**settings)):
         pytest.fail("there is no group to join")
 
 
@@ -35,30 +46,19 @@ def test_batches_that_cannot_be_shared_evenly_are_refused(monkeypatch):
     ("name", "value"),
     [
         ("WORLD_SIZE", "abc"),
-        ("WORLD_SIZE", ""),
         ("WORLD_SIZE", "0"),
-        ("WORLD_SIZE", "-2"),
-        ("WORLD_SIZE", "2.0"),
         ("RANK", None),
         ("RANK", "2"),
-        ("RANK", "-1"),
         ("LOCAL_RANK", "x"),
-        ("LOCAL_RANK", "2"),
-        ("MASTER_PORT", None),
         ("MASTER_PORT", "99999"),
         ("MASTER_ADDR", None),
         ("MASTER_ADDR", ""),
     ],
 )
 def test_an_environment_that_is_not_torchrun_s_ends_in_one_line(monkeypatch, name, value):
-    whole = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_PORT": "29400"}
-    for key, given in (whole | {"MASTER_ADDR": "127.0.0.1"} | {name: value}).items():
-        monkeypatch.delenv(key, raising=False)
-        if given is not None:
-            monkeypatch.setenv(key, given)
-    message = rf"variable {name} (is not set|is '{value}', expected .*|is not set, expected .*);"
+    set_environment(monkeypatch, **{name: value})
     with (
-        pytest.raises(ShapeshiftError, match=message) as caught,
+        pytest.raises(ShapeshiftError, match=f"variable {name} is .*; start") as caught,
         join(TrainingConfig(accumulation=2, device="cpu")),
     ):
         pytest.fail("there is no group to join")
