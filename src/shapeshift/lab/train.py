@@ -11,7 +11,7 @@ import torch
 from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, Prepared, Report
-from shapeshift.disk import Disk, make_directory, writing
+from shapeshift.disk import Disk, free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
@@ -34,6 +34,7 @@ from shapeshift.lab.run import (
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
+from shapeshift.training.estimate import disk_bytes
 from shapeshift.training.guards import NonFinite
 from shapeshift.training.log import Log
 from shapeshift.training.parallel import Parallel
@@ -169,9 +170,15 @@ def _begin(run: Run, trainer: Trainer) -> Log:
     config, progress = run.config.training, trainer.progress
     if "comet" in (*config.validated_metrics, *run.config.evaluation.metrics):
         run.config.evaluation.comet.prepare()
-    left = config.max_updates - progress.update
-    saves = -(-left // config.checkpoint_every) + left // (config.validate_every or left + 1)
-    run.checkpoints.require_space(trainer.strategy.empty()[0], num_saves=saves)
+    num_parameters = sum(p.numel() for p in trainer.model.parameters())
+    needed, free = disk_bytes(config, num_parameters, run.directory), free_bytes(run.directory)
+    if needed > free:
+        raise ShapeshiftError(
+            f"the run needs up to {needed:,} bytes for checkpoints, and {free:,} are free; make"
+            " room, or keep fewer with training.keep_checkpoints (now"
+            f" {config.keep_checkpoints})",
+            path=run.directory,
+        )
     for name in (RESULTS, AVERAGE):  # of a shorter run that is now continued
         delete(run.directory / name)
     return Log(run.directory, progress.update, not trainer.validation_is_due, progress.elapsed_s)

@@ -106,9 +106,7 @@ def check_space(plan: Plan, directory: Path, finished: Collection[tuple[str, str
         config = cell.config
         vocab_size = config.data.subwords.vocab_size
         num_parameters = count_parameters(config.model, config.position.scheme, vocab_size)
-        files = (directory / CELLS / key / "run").rglob("*")
-        there = sum(file.stat().st_size for file in files if file.is_file())
-        needed += max(0, disk_bytes(config.training, num_parameters) - there)
+        needed += disk_bytes(config.training, num_parameters, directory / CELLS / key / "run")
     free = free_bytes(directory)
     if needed > free:
         raise ShapeshiftError(

@@ -40,27 +40,6 @@ from shapeshift.training.weights import assign, decode, weights
 _NAME = re.compile(r"update-(\d{8,})")
 _DAMAGED = "damaged-"
 
-MOMENTS = 2
-"""Tensors of a parameter's shape that Adam, AdamW and RAdam keep."""
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A damaged checkpoint.
-
-    Attributes:
-        update: its update.
-        reason: what is wrong with it.
-        path: the folder to which it was renamed.
-    """
-
-    update: int
-    reason: str
-    path: Path
-
-    def __str__(self) -> str:
-        return f"checkpoint of update {self.update} is damaged ({self.reason}); kept as {self.path}"
-
 
 @dataclass(frozen=True)
 class Resumed:
@@ -69,12 +48,12 @@ class Resumed:
     Attributes:
         progress: how far the run was.
         path: its folder.
-        skipped: newer ones that are damaged, the newest first.
+        skipped: a sentence for each newer checkpoint that is damaged, the newest first.
     """
 
     progress: Progress
     path: Path
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"going on after update {self.progress.update}, from {self.path}"
@@ -241,29 +220,6 @@ class Checkpoints:
         """
         return self._manifest(update).progress
 
-    def require_space(self, model: nn.Module, num_saves: int) -> None:
-        """Raise `ShapeshiftError` if the checkpoints to come do not fit on the disk.
-
-        At most there are `keep` newest checkpoints, the best one, one that is not regular (see
-        `every`), the one being written, and the average.
-
-        Args:
-            model: the model that is trained with Adam, AdamW or RAdam.
-            num_saves: how many checkpoints are still to come.
-        """
-        num_bytes = sum(p.nbytes for p in model.parameters())
-        each = (1 + MOMENTS) * num_bytes
-        there = len(self.updates())
-        more = max(0, min(there + num_saves, self.keep + 3) - there)
-        needed, free = more * each + num_bytes, free_bytes(self.directory)
-        if needed > free:
-            raise ShapeshiftError(
-                f"{needed:,} bytes will be needed ({more} more checkpoints of {each:,} and the"
-                f" average) and {free:,} are free; make room, or keep fewer with"
-                f" training.keep_checkpoints (now {self.keep})",
-                path=self.directory,
-            )
-
     def _prune(self, best: int | None) -> None:
         updates = self.updates()
         regular = [x for x in updates if x % self._every == 0]
@@ -299,7 +255,7 @@ class Checkpoints:
             raise DamagedError(f"is of update {manifest.progress.update}", path / STATE)
         return manifest
 
-    def _set_aside(self, update: int, error: DamagedError) -> Skipped:
+    def _set_aside(self, update: int, error: DamagedError) -> str:
         path = self.path(update)
         aside, number = path.with_name(_DAMAGED + path.name), 1
         while os.path.lexists(aside):
@@ -313,7 +269,7 @@ class Checkpoints:
                 f"is damaged ({error.reason}) and cannot be moved away ({failed.strerror})",
                 path=path,
             ) from failed
-        return Skipped(update, error.reason, aside)
+        return f"checkpoint of update {update} is damaged ({error.reason}); kept as {aside}"
 
 
 def _flatten(optimizer: Optimizer) -> dict[str, Tensor]:

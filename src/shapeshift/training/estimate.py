@@ -1,11 +1,12 @@
-"""What a training run takes, before it begins: parameters, disk, and the time of a measured step.
-Needs no data."""
+"""What a training run needs, before it begins: parameters, disk space, and the time of a measured
+step. No data are read."""
 
 from __future__ import annotations
 
 import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -18,7 +19,7 @@ from shapeshift.training.precision import choose_device, tuned
 from shapeshift.training.step import TrainingStep, random_batch
 
 TYPICAL_LENGTH = 30
-"""Subwords of a sentence where nothing is known of the data: the mean of WMT's news text, or so."""
+"""Assumed subwords of a sentence: about the mean of WMT's news text."""
 FP32 = 4
 """Bytes of a weight in a checkpoint."""
 MOMENTS = 2
@@ -26,7 +27,7 @@ MOMENTS = 2
 CPU_TOKENS = 4096
 """A CPU is measured on a batch of at most this many tokens: its time grows with them."""
 NUM_BATCHES = 3
-"""That are measured, after one that is not."""
+"""How many batches are measured, after one that is not."""
 BUDGET_S = 10.0
 """Seconds after which no further batch is measured."""
 
@@ -70,14 +71,22 @@ def count_parameters(model: ModelConfig, scheme: Scheme, vocab_size: int) -> int
         return sum(p.numel() for p in build(model, scheme, vocab_size, vocab_size).parameters())
 
 
-def disk_bytes(training: TrainingConfig, num_parameters: int) -> int:
-    """Return what a run leaves on the disk: the newest checkpoints, the best one if it is none of
-    them (weights and moments each), and the averaged weights."""
-    weights = FP32 * num_parameters
-    num_saved = min(
-        training.keep_checkpoints + 1, -(-training.max_updates // training.checkpoint_every)
-    )
-    return num_saved * (1 + MOMENTS) * weights + weights
+def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | None = None) -> int:
+    """Return how many bytes a run writes at most: the newest checkpoints, the best one, one between
+    regular ones and the one being written (weights and moments each), and the averaged weights.
+
+    Args:
+        training: how the run saves.
+        num_parameters: of the model.
+        directory: the run's folder; the size of its files is subtracted.
+    """
+    weights, updates = FP32 * num_parameters, training.max_updates
+    num_saves = -(-updates // training.checkpoint_every)
+    num_saves += updates // (training.validate_every or updates + 1)
+    num_checkpoints = min(training.keep_checkpoints + 3, num_saves)
+    needed = num_checkpoints * (1 + MOMENTS) * weights + weights
+    files = directory.rglob("*") if directory else ()
+    return max(0, needed - sum(file.stat().st_size for file in files if file.is_file()))
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""On which device, and in which precision, a run computes."""
+"""The device and the precision of a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shapeshift.training.config import TrainingConfig
 
 
 def describe_hardware(device: torch.device, number: int = 1) -> str:
-    """Return what a device is, such as `NVIDIA H100 PCIe`, `8 x NVIDIA H100 PCIe` for a `number` of
-    them, or `AMD EPYC, 2 threads`."""
+    """Return the name of a device: `NVIDIA H100 PCIe`, `8 x NVIDIA H100 PCIe` where `number` is 8,
+    or `AMD EPYC, 2 threads`."""
     if number > 1:
         return f"{number} x {describe_hardware(device)}"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name = ""
-    with suppress(OSError):  # there is none but on Linux
+    with suppress(OSError):  # it exists on Linux only
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
         name = next(named, "")
@@ -33,7 +33,7 @@ def describe_hardware(device: torch.device, number: int = 1) -> str:
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """Return the device: `auto` takes a GPU if there is one.
+    """Return the device; `auto` selects a GPU if there is one.
 
     Args:
         name: `training.device`.
@@ -41,31 +41,27 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
             the GPU of its own number; None if it trains alone.
 
     Raises:
-        ShapeshiftError: for a device that is neither CPU nor CUDA, or a GPU that is not there.
+        ShapeshiftError: for a device that is neither CPU nor CUDA, or a GPU that does not exist.
     """
+    chosen = name
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-        if local_rank is None:
-            return torch.device(name)
-    if local_rank is not None and name.startswith("cuda"):
-        return _own_gpu(name, local_rank)
+        chosen = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ShapeshiftError(_unknown(name)) from error
+        device = torch.device(chosen)
+    except RuntimeError:
+        device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
-        raise ShapeshiftError(_unknown(name))
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ShapeshiftError(
-            f"training.device={name} is not here ({torch.cuda.device_count()} GPUs are); use auto"
-            " or cpu"
-        )
-    return device
-
-
-def _own_gpu(name: str, local_rank: int) -> torch.device:
+        raise ShapeshiftError(f"unknown training.device {name!r}; use auto, cpu, cuda or cuda:N")
+    if device.type == "cpu":
+        return device
     count = torch.cuda.device_count()
-    if name != "cuda":
+    if local_rank is None:
+        if (device.index or 0) >= count:
+            raise ShapeshiftError(
+                f"training.device={name} does not exist ({count} GPUs do); use auto or cpu"
+            )
+        return device
+    if chosen != "cuda":
         raise ShapeshiftError(
             f"training.device={name} is one GPU and there are several processes; use"
             " training.device=cuda, which gives each its own"
@@ -78,12 +74,8 @@ def _own_gpu(name: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _unknown(name: str) -> str:
-    return f"unknown training.device {name!r}; use auto, cpu, cuda or cuda:N"
-
-
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """Return the dtype of matrix products: `auto` takes bf16 where the hardware multiplies it.
+    """Return the dtype of matrix products; `auto` selects bf16 where the hardware multiplies it.
 
     Raises:
         ShapeshiftError: if bf16 is asked for on a GPU without it, or on a CPU where it takes many
@@ -106,8 +98,8 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def _has_products_in_bf16() -> bool:
-    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Else PyTorch
-    does, number by number."""
+    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Otherwise
+    PyTorch does, number by number."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     known: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -115,32 +107,33 @@ def _has_products_in_bf16() -> bool:
 
 
 def check_hardware(config: TrainingConfig, local_rank: int | None = None) -> None:
-    """Raise `ShapeshiftError` if the device or the precision of a run is not to be had here."""
+    """Raise `ShapeshiftError` if this machine lacks the device or the precision of a run."""
     choose_precision(config.precision, choose_device(config.device, local_rank))
 
 
 def tune_cpu() -> None:
-    """Set what a long run on a CPU needs; call it before the first matrix product.
+    """Configure a CPU for a long run; call it before the first matrix product.
 
-    Denormal numbers, which Adam's moments reach, cost 100 times as much as others: they become
-    zero. oneDNN keeps the compiled product of each of the last 1,024 shapes, with its memory: a run
-    whose batches have many shapes grew by gigabytes. 32 are as fast (dev/log.md). And glibc gives
-    the memory of each large tensor back to the system, which has to clear it anew for the next one:
-    what a step has freed, the next step gets. Settings in the environment go first.
+    Denormal numbers, which Adam's moments reach, are 100 times slower than others: they become
+    zero. oneDNN keeps the compiled product of each of the last 1,024 shapes, with its memory, which
+    grew by gigabytes on batches of many shapes; 32 are as fast (dev/log.md). glibc returns the
+    memory of each large tensor to the system, which clears it for the next one: it is kept instead.
+    Environment variables of the user take precedence.
     """
     torch.set_flush_denormal(True)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
     if platform.libc_ver()[0] == "glibc" and not any(
         name.startswith("MALLOC_") for name in os.environ
     ):
+        trim_threshold, mmap_threshold = -1, -3  # malloc.h
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
-        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        libc.mallopt(mmap_threshold, 32 << 20)  # the largest value that it accepts
+        libc.mallopt(trim_threshold, 2**31 - 1)
 
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """Within the block, a CPU is set as by `tune_cpu`; then denormal numbers are what they were."""
+    """Apply `tune_cpu` on a CPU; denormal numbers are computed again after the block."""
     if device.type != "cpu":
         yield
         return
@@ -149,9 +142,6 @@ def tuned(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(False)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:

@@ -20,13 +20,13 @@ from shapeshift.training.strategy import BuildOptimizer, Objective, local
 class Sharded:
     """A share of every weight, gradient and moment in each process (FSDP2, `fully_shard`).
 
-    A layer's weights are put together for its forward and for its backward pass, and its gradients
-    are summed and shared out after each backward pass. A whole model is on the CPU for the time of
-    loading (in every process) and of saving (in the main one).
+    A layer's weights are gathered for its forward and backward pass, and its gradients are reduced
+    after each backward pass. The whole model is on the CPU while it is loaded (in every process)
+    and saved (in the main process).
 
     Args:
         model: on the CPU; its layers are changed in place.
-        device: where the shares are to be.
+        device: where to put the shares.
         parallel: the processes.
         build_optimizer: makes the optimiser.
     """
@@ -44,8 +44,7 @@ class Sharded:
         for layer in _independent([*model.encoder, *model.decoder]):
             fully_shard(layer, mesh=self._mesh)
         objective: nn.Module = Objective(model)
-        # By default what is in no layer would stay together after a forward pass, and `parameters`
-        # would then not be the shares.
+        # By default, parameters outside the layers would stay gathered after a forward pass.
         fully_shard(objective, mesh=self._mesh, reshard_after_forward=True)
         self.train_loss = self.valid_loss = objective
         self._shares = list(model.parameters())
@@ -54,19 +53,19 @@ class Sharded:
         self.optimizer = build_optimizer(self._shares)
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients travel with every backward pass: whole ones need not fit."""
+        """Exchange gradients in every backward pass: whole ones need not fit."""
         return nullcontext()
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the backward passes have reduced the gradients."""
 
     def empty(self) -> tuple[nn.Module, Optimizer]:
-        """A model of its own on the CPU; its weights are arbitrary."""
+        """Return another model on the CPU, with arbitrary weights."""
         model = deepcopy(self._blueprint).to_empty(device="cpu")
         return model, self._build(model.parameters())
 
     def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Each process keeps its share of what all have loaded."""
+        """Keep this process's share of what all have loaded."""
         shapes = []
         with torch.no_grad():
             for own, whole in zip(self._shares, model.parameters(), strict=True):
@@ -85,7 +84,7 @@ class Sharded:
         )
 
     def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
-        """A model of its own on the CPU, put together from all processes."""
+        """Return another model on the CPU, gathered from all processes."""
         model, optimizer = self.empty() if keep else (self._model, self.optimizer)
         for own, whole in zip(self._shares, model.parameters(), strict=True):
             weight = _whole(own.detach())
@@ -108,7 +107,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _independent(layers: list[nn.Module]) -> list[nn.Module]:
-    """Return the layers that share no parameter with another: a group of FSDP owns its own."""
+    """Return the layers that share no parameter with another layer, as FSDP's groups need."""
     owners: dict[nn.Parameter, int] = {}
     for layer in layers:
         for parameter in layer.parameters():

@@ -8,37 +8,29 @@ from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.model import Transformer, label_smoothed_loss
 from shapeshift.training.config import TrainingConfig
-from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.optim import build_optimizer
 from shapeshift.training.precision import autocast, choose_precision
 
 
 class TrainingStep:
-    """Forward, backward and update on a batch, as training does them in one process at its first
-    update; on a GPU they may still be under way on return.
+    """Forward pass, backward pass and step of the optimiser on one batch, with the work of an
+    update of one process. The learning rate is 0: the weights stay. On a GPU the work may continue
+    after the call.
 
-    Attributes:
-        model: it is trained, where it is.
-        optimizer: of its parameters.
+    Args:
+        model: on its device; it is set to training mode.
+        config: how to train.
     """
 
     def __init__(self, model: Transformer, config: TrainingConfig):
         self.model = model.train()
         self.optimizer = build_optimizer(config.optimizer, model.parameters())
-        rate = learning_rate(
-            config.schedule, 1, dim=model.output.weight.shape[1], max_updates=config.max_updates
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
         self._config = config
         self._device = model.output.weight.device
         self._dtype = choose_precision(config.precision, self._device)
 
     def __call__(self, batch: Batch) -> None:
-        """Do it.
-
-        Args:
-            batch: on the model's device.
-        """
+        """Take the step on a batch on the model's device."""
         with autocast(self._device, self._dtype):
             loss = label_smoothed_loss(
                 self.model,
@@ -57,13 +49,13 @@ class TrainingStep:
 def random_batch(
     num_sentences: int, length: int, vocabularies: tuple[int, int], device: torch.device
 ) -> Batch:
-    """Return pairs of random subwords, all of one length; the same ones for the same arguments.
+    """Return pairs of random subwords, the same ones for the same arguments.
 
     Args:
         num_sentences: B.
-        length: subwords of a side, with `</s>`.
-        vocabularies: their numbers on the source and on the target side.
-        device: where the batch is to be.
+        length: subwords of each sentence, with `</s>`.
+        vocabularies: sizes of the source's and the target's vocabulary.
+        device: where to put the batch.
     """
     generator = torch.Generator().manual_seed(0)
     shape, first = (num_sentences, length - 1), len(SPECIAL_PIECES)

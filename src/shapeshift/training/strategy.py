@@ -1,8 +1,5 @@
-"""How a model lies in the processes: whole in each (`Replicated`), or a share in each (`Sharded`).
-
-Both offer the same: `train_loss` to train with, `valid_loss` to validate with, the `optimizer`; and
-`gather` and `scatter`, by which a checkpoint is that of one process.
-"""
+"""How a model is distributed over the processes: whole in each (`Replicated`), or a share in each
+(`Sharded`)."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class Objective(nn.Module):
-    """The loss as a module: what wraps it sees every use of a parameter, the output's too."""
+    """The loss as a module, so that DDP and FSDP see every use of a parameter."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -38,39 +35,44 @@ class Objective(nn.Module):
 
 
 class Strategy(Protocol):
-    """What `Replicated` and `Sharded` have in common."""
+    """The interface of `Replicated` and `Sharded`.
+
+    Attributes:
+        train_loss, valid_loss: compute the loss in training and validation, see `Objective`.
+        optimizer: of the parameters in this process.
+    """
 
     train_loss: nn.Module
     valid_loss: nn.Module
     optimizer: Optimizer
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Return the context for a forward and backward pass; `last`: of this update."""
+        """Return the context for a forward and backward pass; `last`: the last of an update."""
 
     def finish(self) -> None:
-        """Let all processes have the mean of their gradients, if they have not yet."""
+        """Average the gradients over the processes, unless the backward passes have done it."""
 
     def empty(self) -> tuple[nn.Module, Optimizer]:
         """Return a whole model and its optimiser to load a checkpoint into."""
 
     def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Take over what was loaded into what `empty` had returned."""
+        """Continue from what was loaded into the result of `empty`."""
 
     def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
-        """Return the whole model and its optimiser, to be saved. All processes must call this; it
-        is filled where `keep` is true."""
+        """Return the whole model and its optimiser, to be saved. All processes must call this; the
+        result is complete where `keep` is true."""
 
 
 class Replicated:
-    """The whole model in this process, and in each of the others.
+    """The whole model in each process.
 
     Args:
         model: on any device.
-        device: where it is to be.
+        device: where to put it.
         parallel: the processes.
         build_optimizer: makes the optimiser.
-        overlap: whether gradients travel while others are still being computed. They must not
-            where a backward pass may fail and be done again.
+        overlap: whether gradients are exchanged during the backward pass (DDP). They must not be
+            where a backward pass may fail and be repeated.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Replicated:
         self.valid_loss: nn.Module = self.train_loss
         self._ddp: DistributedDataParallel | None = None
         if parallel.world_size > 1 and overlap:
-            with warnings.catch_warnings():  # newer releases have another name for the first
+            with warnings.catch_warnings():  # newer releases rename `broadcast_buffers`
                 warnings.simplefilter("ignore", FutureWarning)
                 self._ddp = DistributedDataParallel(
                     self.train_loss, broadcast_buffers=False, gradient_as_bucket_view=True
@@ -97,33 +99,33 @@ class Replicated:
             self.train_loss = self._ddp
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients travel with the last backward pass of an update."""
+        """Exchange gradients in the last backward pass of an update."""
         if self._ddp is None or last:
             return nullcontext()
         no_sync: AbstractContextManager[None] = self._ddp.no_sync()
         return no_sync
 
     def finish(self) -> None:
-        """Without overlap, gradients travel now."""
+        """Without overlap, exchange gradients now."""
         if self._ddp is None and self._parallel.world_size > 1:
             for parameter in self._model.parameters():
                 if parameter.grad is not None:
                     self._parallel.all_reduce_sum(parameter.grad.div_(self._parallel.world_size))
 
     def empty(self) -> tuple[nn.Module, Optimizer]:
-        """The model itself."""
+        """Return the model itself."""
         return self._model, self.optimizer
 
     def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """It is there already."""
+        """Do nothing: the model itself was loaded."""
 
     def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
-        """The model itself."""
+        """Return the model itself."""
         return self._model, self.optimizer
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this process's share of a tensor, which is all of one that is not shared."""
-    # By its method: to import DTensor takes half a second, and hardly any run needs it.
+    """Return this process's share of a sharded tensor; any other tensor as it is."""
+    # Without isinstance: importing DTensor takes half a second, and few runs need it.
     share: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return share

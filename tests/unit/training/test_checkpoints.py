@@ -1,12 +1,9 @@
 """Checkpoints: complete or absent, checked when read, and the right ones kept."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 
-from shapeshift import disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, OPTIMIZER, STATE, DamagedError, Progress
@@ -96,14 +93,14 @@ def test_resuming_falls_back_says_so_and_keeps_what_is_damaged(saved, file):
     assert str(resumed) == f"going on after update 8, from {saved.path(8)}"
     (skipped,) = resumed.skipped
     aside = saved.directory / "damaged-update-00000009"
-    assert str(skipped).startswith(f"checkpoint of update 9 is damaged ({file}: ")
-    assert str(skipped).endswith(f"); kept as {aside}")
+    assert skipped.startswith(f"checkpoint of update 9 is damaged ({file}: ")
+    assert skipped.endswith(f"); kept as {aside}")
     assert saved.updates() == [8]
 
     saved.save(*linear(6), Progress(update=9))  # the run comes there again, and is hit again
     flip(saved.path(9) / file)
     (skipped,) = saved.resume(*linear(1)).skipped
-    assert skipped.path == saved.directory / "damaged-update-00000009-2"
+    assert skipped.endswith("damaged-update-00000009-2")
     for update in (10, 11, 12):
         saved.save(*linear(6), Progress(update=update))
     assert {x.name: x.read_bytes() for x in aside.iterdir()} == damaged
@@ -118,7 +115,7 @@ def test_several_may_be_damaged_but_not_all(tmp_path):
     (checkpoints.path(2) / STATE).unlink()
     other = linear(9)
     resumed = checkpoints.resume(*other)
-    assert [x.update for x in resumed.skipped] == [3, 2]
+    assert ["update 3 is" in resumed.skipped[0], "update 2 is" in resumed.skipped[1]] == [True] * 2
     assert same(state(*other), state(*linear(1)))
 
     flip(checkpoints.path(1) / OPTIMIZER)
@@ -200,22 +197,3 @@ def test_cleaning_up_never_reaches_through_a_link(tmp_path):
     assert [x.name for x in checkpoints.directory.iterdir()] == ["update-00000004"]
     assert not checkpoints.path(4).is_symlink()
     assert (archive / "deep" / "file").read_text() == "precious"
-
-
-def test_space_is_asked_for_before_the_first_save(tmp_path, monkeypatch):
-    model, optimizer = linear(0, width=100)
-    there = Checkpoints(tmp_path / "one", keep=2)
-    there.save(model, optimizer, Progress(update=1))
-    fresh = Checkpoints(tmp_path / "no" / "such" / "folder", keep=2)
-    weights = 4 * (100 * 100 + 100)
-    for checkpoints, num_saves, expected in ((fresh, 1, 1), (fresh, 50, 5), (there, 50, 4)):
-        needed = SimpleNamespace(free=expected * 3 * weights + weights)
-        monkeypatch.setattr(disk.shutil, "disk_usage", lambda path, usage=needed: usage)
-        checkpoints.require_space(model, num_saves)
-        needed.free -= 1
-        with pytest.raises(ShapeshiftError) as caught:
-            checkpoints.require_space(model, num_saves)
-        message = str(caught.value)
-        assert "\n" not in message
-        assert f"{expected} more checkpoints" in message
-        assert "training.keep_checkpoints (now 2)" in message

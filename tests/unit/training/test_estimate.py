@@ -82,12 +82,13 @@ def test_a_checkpoint_has_the_size_on_disk_that_was_estimated(name, tmp_path):
     one = training(max_updates=1, checkpoint_every=1, keep_checkpoints=1, average_checkpoints=1)
     checkpoint = disk_bytes(one, num_parameters) - 4 * num_parameters
     assert written == pytest.approx(checkpoint, rel=0.02)
+    assert disk_bytes(one, num_parameters, tmp_path) == checkpoint + 4 * num_parameters - written
 
 
 @pytest.mark.parametrize(
-    ("updates", "kept", "checkpoints"), [(1000, 3, 4), (1000, 20, 10), (1050, 20, 11), (50, 3, 1)]
+    ("updates", "kept", "checkpoints"), [(1000, 3, 6), (1000, 20, 10), (1050, 20, 11), (50, 3, 1)]
 )
-def test_disk_holds_the_kept_checkpoints_the_best_one_and_the_average(updates, kept, checkpoints):
+def test_disk_holds_the_kept_checkpoints_three_more_and_the_average(updates, kept, checkpoints):
     settings = training(
         max_updates=updates, checkpoint_every=100, keep_checkpoints=kept, average_checkpoints=1
     )

@@ -20,13 +20,14 @@ def test_an_unknown_device_is_refused_in_one_line(name):
 @pytest.mark.parametrize(("name", "gpus"), [("cuda", 0), ("cuda:0", 0), ("cuda:2", 2)])
 def test_a_gpu_that_is_not_there_is_refused(name, gpus, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    with pytest.raises(ShapeshiftError, match=rf"{name} is not here \({gpus} GPUs"):
+    with pytest.raises(ShapeshiftError, match=rf"{name} does not exist \({gpus} GPUs"):
         choose_device(name)
 
 
 @pytest.mark.parametrize(("there", "kind"), [(False, "cpu"), (True, "cuda")])
 def test_auto_takes_a_gpu_if_there_is_one(there, kind, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(there))
     assert choose_device("auto").type == kind
 
 

@@ -11,7 +11,7 @@ from shapeshift.training.step import TrainingStep, random_batch
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
-def test_it_is_the_first_update_of_training(lab, clip_norm):
+def test_it_has_the_gradient_of_the_first_update_of_training(lab, clip_norm):
     trainer = lab.make(
         position="ape", dropout=0.0, max_updates=1, accumulation=1, clip_norm=clip_norm
     )
@@ -21,10 +21,7 @@ def test_it_is_the_first_update_of_training(lab, clip_norm):
     step = TrainingStep(copy.deepcopy(trainer.model), config)
     step(collate(train, plan[0]))
     lab.fit(trainer)
-    pairs = zip(step.model.parameters(), trainer.model.parameters(), strict=True)
-    for ours, theirs in pairs:
-        torch.testing.assert_close(ours, theirs)
-        # Adam's steps hardly depend on the norm of the gradient; its mean of gradients does.
+    for ours, theirs in zip(step.model.parameters(), trainer.model.parameters(), strict=True):
         means = (
             optimizer.state[p]["exp_avg"]
             for optimizer, p in ((step.optimizer, ours), (trainer.optimizer, theirs))

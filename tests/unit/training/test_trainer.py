@@ -473,7 +473,7 @@ def test_a_damaged_checkpoint_costs_the_updates_since_the_one_before(lab):
     path.write_bytes(path.read_bytes()[:-1])
     resumed = trainer.resume()
     assert trainer.progress.update == 8
-    assert [skipped.update for skipped in resumed.skipped] == [12]
+    assert "update 12 is damaged" in resumed.skipped[0]
     lab.fit(trainer)
     for update in whole.checkpoints.updates():
         assert files(trainer, update) == files(whole, update)
