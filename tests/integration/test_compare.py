@@ -57,7 +57,7 @@ def test_systems_stand_side_by_side_with_unseen_lengths_marked(folder):
     assert [row[0].text for row in overall.rows] == ["ape", "rpe", "shape-7"]
     assert all(entry.value is not None for row in overall.rows[1:] for entry in row[1:])
     assert by_length.header == ("source length", "segments", "ape", "rpe", "shape-7")
-    assert [row[0].text for row in by_length.rows] == ["0–20", "21–40*", "≥ 41*"]
+    assert [row[0].text for row in by_length.rows] == ["0–20", "21–40‡", "≥ 41‡"]
     assert any("unseen" in note or "in training" in note for note in by_length.notes)
     assert (item / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
 
@@ -90,7 +90,7 @@ def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch):
     assert shapeshift("compare", "mine.yaml", *SYSTEMS, "--jobs", "0") == 0
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")} == logs
     document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
-    assert "31–40*" in [row[0].text for row in document.tables[1].rows]
+    assert "31–40‡" in [row[0].text for row in document.tables[1].rows]
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from shapeshift.positions import IndicesChoice, Part
+    from shapeshift.positions.registry import Entry
 
 
-def positions() -> None:
+def positions(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A preset or a kind: tell about this one.", show_default=False
+        ),
+    ] = None,
+) -> None:
     """List the presets, the kinds of position representation, and the ways to number tokens.
 
-    Parameters are those that it adds to transformer-base. The tests compile and export every cell.
+    With a NAME, such as rope: what it does, its options and how to use it. Parameters are those
+    that it adds to transformer-base. The tests compile and export every cell.
     """
+    if name is not None:
+        _describe(name)
+        return
     from rich.table import Table
 
     from shapeshift.cli.progress import results_console
@@ -40,6 +54,49 @@ def positions() -> None:
     console = results_console()
     for table in (presets, kinds, cells, indices):
         console.print(table)
+
+
+def _describe(name: str) -> None:
+    """Print what a preset or a kind does, its options, its cost and how a configuration says it."""
+    import inspect
+
+    from shapeshift.cli.progress import results_console
+    from shapeshift.errors import ShapeshiftError, nearest
+    from shapeshift.model import catalogue
+    from shapeshift.positions import INDICES, KINDS, PRESETS
+
+    known = {**PRESETS, **KINDS}
+    if name not in known:
+        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, known)}")
+    out = results_console()
+    cost: dict[str, int] = {}
+    classes: dict[str, Entry[Any]] = {}
+    if name in PRESETS:
+        scheme = PRESETS[name]
+        parts = " + ".join(map(describe_part, scheme.parts)) or "no position"
+        out.print(f"preset {name}: {parts}, position ids {describe_indices(scheme.indices)}")
+        cost["in transformer-base"] = catalogue.count_parameters(scheme)
+        classes = {part.kind: KINDS[part.kind] for part in scheme.parts}
+        if scheme.indices.name != "absolute":
+            classes |= {scheme.indices.name: INDICES[scheme.indices.name]}
+        usage = f"position: {name}"
+    if name in KINDS and name not in PRESETS:
+        classes = {name: KINDS[name]}
+        cost = {f"at {x.place}": x.num_parameters for x in catalogue.cells() if x.kind == name}
+        place = KINDS[name].build.places[0]
+        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
+    for kind, entry in classes.items():
+        out.print(f"\n{kind}: {entry.summary} ({entry.source})\n")
+        text = inspect.getdoc(entry.build) or ""
+        out.print(text.partition("\nRaises:")[0].rstrip(), soft_wrap=True)
+        options = [
+            option if parameter.default is parameter.empty else f"{option}={parameter.default}"
+            for option, parameter in entry.options().items()
+        ]
+        out.print(f"\noptions: {', '.join(options) or 'none'}", soft_wrap=True)
+    added = ", ".join(f"{count:,} {where}" for where, count in cost.items())
+    out.print(f"parameters added: {added}; exports to {', '.join(catalogue.EXPORTS)}")
+    out.print(f"in a configuration: {usage}", soft_wrap=True)
 
 
 def describe_indices(indices: IndicesChoice) -> str:

@@ -22,6 +22,7 @@ _LATEX = {
     "−": r"$-$",
     "→": r"$\rightarrow$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "–": "--",
     "…": r"\dots{}",
     "~": r"\textasciitilde{}",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from shapeshift.cli import app
 from shapeshift.model import catalogue
-from shapeshift.positions import KINDS
+from shapeshift.positions import KINDS, PRESETS
 
 CONTRACT = Path(__file__).parents[2] / "contract"
 
@@ -34,3 +35,19 @@ def test_each_target_has_a_contract_test_over_all_cells() -> None:
     for target in catalogue.EXPORTS:
         source = (CONTRACT / f"test_{target.removeprefix('torch.')}.py").read_text("utf-8")
         assert "compiled_scheme" in source
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *KINDS])
+def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
+    result = CliRunner().invoke(app, ["positions", name])
+    assert result.exit_code == 0
+    assert f"position: {name}" in result.output or f"kind: {name}" in result.output
+    assert "parameters added" in result.output
+    kinds = {part.kind for part in PRESETS[name].parts} if name in PRESETS else {name}
+    for kind in kinds:
+        assert all(f"{option}=" in result.output for option in KINDS[kind].options())
+
+
+def test_a_slip_is_answered_with_the_nearest_name() -> None:
+    result = CliRunner().invoke(app, ["positions", "rop"])
+    assert "did you mean 'rope'" in str(result.exception)

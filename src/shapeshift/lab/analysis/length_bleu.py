@@ -21,6 +21,7 @@ from shapeshift.evaluation.tables import FEW_MARK, NO_VALUE, Table
 from shapeshift.lab.analysis.document import Measured
 from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, Look, add_legend, looks, styled
 
+UNSEEN_MARK = "‡"
 _HEIGHT_IN = 2.6
 _SHADE = "#ececec"
 _NUDGE = 0.06  # of a bucket, between one system and the next
@@ -155,12 +156,12 @@ def tabulate(data: LengthBleu) -> Table:
     deviation over runs follows where there are several."""
     rows = []
     for row, bucket in enumerate(data.buckets):
-        marks = "*" if data.trained and _is_unseen(bucket, data.trained) else ""
+        marks = UNSEEN_MARK if data.trained and _is_unseen(bucket, data.trained) else ""
         cells = [_cell(curve, row, bucket) for curve in data.curves]
         rows.append((bucket.label + marks, str(bucket.num_segments), *cells))
     notes = []
     if data.trained:
-        notes.append("* longer or shorter than anything in training")
+        notes.append(f"{UNSEEN_MARK} longer or shorter than anything in training")
     if any(bucket.is_small for bucket in data.buckets):
         notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
     if any(curve.num_runs > 1 for curve in data.curves):
@@ -230,7 +231,7 @@ def _averaged(data: LengthBleu) -> str:
     counts = [curve.num_runs for curve in data.curves]
     fewest, most = min(counts), max(counts)
     if most == 1:
-        return ""
+        return " (one run)"
     return f" (mean of {fewest} runs)" if fewest == most else f" (mean of {fewest}–{most} runs)"
 
 
