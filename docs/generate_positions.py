@@ -29,13 +29,18 @@ HEAD = """\
 
 INTRO = """\
 A scheme is three independent choices: **indices** (which number a token gets) × **kind** (what a
-position does) × **place** (where it acts). `shapeshift positions` prints these tables;
-[configuration.md](configuration.md#position) has every option, [interop.md](interop.md) the use
-in other people's models, [benchmarks.md](benchmarks.md) what they cost in time and memory.
+position does) × **place** (where it acts). `shapeshift positions` prints these tables.
+[Configuration](configuration.md#position) has every option. Which one to choose:
+[Choosing a position representation](guides/choosing.md). In other people's models:
+[Hugging Face](guides/hugging-face.md), [torch.nn](guides/torch-nn.md). What they cost in time and
+memory: [Benchmarks](benchmarks.md).
 
 ```yaml
-position: rpe                      # a preset, or:
-position:
+position: rpe                      # a preset
+```
+
+```yaml
+position:                          # or the three choices
   indices: {name: shifted, max_offset: 100}
   parts:
     - {kind: skew, place: self, layers: 2}
@@ -130,9 +135,9 @@ def _overview() -> list[str]:
 
 
 _LEGEND = """\
-`embedding`, `self` and `cross` are the [places](#kinds--places) where a kind may act; what it adds
-to transformer-base is counted at the first of them. The ticks from *gradients* on are tests that
-run over every kind at every place: [which ones](#checked-in-every-cell).
+`embedding`, `self` and `cross` are the [places](#kinds--places) where a kind may act. *Parameters*
+are those that it adds to transformer-base at the first of them. The ticks from *gradients* on are
+tests that run for every kind at every place: [which ones](#checked-in-every-cell).
 """
 
 
@@ -229,9 +234,10 @@ the configuration is read, in a sentence that says what would work. At an attent
 and `learned` take any subset of the inputs of Q, K and V (`add_to: qk`); `layers: n` limits a part
 to the first n layers, `stacks` to one side.
 
-Parts at one place act one after the other. `rotary` and `xpos` turn the queries, so that beside
-them a kind that reads queries (`skew`; `shaw` and `graph` but for `add_to: values`) is refused, and
-so are two that turn them, and `tupe` twice. In another stack or at another place each may stand.
+Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
+cannot be combined there with a kind that reads queries (`skew`; `shaw` and `graph` except with
+`add_to: values`), nor with each other; nor can `tupe` be used twice. They may be combined across
+stacks or places.
 """
 
 
@@ -243,12 +249,12 @@ def _promises() -> list[str]:
 _CHECKED = """\
 ## Checked in every cell
 
-The contract tests run over the registry, so that they hold for a kind the moment it has its line
-there: every cell above, every preset, every way of numbering and the variants that options make.
-Compilers take seconds for a model: the default run compiles and exports three models, one for each
-way of numbering, that hold every kind at every place between them; `make test-slow` does it with
-each cell, preset and variant by itself. What is compiled runs on the backends `eager` and, in
-training, `aot_eager`; `inductor` sees SHAPE alone, in `make test-slow`.
+The contract tests run over the registry, so a new kind is tested as soon as it has its line there:
+every cell above, every preset, every way of numbering, and variants by options. Compilers need
+seconds per model, so `make test` compiles and exports three models, one for each way of numbering,
+that have every kind at every place between them; `make test-slow` does it with each cell, preset
+and variant separately. Compiled models run on the backends `eager` and, in training, `aot_eager`;
+`inductor` runs with SHAPE alone, in `make test-slow`.
 """
 
 _REFERENCES = """\

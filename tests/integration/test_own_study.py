@@ -1,4 +1,4 @@
-"""A study of one's own: the file that docs/reproducing.md shows, in one command."""
+"""A study of one's own: the file that docs/tutorials/own-study.md shows, in one command."""
 
 import csv
 import re
@@ -36,7 +36,7 @@ def shapeshift(*arguments):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The folder of the study, whose runs are finished."""
-    text = (DOCS / "reproducing.md").read_text(encoding="utf-8")
+    text = (DOCS / "tutorials" / "own-study.md").read_text(encoding="utf-8")
     [study] = re.findall(r"```yaml\n(title: Positions on my text\n.*?)```", text, re.DOTALL)
     assert len(study.splitlines()) <= 25
     folder = tmp_path_factory.mktemp("study")

@@ -26,9 +26,10 @@ PAGES = {
     if path.name != "introduction.md"  # of docs/results.md
 }
 TESTED_ALONE = {
-    "docs/interop.md": "tests/unit/interop/test_snippets.py",
+    "docs/guides/hugging-face.md": "tests/unit/interop/test_snippets.py",
+    "docs/guides/torch-nn.md": "tests/unit/interop/test_snippets.py",
     "docs/tutorials/own-kind.md": "tests/integration/test_own_kind.py",
-    "docs/reproducing.md": "tests/integration/test_own_study.py",
+    "docs/tutorials/own-study.md": "tests/integration/test_own_study.py",
 }
 """Page whose Python needs names that the page does not define → the test that runs it."""
 

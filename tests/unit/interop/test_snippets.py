@@ -1,4 +1,4 @@
-"""The code that README and docs/interop.md show runs as it stands there."""
+"""The code that README and the guides to Hugging Face and torch.nn show runs as it stands there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from shapeshift import SHAPE, shift_positions, unshift
 from .tiny_models import ALL
 
 ROOT = Path(__file__).parents[3]
+HUGGING_FACE, TORCH_NN = "docs/guides/hugging-face.md", "docs/guides/torch-nn.md"
 
 
 def snippet(page: str, mark: str) -> str:
@@ -25,7 +26,7 @@ def snippet(page: str, mark: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/interop.md"])
+@pytest.mark.parametrize("page", ["README.md", HUGGING_FACE])
 def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A folder of the name that the snippet loads stands in for the download.
     ALL["bart"].build(positions=200).save_pretrained(tmp_path / "facebook/bart-base")
@@ -43,22 +44,20 @@ def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_module_that_is_named() -> None:
     model = ALL["gpt2"].build(positions=200)
-    exec(
-        snippet("docs/interop.md", "modules="), {"model": model, "shift_positions": shift_positions}
-    )
+    exec(snippet(HUGGING_FACE, "modules="), {"model": model, "shift_positions": shift_positions})
     unshift(model)
 
 
 def test_the_module_in_a_model_of_ones_own() -> None:
     model = nn.Module()
-    exec(snippet("docs/interop.md", "source_position"), {"self": model, "SHAPE": SHAPE})
+    exec(snippet(TORCH_NN, "source_position"), {"self": model, "SHAPE": SHAPE})
     x = torch.zeros(4, 3, 512)
     assert not torch.equal(model.source_position(x), model.target_position(x))
 
 
 def test_layers_of_torch() -> None:
     names: dict[str, Any] = {"torch": torch}
-    exec(snippet("docs/interop.md", "TransformerDecoderLayer("), names)
+    exec(snippet(TORCH_NN, "TransformerDecoderLayer("), names)
     x = torch.randn(1, 3, 512)
     assert names["attention"](x, x, x)[0].shape == x.shape
     mask = nn.Transformer.generate_square_subsequent_mask(3)
@@ -66,6 +65,6 @@ def test_layers_of_torch() -> None:
     assert names["decoder"](x, memory, tgt_mask=mask).shape == x.shape
     padding = torch.tensor([[True, False, False]])
     names |= {"source": x, "target": x, "mask": mask, "padding": padding}
-    exec(snippet("docs/interop.md", "use_positions("), names)
+    exec(snippet(TORCH_NN, "use_positions("), names)
     assert names["out"].shape == x.shape
     assert torch.equal(names["source_pos"], torch.tensor([[0, 0, 1]]))
