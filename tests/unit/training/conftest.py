@@ -17,6 +17,8 @@ from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.trainer import Trainer
 
+from .models import Recorder
+
 SPECIAL, VOCAB = 5, 20
 
 
@@ -54,23 +56,6 @@ def stores(tmp_path_factory):
     )
 
 
-class Recorder:
-    """Remembers what it is told; stops training at an update, as Ctrl-C would."""
-
-    def __init__(self, stop_at=None):
-        self.stop_at = stop_at
-        self.updates, self.validations = [], []
-
-    def updated(self, update, loss, tokens_per_s):
-        assert tokens_per_s > 0
-        self.updates.append((update, loss))
-        if update == self.stop_at:
-            raise KeyboardInterrupt
-
-    def validated(self, update, values):
-        self.validations.append((update, values))
-
-
 @pytest.fixture
 def lab(stores, tmp_path):
     """Makes trainers that differ from one another in what a test says, and runs them."""
@@ -101,7 +86,12 @@ def lab(stores, tmp_path):
         return Trainer(model, config, data.train, data.valid, checkpoints, validate)
 
     def fit(trainer, stop_at=None, *, observer=None, **options):
-        recorder = observer or Recorder(stop_at)
+        """Train; `stop_at` an update as Ctrl-C would. Return the observer."""
+
+        def interrupt():
+            raise KeyboardInterrupt
+
+        recorder = observer or Recorder(stop_at, interrupt)
         progress, folder = trainer.progress, trainer.checkpoints.directory.parent
         log = Log(folder, progress.update, not trainer.validation_is_due)
         try:

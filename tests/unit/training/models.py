@@ -1,4 +1,4 @@
-"""Two small models with an optimiser, and their state to compare."""
+"""A small model with an optimiser, its state to compare, and an observer of training."""
 
 import torch
 from torch import nn
@@ -24,3 +24,20 @@ def state(model, optimizer):
 
 def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class Recorder:
+    """Remembers what it receives; calls a function when an update is logged."""
+
+    def __init__(self, at=None, do=None):
+        self.at, self.do = at, do
+        self.updates, self.validations = [], []
+
+    def updated(self, update, loss, tokens_per_s):
+        assert tokens_per_s > 0
+        self.updates.append((update, loss))
+        if update == self.at:
+            self.do()
+
+    def validated(self, update, values):
+        self.validations.append((update, values))

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.manifest import MODEL
 
 
 def limit_memory(trainer, most, backward=False):
@@ -46,10 +45,7 @@ def gradients_of_one_update(lab, name, most=None, backward=False, **settings):
 
 
 @pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize(
-    ("most", "sizes"),
-    [(4, [8, 4, 4, 8, 4, 4, 4, 4]), (7, [8, 4, 4, 8, 4, 4, 4, 4]), (1, None)],
-)
+@pytest.mark.parametrize(("most", "sizes"), [(4, [8, 4, 4, 8, 4, 4, 4, 4]), (1, None)])
 def test_halves_have_the_gradient_of_the_whole(lab, most, sizes, backward):
     whole, _ = gradients_of_one_update(lab, "whole")
     halves, seen = gradients_of_one_update(lab, "halves", most, backward, split_on_oom=True)
@@ -81,16 +77,6 @@ def test_a_pair_that_does_not_fit_alone_ends_training(lab):
     limit_memory(trainer, 0)
     with pytest.raises(ShapeshiftError, match="with a batch of 1 pairs"):
         lab.fit(trainer)
-
-
-def test_halves_are_the_same_in_each_run(lab):
-    found = []
-    for name in ("one", "other"):
-        trainer = lab.make(name, max_updates=4, split_on_oom=True)
-        limit_memory(trainer, 5)
-        lab.fit(trainer)
-        found.append((trainer.checkpoints.path(4) / MODEL).read_bytes())
-    assert found[0] == found[1]
 
 
 def test_the_memory_of_a_cpu_counts_too(lab):

@@ -17,55 +17,31 @@ from shapeshift.training.config import (
 )
 from shapeshift.training.optim import build_optimizer, learning_rate
 
-# 2 / sqrt(512 · 8000) = 2 / sqrt(4,096,000)
-SHAPE_PEAK = 9.882117688e-4
+PEAK = 2 / math.sqrt(512 * 8000)
+NOAM = Noam(factor=2.0, warmup_updates=8000)
+INVERSE = InverseSquareRoot(peak=0.002, warmup_updates=600)
+COSINE = Cosine(peak=1e-3, warmup_updates=100, final=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("update", "expected"),
+    ("schedule", "update", "expected"),
     [
-        (1, SHAPE_PEAK / 8000),
-        (4000, SHAPE_PEAK / 2),
-        (8000, SHAPE_PEAK),
-        (32_000, SHAPE_PEAK / 2),
-        (200_000, SHAPE_PEAK / 5),
+        (NOAM, 1, PEAK / 8000),
+        (NOAM, 8000, PEAK),
+        (NOAM, 32_000, PEAK / 2),
+        (NOAM, 200_000, PEAK / 5),
+        (INVERSE, 1, 0.002 / 600),
+        (INVERSE, 600, 0.002),
+        (INVERSE, 5400, 0.002 / 3),
+        (COSINE, 1, 1e-5),
+        (COSINE, 100, 1e-3),
+        (COSINE, 350, 1e-4 + 9e-4 * (2 + math.sqrt(2)) / 4),  # an eighth of the circle
+        (COSINE, 600, 5.5e-4),
+        (COSINE, 1100, 1e-4),
+        (COSINE, 2000, 1e-4),
     ],
 )
-def test_noam_with_the_settings_of_the_shape_paper(update, expected):
-    assert Noam() == Noam(factor=2.0, warmup_updates=8000)
-    rate = learning_rate(Noam(), update, dim=512, max_updates=200_000)
-    assert rate == pytest.approx(expected, rel=1e-8)
-
-
-def test_noam_scales_with_factor_and_width():
-    rate = learning_rate(Noam(factor=1.0, warmup_updates=100), 100, dim=64, max_updates=1)
-    assert rate == pytest.approx(1 / 80, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("update", "expected"),
-    [(1, 0.002 / 600), (300, 0.001), (600, 0.002), (2400, 0.001), (5400, 0.002 / 3)],
-)
-def test_inverse_square_root(update, expected):
-    schedule = InverseSquareRoot(peak=0.002, warmup_updates=600)
-    rate = learning_rate(schedule, update, dim=512, max_updates=10)
-    assert rate == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("update", "expected"),
-    [
-        (1, 1e-5),
-        (50, 5e-4),
-        (100, 1e-3),
-        (350, 1e-4 + 9e-4 * (2 + math.sqrt(2)) / 4),  # an eighth of the circle
-        (600, 5.5e-4),
-        (1100, 1e-4),
-        (2000, 1e-4),
-    ],
-)
-def test_cosine(update, expected):
-    schedule = Cosine(peak=1e-3, warmup_updates=100, final=1e-4)
+def test_rates_are_those_of_the_formulas(schedule, update, expected):
     rate = learning_rate(schedule, update, dim=512, max_updates=1100)
     assert rate == pytest.approx(expected, rel=1e-9)
 
@@ -85,11 +61,6 @@ def test_a_schedule_rises_to_its_peak_and_falls_without_a_jump(schedule, peak):
     assert all(a > b for a, b in pairwise(rates[49:]))
     steps = [abs(a - b) for a, b in pairwise(rates)]
     assert max(steps) <= 1.001 * peak / 50
-
-
-def test_cosine_with_a_warmup_longer_than_the_run_only_rises():
-    schedule = Cosine(peak=1.0, warmup_updates=10)
-    assert learning_rate(schedule, 4, dim=1, max_updates=4) == pytest.approx(0.4)
 
 
 def adam(config, start, gradients, rate):
@@ -151,6 +122,7 @@ def test_without_a_schedule_nothing_moves(name):
 
 def test_the_defaults_are_the_papers():
     config = TrainingConfig()
+    assert config.schedule == NOAM
     assert config.optimizer == OptimizerConfig(
         name="adam", betas=(0.9, 0.98), eps=1e-8, weight_decay=0.0
     )

@@ -10,6 +10,8 @@ import pytest
 
 from shapeshift.training.stopping import SIGNALS, StoppedError, StopSignals
 
+from .models import Recorder
+
 TWICE = """
 import os, signal, sys, time
 from shapeshift.training.stopping import StopSignals
@@ -71,32 +73,18 @@ def test_the_exit_status_is_the_conventional_one(number, status, tmp_path):
     assert str(stopped).startswith(f"stopped by {number.name} after update 7, saved in {tmp_path};")
 
 
-class SignalAt:
-    """Sends a signal when an update is logged."""
-
-    def __init__(self, update):
-        self.update = update
-
-    def updated(self, update, loss, tokens_per_s):
-        if update == self.update:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def validated(self, update, values):
-        pass
-
-
 def stop_after(lab, update, **settings):
     """Train; a signal comes after an update. Return the trainer and what it raised."""
     trainer = lab.make(log_every=1, **settings)
     trainer.resume()
+    recorder = Recorder(update, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(StoppedError) as caught, StopSignals() as stop:
-        lab.fit(trainer, observer=SignalAt(update), stop=stop)
+        lab.fit(trainer, observer=recorder, stop=stop)
     return trainer, caught.value
 
 
 def test_a_stop_changes_neither_weights_nor_which_checkpoints_are_averaged(lab):
-    settings = {"keep_checkpoints": 2, "log_every": 1}
-    whole = lab.make("whole", **settings)
+    whole = lab.make("whole", log_every=1)
     lab.fit(whole)
 
     trainer, stopped = stop_after(lab, 9)
@@ -106,7 +94,7 @@ def test_a_stop_changes_neither_weights_nor_which_checkpoints_are_averaged(lab):
     trainer, _ = stop_after(lab, 12)  # goes on, past a regular checkpoint
     assert trainer.checkpoints.updates() == [8, 12, 13]
 
-    again = lab.make(**settings)
+    again = lab.make(log_every=1)
     assert again.resume().progress.update == 13
     lab.fit(again)
     assert again.checkpoints.updates() == whole.checkpoints.updates()

@@ -14,13 +14,11 @@ from shapeshift.training.manifest import MODEL, OPTIMIZER
 from shapeshift.training.optim import learning_rate
 from shapeshift.training.precision import choose_precision
 
+from .models import same
+
 
 def weights(model):
     return {name: p.detach().clone() for name, p in model.named_parameters()}
-
-
-def same(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def gradients(trainer, see):
@@ -84,17 +82,6 @@ def test_stopped_and_resumed_is_the_same_run(lab, checkpoint_every, stop_at, res
     assert same(weights(again.model), weights(whole.model))
 
 
-def test_the_log_has_each_update_once(lab):
-    lab.fit(lab.make(), stop_at=15)
-    trainer = lab.make()
-    trainer.resume()
-    lab.fit(trainer)
-    training = [line["update"] for line in lines(trainer) if "loss" in line]
-    validation = [line["update"] for line in lines(trainer) if "valid_loss" in line]
-    assert training == [3, 4, 6, 8, 9, 12, 15, 16, 18, 20]
-    assert validation == [4, 8, 12, 16, 20]
-
-
 def test_more_updates_continue_a_finished_run(lab):
     whole = lab.make("whole", max_updates=14)
     lab.fit(whole)
@@ -104,15 +91,8 @@ def test_more_updates_continue_a_finished_run(lab):
     recorder = lab.fit(raised)
     assert min(update for update, _ in recorder.updates) > 6
     assert same(weights(raised.model), weights(whole.model))
-
-
-def test_a_finished_run_stays_as_it_is(lab):
-    lab.fit(lab.make(max_updates=4))
-    again = lab.make(max_updates=4)
-    assert again.resume()
-    before = weights(again.model)
-    assert lab.fit(again).updates == []
-    assert same(weights(again.model), before)
+    assert lab.fit(raised).updates == []
+    assert same(weights(raised.model), weights(whole.model))
 
 
 def test_another_seed_makes_another_run(lab):
@@ -193,22 +173,17 @@ def test_offsets_and_dropout_are_drawn_anew_at_each_batch(lab, stores):
     assert len(set(dropped)) == 12
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.01])
-def test_clipping_shortens_the_gradient_and_keeps_its_direction(lab, clip_norm):
-    seen = {}
-    for name, limit in (("free", None), ("clipped", clip_norm)):
+def test_clipping_shortens_the_gradient_and_keeps_its_direction(lab):
+    seen = []
+    for name, limit in (("free", None), ("clipped", 0.01)):
         trainer = lab.make(name, max_updates=1, clip_norm=limit)
         gradients(
-            trainer,
-            lambda found, key=name: seen.update(
-                {key: torch.cat([g.ravel() for g in found.values()])}
-            ),
+            trainer, lambda found: seen.append(torch.cat([g.ravel() for g in found.values()]))
         )
         lab.fit(trainer)
-    free, clipped = seen["free"], seen["clipped"]
+    free, clipped = seen
     assert free.norm() > 0.1
-    factor = 1.0 if clip_norm is None else clip_norm / free.norm()
-    torch.testing.assert_close(clipped, free * factor, rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(clipped, free * 0.01 / free.norm(), rtol=1e-4, atol=1e-9)
 
 
 def test_the_optimiser_gets_the_rate_of_the_schedule(lab):
@@ -246,41 +221,36 @@ def test_validation_loss_is_the_mean_over_tokens(lab, stores):
     assert recorder.validations == [(4, {"valid_loss": pytest.approx(nll / count, rel=1e-5)})]
 
 
-def spoil_validation(trainer, after):
-    """Make the model sure of itself, and so wrong, whenever it is validated after an update."""
+def test_validation_has_an_interval_of_its_own(lab):
+    trainer = lab.make(validate_every=3, checkpoint_every=6, max_updates=10)
 
     def hook(module, _, out):
-        return out * 100 if not module.training and trainer.progress.update > after else out
+        """Make later models sure of themselves, and so wrong."""
+        return out * 100 if not module.training and trainer.progress.update > 3 else out
 
     trainer.model.register_forward_hook(hook)
-
-
-def test_the_best_checkpoint_is_known_and_kept(lab):
-    trainer = lab.make()
-    spoil_validation(trainer, after=8)
     recorder = lab.fit(trainer)
     losses = {update: values["valid_loss"] for update, values in recorder.validations}
-    best = min(losses, key=losses.get)
-    assert best in (4, 8)
-    assert (trainer.progress.best_update, trainer.progress.best_loss) == (best, losses[best])
-    assert trainer.checkpoints.updates() == [best, 16, 20]
+    assert list(losses) == [3, 6, 9, 10]
+    assert min(losses, key=losses.get) == 3
+    assert (trainer.progress.best_update, trainer.progress.best_loss) == (3, losses[3])
+    assert trainer.checkpoints.updates() == [3, 6, 10]
     again = lab.make()
     again.resume()
     assert again.progress == trainer.progress
 
 
-def test_validation_has_an_interval_of_its_own(lab):
-    trainer = lab.make(validate_every=3, checkpoint_every=6, max_updates=10)
-    spoil_validation(trainer, after=3)
-    recorder = lab.fit(trainer)
-    losses = {update: values["valid_loss"] for update, values in recorder.validations}
-    assert list(losses) == [3, 6, 9, 10]
-    assert min(losses, key=losses.get) == 3
-    assert trainer.progress.best_update == 3
-    assert trainer.checkpoints.updates() == [3, 6, 10]
+def make_with_scores(lab, scores, **settings):
+    """Make a trainer whose validation finds `scores`: update → COMET."""
+
+    def validate():
+        return {"valid_comet": scores[trainer.progress.update]}
+
+    trainer = lab.make(validate=validate, best_metric="comet", **settings)
+    return trainer
 
 
-@pytest.mark.parametrize("best", range(1, 8))
+@pytest.mark.parametrize("best", [2, 3, 6, 7])
 def test_the_best_of_all_validations_has_a_checkpoint(lab, best):
     """Also where validations and checkpoints have intervals that do not fit."""
     scores = {update: float(update == best) for update in range(1, 8)}
@@ -291,9 +261,8 @@ def test_the_best_of_all_validations_has_a_checkpoint(lab, best):
     assert trainer.checkpoints.updates() == sorted({4, 6, 7, trainer.progress.best_update})
 
 
-@pytest.mark.parametrize("validate_every", [None, 3])
-def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab, validate_every):
-    settings = {"validate_every": validate_every, "max_updates": 14, "best_metric": "comet"}
+def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab):
+    settings = {"validate_every": 3, "max_updates": 14, "best_metric": "comet"}
 
     def whole_validate():
         return {"valid_comet": 1.0}
@@ -303,24 +272,23 @@ def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab, vali
 
     whole = lab.make("whole", validate=whole_validate, **settings)
     lab.fit(whole)
-    first = validate_every or 4
     for _ in range(2):
         broken = lab.make("broken", validate=broken_validate, **settings)
         broken.resume()
         with pytest.raises(RuntimeError, match="the device is gone"):
             lab.fit(broken)
-        assert broken.progress.update == first
-        assert broken.checkpoints.updates() == [first]
+        assert broken.progress.update == 3
+        assert broken.checkpoints.updates() == [3]
         assert [line for line in lines(broken) if "valid_loss" in line] == []
     again = lab.make("broken", validate=whole_validate, **settings)
-    assert again.resume().progress.update == first
+    assert again.resume().progress.update == 3
     lab.fit(again)
     assert lines(again) == lines(whole)
     assert again.checkpoints.updates() == whole.checkpoints.updates()
     for update in whole.checkpoints.updates():
         assert files(again, update) == files(whole, update)
         progress = [trainer.checkpoints.progress(update) for trainer in (again, whole)]
-        assert progress[0].best_update == progress[1].best_update == first
+        assert progress[0].best_update == progress[1].best_update == 3
         assert progress[0].validated_update == progress[1].validated_update
 
 
@@ -338,16 +306,6 @@ def test_validators_measure_the_model_in_evaluation_mode(lab):
     assert [line["valid_bleu"] for line in lines(trainer) if "valid_bleu" in line] == [12.5, 12.5]
 
 
-def make_with_scores(lab, scores, **settings):
-    """Make a trainer whose validation finds `scores`: update → COMET."""
-
-    def validate():
-        return {"valid_comet": scores[trainer.progress.update]}
-
-    trainer = lab.make(validate=validate, best_metric="comet", **settings)
-    return trainer
-
-
 def test_the_best_checkpoint_may_be_best_by_a_metric(lab):
     scores = {4: -10.0, 8: 52.5, 12: 52.5, 16: 41.0, 20: 52.0}
     trainer = make_with_scores(lab, scores)
@@ -357,16 +315,6 @@ def test_the_best_checkpoint_may_be_best_by_a_metric(lab):
     assert (progress.best_update, progress.best_score) == (8, 52.5)  # the first of equals
     assert progress.best_loss == losses[8] > min(losses.values())
     assert trainer.checkpoints.updates() == [8, 16, 20]
-
-
-def test_a_resumed_run_remembers_the_best_score(lab):
-    scores = {4: 30.0, 8: 20.0, 12: 29.0, 16: 10.0, 20: 30.5}
-    lab.fit(make_with_scores(lab, scores, name="stopped"), stop_at=9)
-    again = make_with_scores(lab, scores, name="stopped")
-    again.resume()
-    assert (again.progress.best_update, again.progress.best_score) == (4, 30.0)
-    lab.fit(again)
-    assert (again.progress.best_update, again.progress.best_score) == (20, 30.5)
 
 
 def batches_of_update(trainer, update):
@@ -462,22 +410,6 @@ def test_data_that_cannot_be_trained_on_are_refused_at_once(lab, stores):
     long = lab.write_store(lab.folder / "long", [([5] * 20, [6])])
     with pytest.raises(ShapeshiftError, match=r"validation pair 0 .*max_tokens=21$"):
         lab.make(data=SimpleNamespace(train=stores.train, valid=long), batch={"max_tokens": 16})
-
-
-def test_a_damaged_checkpoint_costs_the_updates_since_the_one_before(lab):
-    whole = lab.make("whole")
-    lab.fit(whole)
-    lab.fit(lab.make(max_updates=12))
-    trainer = lab.make()
-    path = trainer.checkpoints.path(12) / OPTIMIZER
-    path.write_bytes(path.read_bytes()[:-1])
-    resumed = trainer.resume()
-    assert trainer.progress.update == 8
-    assert "update 12 is damaged" in resumed.skipped[0]
-    lab.fit(trainer)
-    for update in whole.checkpoints.updates():
-        assert files(trainer, update) == files(whole, update)
-    assert lines(trainer) == lines(whole)
 
 
 @pytest.mark.skipif(
