@@ -1,4 +1,4 @@
-"""No step of the optimiser on a loss or a gradient that is not finite."""
+"""Prevents steps of the optimiser on a loss or gradient that is not finite."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Pairs = NDArray[np.int64]
 """The numbers of the pairs of a batch."""
 
 MOST_NAMED = 20
-"""How many pairs of a faulty batch an error names."""
+"""How many pairs of a batch an error names."""
 
 MOST_SKIPPED = 20
-"""How many updates may be left out in a row."""
+"""How many updates in a row may be skipped before training ends."""
 
 _REMEDY = (
     "train in a new folder with a lower learning rate, training.clip_norm or"
@@ -35,12 +35,12 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class NonFinite:
-    """An update that was not made.
+    """An update whose loss or gradient is not finite.
 
     Attributes:
         update: its number.
-        parameter: the first one whose gradient is not finite; None if all are.
-        pairs: those of the batch whose loss is not finite, or of all batches if every loss is.
+        parameter: the first one whose gradient is not finite; None if all are finite.
+        pairs: the pairs of the batch whose loss is not finite, else of all batches.
         in_loss: whether a loss is not finite.
     """
 
@@ -63,10 +63,10 @@ class NonFinite:
 
 
 class NonFiniteError(ShapeshiftError):
-    """Training has ended for a loss or gradient that is not finite.
+    """Training ends because of a loss or gradient that is not finite.
 
     Attributes:
-        found: where.
+        found: the update.
     """
 
     def __init__(self, found: NonFinite, advice: str):
@@ -77,18 +77,17 @@ class NonFiniteError(ShapeshiftError):
 class Guard:
     """Judges each update between its backward pass and its step.
 
-    On a CPU the verdict is read at once. A GPU would have to be waited for: there it stays on the
-    device and is handed to the fused optimiser as `found_inf`, which then leaves weights and
-    moments as they are; on `stop`, those of all later updates too. What happened is read, and
-    raised, by `check`, before anything is logged or saved. An optimiser that is not fused (RAdam)
-    cannot do that, so with it the GPU is waited for.
+    On a CPU the verdict is read at once. On a GPU that would make the host wait: there the verdict
+    is given to the fused optimiser as `found_inf`, which then leaves weights and moments as they
+    are, and `check` reads it, and raises, before anything is logged or saved. RAdam is not fused,
+    so with it the host waits.
 
     Args:
         model: after its backward pass, when `judge` is called.
         optimizer: of its parameters.
         policy: `stop` or `skip`, see `training.on_nonfinite`.
         parallel: the processes; all come to the same verdict.
-        deferred: whether the verdict stays on the device. By default, where that helps.
+        deferred: whether the verdict stays on the device; by default, on a GPU if possible.
     """
 
     def __init__(
@@ -109,9 +108,7 @@ class Guard:
             fused = all(group.get("fused") for group in optimizer.param_groups)
             deferred = fused and self._device.type == "cuda"
         self.deferred = deferred
-        self._halted = torch.zeros((), dtype=torch.bool, device=self._device)
-        self._in_row = torch.zeros((), dtype=torch.int64, device=self._device)
-        self._count_in_row = 0
+        self._num_in_row = 0
         self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
         self._skipped: list[NonFinite] = []
 
@@ -126,7 +123,7 @@ class Guard:
             losses: of this process's batches and parts of batches, each with the batch's number.
 
         Raises:
-            NonFiniteError: if it is bad, unless that is read later or it is to be skipped.
+            NonFiniteError: if it is bad, the policy is `stop` and nothing is deferred.
         """
         flags = [torch.zeros((), dtype=torch.int32, device=self._device) for _ in batches]
         for number, loss in losses:
@@ -136,17 +133,16 @@ class Guard:
         bad = verdict.any()
         self._unread.append((update, batches, verdict))
         if self.deferred:
-            self._defer(bad)
+            self._optimizer.found_inf = bad.float()
         else:
             self.check()
         return bad
 
     def check(self) -> None:
-        """Read the verdicts since the last call. This waits for the device.
+        """Read the verdicts since the last call, which waits for the device.
 
         Raises:
-            NonFiniteError: if one was not finite and was not to be skipped, or too many were
-                skipped in a row.
+            NonFiniteError: if one is bad and the policy is `stop`, or too many are bad in a row.
         """
         if self._unread:
             verdicts = torch.stack([verdict for *_, verdict in self._unread]).tolist()
@@ -155,7 +151,7 @@ class Guard:
                 if any(verdict):
                     self._found(self._name(update, batches, verdict))
                 else:
-                    self._count_in_row = 0
+                    self._num_in_row = 0
 
     def take(self) -> list[NonFinite]:
         """`check`; return the updates skipped since the last call."""
@@ -166,24 +162,16 @@ class Guard:
     def _found(self, found: NonFinite) -> None:
         if self._policy == "stop":
             raise NonFiniteError(
-                found, f"{_REMEDY}, or leave such updates out with training.on_nonfinite=skip"
+                found, f"{_REMEDY}, or skip such updates with training.on_nonfinite=skip"
             )
         self._skipped.append(found)
-        self._count_in_row += 1
-        if self._count_in_row == MOST_SKIPPED:
+        self._num_in_row += 1
+        if self._num_in_row == MOST_SKIPPED:
             raise NonFiniteError(found, f"{MOST_SKIPPED} updates in a row were skipped; {_REMEDY}")
 
-    def _defer(self, bad: Tensor) -> None:
-        if self._policy == "stop":
-            self._halted = self._halted | bad
-        else:
-            self._in_row = torch.where(bad, self._in_row + 1, 0)
-            self._halted = self._halted | (self._in_row >= MOST_SKIPPED)
-        self._optimizer.found_inf = (bad | self._halted).float()
-
     def _worst_gradient(self) -> Tensor:
-        """Return 0 if all gradients are finite, else the larger, the earlier the first parameter
-        stands for which that does not hold."""
+        """Return 0 if all gradients are finite, else how many parameters there are from the first
+        one with a bad gradient on: the maximum over processes selects the first one of all."""
         grads, ranks = [], []
         for index, parameter in enumerate(self._parameters.values()):
             if parameter.grad is not None and (grad := local(parameter.grad)).numel():

@@ -1,4 +1,4 @@
-"""Ending a run in good order on SIGTERM and Ctrl-C, and when what started it is gone."""
+"""Ends a run in good order on SIGTERM and Ctrl-C, and when the process that started it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -18,14 +18,14 @@ class StoppedError(Exception):
 
     Attributes:
         number: of the signal.
-        update: the last one that was done.
+        update: the last complete one.
         path: the checkpoint.
     """
 
     def __init__(self, number: int, update: int, path: Path):
         super().__init__(
             f"stopped by {signal.Signals(number).name} after update {update}, saved in {path}; the"
-            " same command goes on from there"
+            " same command continues from there"
         )
         self.number = number
         self.update = update
@@ -38,12 +38,15 @@ class StoppedError(Exception):
 
 
 class StopSignals:
-    """Takes note of the first SIGTERM or SIGINT while it is entered; a second one does what it does
-    elsewhere, at once. To be entered in the main thread.
+    """A context manager for the main thread that notes the first SIGTERM or SIGINT; a second one
+    has its usual effect at once.
+
+    Attributes:
+        received: the first signal, or None.
 
     Args:
-        grace_s: a signal that comes so soon after the first one is taken for the same: torchrun
-            passes on what SLURM, for one, sends to every process itself.
+        grace_s: seconds after the first signal in which others are ignored: torchrun repeats to
+            every process the signals that SLURM, for example, has sent to all of them.
     """
 
     def __init__(self, grace_s: float = 0.0):
@@ -56,19 +59,14 @@ class StopSignals:
         self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:
             self.received, self._since = number, time.monotonic()
             if not self._grace_s:
-                self._restore()  # a second one need not wait for Python to take notice
+                self._restore()  # a second one acts at once, without waiting for Python
         elif time.monotonic() - self._since >= self._grace_s:
             self._restore()
             signal.raise_signal(number)
@@ -79,11 +77,11 @@ class StopSignals:
 
 
 def end_with_parent() -> None:
-    """Have SIGTERM sent to this process when its standard input closes, which happens when the
-    process that holds the other end does so or is gone."""
+    """Send SIGTERM to this process when its standard input closes, as it does when the process that
+    holds the other end closes it or ends."""
 
     def watch() -> None:
-        while os.read(0, 1):  # not sys.stdin, whose lock the end of the process would wait for
+        while os.read(0, 1):  # sys.stdin has a lock, for which the process would wait at its end
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from shapeshift.model import Loss
 from shapeshift.training.config import OptimizerConfig
-from shapeshift.training.guards import MOST_SKIPPED, Guard, NonFiniteError
+from shapeshift.training.guards import MOST_SKIPPED, Guard, NonFinite, NonFiniteError
 from shapeshift.training.optim import build_optimizer
 from shapeshift.training.parallel import Parallel
 
@@ -72,6 +72,11 @@ def test_a_loss_is_found_by_its_batch(value):
     assert caught.value.found.parameter is None
 
 
+def test_of_a_large_batch_some_pairs_are_named():
+    found = NonFinite(1, None, tuple(range(50)), in_loss=True)
+    assert str(found).endswith(" 18, 19 and 30 more (counted from 0)")
+
+
 def test_large_gradients_are_finite():
     assert not Bench().update(1, spoil="0.weight", value=3e38)
 
@@ -101,13 +106,13 @@ def test_on_the_device_a_skipped_update_leaves_no_trace_either(optimizer):
     assert host.guard.take() == device.guard.take()
 
 
-def test_on_the_device_nothing_moves_after_the_first_that_is_not_finite():
+def test_on_the_device_a_bad_update_moves_nothing_and_is_reported_later():
     bench = Bench(deferred=True)
     bench.update(1)
     before = bench.state()
     bench.update(2, losses=(math.nan, 1.0))
-    bench.update(3)
     assert equal(bench.state(), before)
+    bench.update(3)
     with pytest.raises(NonFiniteError, match=r"the loss of update 2 .* training pairs 3, 7 \("):
         bench.guard.check()
 
@@ -119,18 +124,13 @@ def test_too_many_in_a_row_end_training(deferred):
     def spoil(first, count):
         for number in range(first, first + count):
             bench.update(number, spoil="0.weight")
+        bench.guard.check()
 
     spoil(1, MOST_SKIPPED - 1)
     bench.update(50)
     assert len(bench.guard.take()) == MOST_SKIPPED - 1
-    spoil(100, MOST_SKIPPED - 1)
     before = bench.state()
+    spoil(100, MOST_SKIPPED - 1)
     with pytest.raises(NonFiniteError, match=f"{MOST_SKIPPED} updates in a row were skipped"):
-        read_after_two_more(bench)
+        spoil(200, 2)
     assert equal(bench.state(), before)
-
-
-def read_after_two_more(bench):
-    bench.update(200, spoil="0.weight")
-    bench.update(201)
-    bench.guard.check()

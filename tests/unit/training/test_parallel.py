@@ -6,8 +6,7 @@ from pydantic import ValidationError
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
-from shapeshift.training.parallel import Parallel, join
-from shapeshift.training.precision import choose_device
+from shapeshift.training.parallel import join
 
 
 def test_a_process_that_is_alone_asks_nobody():
@@ -69,27 +68,6 @@ def test_an_environment_that_is_not_torchrun_s_ends_in_one_line(monkeypatch, nam
 
 
 @pytest.mark.parametrize(
-    ("name", "local_rank", "expected"),
-    [("auto", 1, "cuda:1"), ("cuda", 0, "cuda:0"), ("cpu", 1, "cpu"), ("auto", None, "cuda")],
-)
-def test_each_process_takes_a_gpu_of_its_own(monkeypatch, name, local_rank, expected):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert str(choose_device(name, local_rank)) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "local_rank", "message"),
-    [("cuda:0", 1, "there are several processes"), ("auto", 2, "has no GPU of its own")],
-)
-def test_processes_without_a_gpu_of_their_own_are_refused(monkeypatch, name, local_rank, message):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(ShapeshiftError, match=message):
-        choose_device(name, local_rank)
-
-
-@pytest.mark.parametrize(
     ("name", "value", "neutral"),
     [
         ("split_on_oom", True, "false"),
@@ -110,15 +88,3 @@ def test_each_metric_of_validation_is_taken_once():
     assert config.validated_metrics == ("chrf", "bleu", "comet")
     assert TrainingConfig(best_metric="bleu").validated_metrics == ("bleu",)
     assert TrainingConfig().validated_metrics == ()
-
-
-def test_processes_take_the_batches_in_turn():
-    shares = [Parallel.share(_stub(rank, 3), range(6)) for rank in range(3)]
-    assert shares == [[(0, 0), (3, 3)], [(1, 1), (4, 4)], [(2, 2), (5, 5)]]
-
-
-def _stub(rank, world_size):
-    """Return a member of a group that is not connected."""
-    parallel = Parallel(rank)
-    parallel.world_size = world_size
-    return parallel

@@ -10,25 +10,48 @@ from shapeshift.training.precision import autocast, choose_device, choose_precis
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("name", ["gpu", "meta", "mps", "cpu:x", ""])
-def test_an_unknown_device_is_refused_in_one_line(name):
-    with pytest.raises(ShapeshiftError, match=r"use auto, cpu, cuda or cuda:N$") as caught:
-        choose_device(name)
+@pytest.fixture
+def gpus(monkeypatch):
+    """Returns a function that pretends a number of GPUs."""
+
+    def pretend(number):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+
+    return pretend
+
+
+@pytest.mark.parametrize(
+    ("name", "local_rank", "number", "expected"),
+    [
+        ("auto", None, 0, "cpu"),
+        ("auto", None, 1, "cuda"),
+        ("auto", 1, 2, "cuda:1"),
+        ("cuda", 0, 2, "cuda:0"),
+        ("cuda:1", None, 2, "cuda:1"),
+        ("cpu", 1, 2, "cpu"),
+    ],
+)
+def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
+    gpus(number)
+    assert str(choose_device(name, local_rank)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "local_rank", "number", "message"),
+    [
+        *((name, None, 0, "use auto, cpu, cuda or cuda:N$") for name in ("gpu", "meta", "mps", "")),
+        ("cuda", None, 0, r"cuda does not exist \(0 GPUs"),
+        ("cuda:2", None, 2, r"cuda:2 does not exist \(2 GPUs"),
+        ("cuda:0", 1, 2, "there are several processes"),
+        ("auto", 2, 2, "has no GPU of its own"),
+    ],
+)
+def test_a_device_that_does_not_exist_is_refused(gpus, name, local_rank, number, message):
+    gpus(number)
+    with pytest.raises(ShapeshiftError, match=message) as caught:
+        choose_device(name, local_rank)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("name", "gpus"), [("cuda", 0), ("cuda:0", 0), ("cuda:2", 2)])
-def test_a_gpu_that_is_not_there_is_refused(name, gpus, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    with pytest.raises(ShapeshiftError, match=rf"{name} does not exist \({gpus} GPUs"):
-        choose_device(name)
-
-
-@pytest.mark.parametrize(("there", "kind"), [(False, "cpu"), (True, "cuda")])
-def test_auto_takes_a_gpu_if_there_is_one(there, kind, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(there))
-    assert choose_device("auto").type == kind
 
 
 @pytest.mark.parametrize("native", [True, False])

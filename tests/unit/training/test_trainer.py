@@ -177,11 +177,9 @@ def test_clipping_shortens_the_gradient_and_keeps_its_direction(lab):
     seen = []
     for name, limit in (("free", None), ("clipped", 0.01)):
         trainer = lab.make(name, max_updates=1, clip_norm=limit)
-        gradients(
-            trainer, lambda found: seen.append(torch.cat([g.ravel() for g in found.values()]))
-        )
+        gradients(trainer, seen.append)
         lab.fit(trainer)
-    free, clipped = seen
+    free, clipped = (torch.cat([g.ravel() for g in found.values()]) for found in seen)
     assert free.norm() > 0.1
     torch.testing.assert_close(clipped, free * 0.01 / free.norm(), rtol=1e-4, atol=1e-9)
 
@@ -376,17 +374,6 @@ def test_on_a_gpu_nothing_is_saved_after_a_loss_that_is_not_finite(lab):
     assert all(t.isfinite().all() for t in load_file(trainer.checkpoints.path(4) / MODEL).values())
 
 
-def test_of_a_large_batch_some_pairs_are_named(lab):
-    trainer = lab.make(batch={"max_sentences": 50}, accumulation=1)
-    with torch.no_grad():
-        trainer.model.decoder_norm.weight.fill_(math.nan)
-    with pytest.raises(
-        ShapeshiftError, match=r"update 1 is not finite.* and 30 more \(counted"
-    ) as caught:
-        lab.fit(trainer)
-    assert len(str(caught.value)) < 400
-
-
 def test_a_validation_loss_that_is_not_finite_ends_training(lab):
     trainer = lab.make()
     trainer.model.register_forward_hook(
@@ -407,9 +394,6 @@ def test_data_that_cannot_be_trained_on_are_refused_at_once(lab, stores):
     ):
         with pytest.raises(ShapeshiftError, match="nothing: holds no pairs"):
             lab.make(data=data)
-    long = lab.write_store(lab.folder / "long", [([5] * 20, [6])])
-    with pytest.raises(ShapeshiftError, match=r"validation pair 0 .*max_tokens=21$"):
-        lab.make(data=SimpleNamespace(train=stores.train, valid=long), batch={"max_tokens": 16})
 
 
 @pytest.mark.skipif(
