@@ -25,7 +25,7 @@ class StoppedError(Exception):
     def __init__(self, number: int, update: int, path: Path):
         super().__init__(
             f"stopped by {signal.Signals(number).name} after update {update}, saved in {path}; the"
-            " same command continues from there"
+            " same command goes on from there"
         )
         self.number = number
         self.update = update
