@@ -13,8 +13,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from shapeshift.model import Transformer
+from shapeshift.training.config import OptimizerConfig
+from shapeshift.training.optim import build_optimizer
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.strategy import BuildOptimizer, Objective, local
+from shapeshift.training.strategy import Objective, local
 
 
 class Sharded:
@@ -28,7 +30,7 @@ class Sharded:
         model: on the CPU; its layers are changed in place.
         device: where to put the shares.
         parallel: the processes.
-        build_optimizer: makes the optimiser.
+        optimizer: the settings of the optimiser.
     """
 
     def __init__(
@@ -36,9 +38,9 @@ class Sharded:
         model: Transformer,
         device: torch.device,
         parallel: Parallel,
-        build_optimizer: BuildOptimizer,
+        optimizer: OptimizerConfig,
     ):
-        self._build = build_optimizer
+        self._settings = optimizer
         self._blueprint = deepcopy(model).to("meta")
         self._mesh = init_device_mesh(device.type, (parallel.world_size,))
         for layer in _independent([*model.encoder, *model.decoder]):
@@ -50,7 +52,7 @@ class Sharded:
         self._shares = list(model.parameters())
         self._model = model
         self._device = device
-        self.optimizer = build_optimizer(self._shares)
+        self.optimizer = build_optimizer(optimizer, self._shares)
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
         """Exchange gradients in every backward pass: whole ones need not fit."""
@@ -62,7 +64,7 @@ class Sharded:
     def empty(self) -> tuple[nn.Module, Optimizer]:
         """Return another model on the CPU, with arbitrary weights."""
         model = deepcopy(self._blueprint).to_empty(device="cpu")
-        return model, self._build(model.parameters())
+        return model, build_optimizer(self._settings, model.parameters())
 
     def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Keep this process's share of what all have loaded."""

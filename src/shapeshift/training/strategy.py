@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -14,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from shapeshift.model import Transformer, label_smoothed_loss
+from shapeshift.training.config import OptimizerConfig
+from shapeshift.training.optim import build_optimizer
 from shapeshift.training.parallel import Parallel
-
-BuildOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class Objective(nn.Module):
@@ -70,7 +69,7 @@ class Replicated:
         model: on any device.
         device: where to put it.
         parallel: the processes.
-        build_optimizer: makes the optimiser.
+        optimizer: the settings of the optimiser.
         overlap: whether gradients are exchanged during the backward pass (DDP). They must not be
             where a backward pass may fail and be repeated.
     """
@@ -80,13 +79,13 @@ class Replicated:
         model: Transformer,
         device: torch.device,
         parallel: Parallel,
-        build_optimizer: BuildOptimizer,
+        optimizer: OptimizerConfig,
         *,
         overlap: bool = True,
     ):
         self._model = model.to(device)
         self._parallel = parallel
-        self.optimizer = build_optimizer(model.parameters())
+        self.optimizer = build_optimizer(optimizer, model.parameters())
         self.train_loss: nn.Module = Objective(model)
         self.valid_loss: nn.Module = self.train_loss
         self._ddp: DistributedDataParallel | None = None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from shapeshift.data.batching import collate, plan_epoch, plan_in_order
 from shapeshift.data.config import BatchConfig
@@ -29,7 +28,7 @@ from shapeshift.training.micro_batches import (
     out_of_memory_as,
     step_too_large,
 )
-from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.optim import learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 from shapeshift.training.running_metrics import RunningMetrics
@@ -377,14 +376,12 @@ class Trainer:
 def _choose_strategy(
     model: Transformer, config: TrainingConfig, device: torch.device, parallel: Parallel
 ) -> Strategy:
-    def build(parameters: Iterable[nn.Parameter]) -> Optimizer:
-        return build_optimizer(config.optimizer, parameters)
-
     if config.parallel == "fsdp" and parallel.world_size > 1:
         from shapeshift.training.sharded import Sharded  # takes half a second
 
-        return Sharded(model, device, parallel, build)
-    return Replicated(model, device, parallel, build, overlap=not config.split_on_oom)
+        return Sharded(model, device, parallel, config.optimizer)
+    overlap = not config.split_on_oom
+    return Replicated(model, device, parallel, config.optimizer, overlap=overlap)
 
 
 def _check_batches(train: TokenStore, valid: TokenStore, config: BatchConfig) -> None:
