@@ -138,14 +138,6 @@ class Simulated(Disk):
 EXPECTED = [state(*linear(number)) for number in range(len(SAVES))]
 
 
-def found_by(resumed, model, optimizer):
-    """Return the number of the save that was loaded, None if there is none."""
-    if resumed is None:
-        return None
-    loaded = state(model, optimizer)
-    return next(number for number, expected in enumerate(EXPECTED) if same(loaded, expected))
-
-
 def progress(update, validated=False):
     best = BEST if update >= BEST + (not validated) else None
     return Progress(update, best_update=best, validated_update=update if validated else None)
@@ -173,12 +165,27 @@ def save(folder, numbers, disk=None):
     return True
 
 
-def finish(checkpoints, number, found):
-    """Do what a resumed run does next: repeat the save, or only the validation."""
+def recover(folder, number):
+    """Resume, and do what training does next: repeat the save `number`, or only its validation.
+    Return the number of the save that was found, None if there is none, and its progress."""
+    checkpoints = Checkpoints(folder, KEEP, Quick())
+    model, optimizer = linear(99)
+    resumed = checkpoints.resume(model, optimizer)
+    assert not list(folder.rglob(".*"))
+    found = None
+    if resumed is not None:
+        loaded = state(model, optimizer)
+        found = next(each for each, expected in enumerate(EXPECTED) if same(loaded, expected))
+        validated = resumed.progress.validated_update
+        assert resumed.progress == progress(SAVES[found], validated)
+        assert (resumed.path, resumed.skipped) == (checkpoints.path(SAVES[found]), ())
+        assert SAVES[found] < BEST or BEST in checkpoints.updates()
     if found == number:
         checkpoints.record(progress(SAVES[number], validated=True))
     else:
-        save(checkpoints.directory, [number])
+        save(folder, [number])
+    assert checkpoints.updates() == KEPT[number]
+    return found, resumed and resumed.progress
 
 
 INTERESTING = {"the first": 0, "the best": 1, "one that deletes": 4}
@@ -240,24 +247,13 @@ def test_after_a_stop_anywhere_the_newest_complete_checkpoint_is_found(interrupt
             disk.cut(LOSSES[loss]((folder / "c").stat().st_ino), rng)
         disk.close()
 
-        again = Checkpoints(folder / "c", KEEP, Quick())
-        model, optimizer = linear(99)
-        resumed = again.resume(model, optimizer)
-        found = found_by(resumed, model, optimizer)
+        found, recovered = recover(folder / "c", number)
         # A save that had not returned may have come far enough.
         possible = {number} if returned else {number, number - 1 if number else None}
         assert found in possible, (at, half)
-        if resumed is not None:
-            update = SAVES[found]
-            assert resumed.progress == progress(update, resumed.progress.validated_update)
-            assert resumed.progress.validated_update or not returned
-            outcomes.add((found, resumed.progress.validated_update))
-            assert resumed.skipped == ()
-            assert str(resumed) == f"going on after update {update}, from {again.path(update)}"
-            assert update < BEST or BEST in again.updates()
-        assert not list((folder / "c").rglob(".*"))
-        finish(again, number, found)
-        assert again.updates() == KEPT[number]
+        if recovered is not None:
+            assert recovered.validated_update or not returned
+            outcomes.add((found, recovered.validated_update))
     assert {(number, None), (number, SAVES[number])} <= outcomes
     assert len(outcomes) == (3 if number else 2)
 
@@ -283,10 +279,9 @@ def test_everything_is_flushed_before_it_counts(tmp_path):
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, lasting):
     number, make_folder = interrupted
-    update = SAVES[number]
     whole = make_folder()
     operations = operations_of(number, whole)
-    one = Checkpoints(whole / "c", KEEP).path(update)
+    one = Checkpoints(whole / "c", KEEP).path(SAVES[number])
     num_bytes = sum(x.nbytes for file in (MODEL, OPTIMIZER) for x in load_file(one / file).values())
     commit = operations.index(("sync_directory", whole / "c"))
     recording = operations.index(("create", one / ".partial-state.json"))
@@ -302,21 +297,12 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
         assert "\n" not in message
         assert os.strerror(error) in message
 
-        again = Checkpoints(root, KEEP, Quick())
         committed = "is complete" in message
         assert committed == (at >= recording or (number == 4 and at > commit))
         if not committed:
-            assert message.startswith(f"{again.path(update)}: ")
+            assert message.startswith(f"{root / one.name}: ")
             assert f"needs {num_bytes} bytes and" in message
-            for path, content in before.items():
-                assert path.parent == again.path(update) or path.read_bytes() == content
-            if not lasting:
-                assert not list(root.rglob(".*"))
-        model, optimizer = linear(99)
-        resumed = again.resume(model, optimizer)
-        assert not list(root.rglob(".*"))
-        found = found_by(resumed, model, optimizer)
+            assert all(path.read_bytes() == content for path, content in before.items())
+            assert lasting or not list(root.rglob(".*"))
+        found, _ = recover(root, number)
         assert found in ({number} if committed else {number, number - 1 if number else None})
-        assert resumed is None or resumed.skipped == ()
-        finish(again, number, found)
-        assert again.updates() == KEPT[number]
