@@ -13,15 +13,15 @@ from shapeshift.schema import Strict
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 MetricName = Literal["bleu", "chrf", "chrf++", "comet"]
-"""Those of `evaluation.metrics.METRICS`."""
+"""The names in `evaluation.metrics.METRICS`."""
 
 
 class OptimizerConfig(Strict):
-    """Adam (Kingma and Ba 2015) and its kin. The defaults are the SHAPE paper's (Table 4)."""
+    """Adam (Kingma and Ba 2015) and its variants. The defaults are the SHAPE paper's (Table 4)."""
 
-    name: Literal["adam", "adamw", "radam"] = Field("adam", description="which")
+    name: Literal["adam", "adamw", "radam"] = Field("adam", description="the algorithm")
     betas: tuple[Beta, Beta] = Field(
-        (0.9, 0.98), description="decay of the first and of the second moment"
+        (0.9, 0.98), description="decay rates of the first and second moment"
     )
     eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled in adamw, L2 in the others")
@@ -70,31 +70,33 @@ class TrainingConfig(Strict):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="ε, see `model.loss`")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="auto: bf16 autocast where the hardware multiplies it, else fp32"
+        "auto", description="auto: bf16 autocast if the hardware multiplies bf16, else fp32"
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
     parallel: Literal["ddp", "fsdp"] = Field(
-        "ddp", description="of several processes, each holds the whole model, or a share of it"
+        "ddp", description="each process holds the whole model (ddp) or a share of it (fsdp)"
     )
     rank_timeout_s: float = Field(50.0, gt=0, description="how long processes wait for each other")
     on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop", description="on a loss or gradient that is NaN or infinite: end, or leave it out"
+        "stop", description="on a loss or gradient that is NaN or infinite: end, or skip the update"
     )
     split_on_oom: bool = Field(
-        False, description="do a batch that is too large for the memory in halves"
+        False, description="train on a batch that is too large for the memory in halves"
     )
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
     validate_every: int | None = Field(
-        None, ge=1, description="a checkpoint is saved before each validation; None: at each one"
+        None, ge=1, description="updates between validations; null: as `checkpoint_every`"
     )
     validate_metrics: tuple[MetricName, ...] = Field(
-        (), description="metrics of the translated validation set, at each validation"
+        (), description="metrics to compute at each validation, on the translated validation set"
     )
     checkpoint_every: int = Field(5000, ge=1, description="updates between regular checkpoints")
-    keep_checkpoints: int = Field(10, ge=1, description="the newest n, and the best one")
-    average_checkpoints: int = Field(10, ge=1, description="the last n, see `final_weights`")
+    keep_checkpoints: int = Field(
+        10, ge=1, description="how many of the newest stay, with the best"
+    )
+    average_checkpoints: int = Field(10, ge=1, description="the last n that are averaged")
     final_weights: Literal["average", "best"] = Field(
-        "average", description="the final model: the mean of the last checkpoints, or the best one"
+        "average", description="the final model: mean of the last checkpoints, or the best one"
     )
     best_metric: Literal["loss"] | MetricName = Field(
         "loss", description="metric that selects the best checkpoint, which is always kept"

@@ -1,5 +1,5 @@
-"""What a training run needs, before it begins: parameters, disk space, and the time of a measured
-step. No data are read."""
+"""Estimates of a run before it begins: parameters, disk space, and the time of a measured step.
+No data are read."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ FP32 = 4
 MOMENTS = 2
 """Numbers that Adam, AdamW and RAdam keep for each parameter."""
 CPU_TOKENS = 4096
-"""A CPU is measured on a batch of at most this many tokens: its time grows with them."""
+"""Most tokens of a batch that is measured on a CPU, whose time is proportional to them."""
 NUM_BATCHES = 3
-"""How many batches are measured, after one that is not."""
+"""How many batches are measured, after one warm-up."""
 BUDGET_S = 10.0
 """Seconds after which no further batch is measured."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a few steps on random sentences took.
+    """Time and memory of a few steps on random sentences.
 
     Attributes:
         seconds_per_update: of all batches of an update, scaled up if the batch was smaller.
@@ -51,8 +51,8 @@ class Measured:
 
 
 def assumed_length(data: DataConfig) -> int:
-    """Return the tokens of a sentence, `</s>` included, that an estimate may assume of the data:
-    `TYPICAL_LENGTH`, within the limits of the dataset."""
+    """Return the assumed tokens of a sentence, with `</s>`: `TYPICAL_LENGTH` within the limits of
+    the dataset."""
     match data.dataset:
         case Interpolate(num_joined=count):
             subwords = count * TYPICAL_LENGTH + count - 1  # `<sep>` between them
@@ -66,7 +66,7 @@ def assumed_length(data: DataConfig) -> int:
 
 
 def count_parameters(model: ModelConfig, scheme: Scheme, vocab_size: int) -> int:
-    """Return the parameters of a model, which is built without memory (on the `meta` device)."""
+    """Return the number of parameters of a model, which is built on the `meta` device."""
     with torch.device("meta"):
         return sum(p.numel() for p in build(model, scheme, vocab_size, vocab_size).parameters())
 

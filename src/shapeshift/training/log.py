@@ -1,4 +1,4 @@
-"""What a run measured, line by line, and as TensorBoard curves."""
+"""The log of a run: a file of JSON lines, and TensorBoard curves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Log:
 
     Each line is one JSON object with `update` and `elapsed_s`, the seconds of training so far
     without the time between a stop and a restart; training lines have `loss`, validation lines
-    `valid_loss`. Lines of updates that a restart has undone are removed.
+    `valid_loss`. Lines of updates that a restart repeats are removed.
 
     Args:
         directory: the run's folder.
-        update: updates that are already done; later lines are dropped.
-        validated: whether the validation of the last one is done; else its line is dropped, too.
+        update: the last complete update; later lines are removed.
+        validated: whether its validation is complete; if not, its line is removed, too.
         elapsed_s: seconds of training that these updates took.
     """
 
@@ -62,7 +62,7 @@ class Log:
                 self._curves.add_scalar(name, value, update)
 
     def sync(self) -> None:
-        """Wait until all lines are on the disk: a checkpoint must not outlive them."""
+        """Flush all lines to the disk, so that no checkpoint is newer than they are."""
         with writing(self._path):
             os.fsync(self._file.fileno())
 
@@ -77,7 +77,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a log; none if there is no file, and without a torn last line.
+    """Return the lines of a log, without an incomplete last line; none if there is no file.
 
     Raises:
         ShapeshiftError: if a line is not a JSON object with `update`, or it cannot be read.

@@ -28,7 +28,7 @@ from shapeshift.training.precision import choose_device
 T = TypeVar("T")
 
 LOST = "lost another process of the group"
-"""How the error begins that follows from the end of another process."""
+"""Begins the error of a process that ends because another one has ended."""
 
 _PATIENCE = timedelta(days=7)
 """How long the others wait while the main process prepares data, translates or saves. If it dies,
@@ -87,7 +87,7 @@ class Parallel:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this process writes files and messages."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[tuple[int, T]]:
