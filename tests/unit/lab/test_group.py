@@ -167,7 +167,7 @@ def test_what_goes_wrong_in_a_group_is_one_line(make_config, prepared, tmp_path)
     report = run_cells([cell], [], tmp_path, in_pairs(), prepared_root=prepared, poll_s=0.1)
     [failed] = report.failed
     message = report.statuses[failed.key].message
-    assert "error: training.accumulation=3 batches of an update cannot be shared among 2" in message
+    assert "error: an update of 3 batches (training.accumulation) cannot be shared" in message
     assert "Traceback" not in message
 
 
