@@ -31,29 +31,29 @@ INTRO = """\
 
 <!-- Made by docs/generate_configuration.py from the code: change it there. -->
 
-A run is described by one YAML file. Every key has a default; an unknown key, a wrong type or a
-value out of its limits is refused before anything begins, all of them at once.
+One YAML file describes a run. Every key has a default. Unknown keys, wrong types and values out of
+range are all reported at once, before anything starts.
 
 ```
 shapeshift train multi30k training.max_updates=5000 position=shape
 ```
 
-- The file is named by its path, or, if it comes with the package, by its name: `multi30k`, `demo`,
-  `shape-vanilla-ape`, … (`configs/`).
-- `section.key=value` after the file replaces a setting; the value is YAML (`null`, `[10, 20]`, and
-  `{...}` for several keys of a section). The order does not matter; two values for one key are an
+- Name the file by its path, or, if it comes with the package, by its name: `multi30k`, `short`,
+  `shape-vanilla-ape`, … (the folder `configs/`).
+- `section.key=value` after the file replaces a setting. The value is YAML: `null`, `[10, 20]`, or
+  `{...}` for several keys of a section. The order does not matter; two values for one key are an
   error.
-- `extends: other.yaml` at the top of a file begins from another one; the path is relative to the
-  file. Sections are laid over the other's key by key; lists are replaced as a whole.
-- The name of a preset (`position`, `data.corpus`) replaces the section. Another `name` or `corpus`
-  keeps the values of the section; one that does not go with it is an error, and `null` takes it
-  out: `data.dataset.name=vanilla data.dataset.max_length=null`.
-- `shapeshift train CONFIG --dry-run` checks everything, names the files of text that are missing,
-  measures a few steps, and prints the positions, parameters, time, memory and disk, without data.
-- `yes`, `no`, `on` and `off` are text; true and false are `true` and `false`.
-- The resolved settings, defaults included, are saved in the run's folder as `config.yaml`. An
-  edited file is refused, like a damaged one: its hash is in `SHA256SUMS`. Change settings by
-  overrides.
+- `extends: other.yaml` at the top of a file starts from another file, whose path is relative to
+  this one. Sections are merged key by key; lists are replaced as a whole.
+- `position` and `data.corpus` also take the name of a preset, which replaces the whole section. If
+  you choose another `name` or `corpus` within a section, its other keys are kept. A key that the
+  new choice does not have is an error; remove it with `null`:
+  `data.dataset.name=vanilla data.dataset.max_length=null`.
+- `shapeshift train CONFIG --dry-run` checks everything, lists missing files of text, measures a few
+  steps, and prints positions, parameters, time, memory and disk space. It needs no data.
+- `yes`, `no`, `on` and `off` are text; only `true` and `false` are true and false.
+- All settings of a run, with defaults, are saved in its folder as `config.yaml`. Change them on the
+  command line, not in that file: its hash is in `SHA256SUMS`, and an edited file is refused.
 """
 
 LIMITS = {"ge": "≥ ", "gt": "> ", "le": "≤ ", "lt": "< ", "min_length": "length ≥ "}
@@ -201,8 +201,8 @@ def _corpora() -> str:
         text = section.get("repo") or ", ".join(section["train"])
         rows.append((f"`{name}`", section["corpus"], f"`{text}`", ", ".join(section["test"])))
     return (
-        "`data.corpus: NAME` stands for a corpus of the papers ([paper-scale.md](paper-scale.md)"
-        "):\n\n" + _table(("name", "corpus", "training text", "test"), rows)
+        "`data.corpus: NAME` is a corpus of the papers ([Paper scale](paper-scale.md)):\n\n"
+        + _table(("name", "corpus", "training text", "test"), rows)
     )
 
 
