@@ -62,8 +62,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     # safetensors returns metadata for files only, not for bytes; the header is valid by now.
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     try:
-        note = json.loads(header.get("__metadata__", {}).get(_METADATA, "{}"))
-        intact = not note or note["sha256"] == _hash(tensors)
+        note = json.loads((header.get("__metadata__") or {}).get(_METADATA, "{}"))
+        intact = note == {} or note["sha256"] == _hash(tensors)
     except (ValueError, LookupError, TypeError):
         intact = False
     if not intact:
