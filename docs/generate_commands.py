@@ -25,9 +25,9 @@ INTRO = """\
 
 `shapeshift COMMAND --help` prints the same. `python -m shapeshift` is the same program.
 
-Settings are written `section.key=value`. `prepare`, `train`, `demo` and `reproduce` take them as
-arguments; `translate` and `score` take them after `--set`. [Configuration](configuration.md) lists
-all of them.
+Settings are written `section.key=value`. `prepare`, `train`, `compare`, `demo` and `reproduce` take
+them as arguments; `translate` and `score` take them after `--set`.
+[Configuration](configuration.md) lists all of them.
 
 | exit status | meaning |
 | --- | --- |

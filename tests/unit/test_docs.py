@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import typer
-import yaml
 
 from shapeshift.cli import COMMANDS, app
 from shapeshift.config import Config, parse_config
 from shapeshift.config_file import find_config, read_document
 from shapeshift.papers.catalogue import find_items
 from shapeshift.papers.spec import ItemSpec
+from shapeshift.yaml_file import parse_yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -97,7 +97,7 @@ def test_a_command_line_is_one_that_the_program_takes(page: str, arguments: list
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
 def test_yaml_is_accepted(page: str) -> None:
     for block in blocks(page, "yaml"):
-        document = yaml.safe_load(block)
+        document = parse_yaml(block)
         if "title" in document:
             ItemSpec.model_validate(document)
         else:
