@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.resources import files
 from itertools import product
@@ -15,7 +15,7 @@ from shapeshift.lab.analysis import by_setting
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import mean_of
 from shapeshift.lab.results import Row
-from shapeshift.lab.significance import LEVEL, MARK, summarise
+from shapeshift.lab.significance import MARK, summarise
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item
@@ -31,7 +31,7 @@ from shapeshift.papers.spec import (
     read_spec,
 )
 from shapeshift.papers.study import Study
-from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding, holm
+from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding, mark_note, significant
 
 Settings = dict[str, str]
 """Axis → setting."""
@@ -112,7 +112,7 @@ class _Table:
         """Return for each place the field and the median over seeds."""
         shown = self.spec.columns[column.gain_of] if column.gain_of else column
         parts = self._tests(group, shown)
-        differing = _significant(parts)
+        differing = significant(parts)
         entries = []
         for line, place in enumerate(self.places):
             settings = place | group | self.spec.only
@@ -174,20 +174,10 @@ class _Table:
             yield self.study.spread(self.grid)
         if self.spec.baseline:
             baseline = ", ".join(f"{axis} = {value}" for axis, value in self.spec.baseline.items())
-            yield (
-                f"{MARK} differs from {baseline}: p < {LEVEL} over all tests of the column together"
-                " (Holm), paired bootstrap for each seed, twice the mean"
-            )
+            yield mark_note(baseline)
         yield from self.spec.notes
         if note := self.spec.scale_notes.get(self.study.scale):
             yield note
-
-
-def _significant(parts: Mapping[int, Part]) -> set[int]:
-    tests = {line: part.comparison for line, part in parts.items() if part.comparison}
-    differing = {str(line): test.p_value for line, test in tests.items() if test.difference}
-    missing_p = {str(line): 1.0 for line, test in tests.items() if not test.difference}
-    return {int(line) for line in holm(differing | missing_p)}
 
 
 def _published(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> DocumentTable:

@@ -13,14 +13,14 @@ from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.lab.analysis import length_bleu
 from shapeshift.lab.grid import Cell, Grid
-from shapeshift.lab.significance import LEVEL, MARK
+from shapeshift.lab.significance import MARK
 from shapeshift.papers.build import build
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn, Item, Paper
 from shapeshift.papers.spec import ColumnSpec, ItemSpec, TableSpec
 from shapeshift.papers.study import Study
-from shapeshift.papers.verdicts import holm
+from shapeshift.papers.verdicts import mark_note, significant
 
 ITEM = "comparison"
 """Name of the item, and of its folder."""
@@ -127,10 +127,7 @@ def _by_length(
         rows.append(tuple(fields))
     notes = [*laid_out.notes]
     if marked:
-        notes.append(
-            f"{MARK} differs from {data.baseline}: p < {LEVEL} over all lengths of the system"
-            " together (Holm), paired bootstrap for each seed, twice the mean"
-        )
+        notes.append(mark_note(str(data.baseline), "lengths of the system"))
     return DocumentTable(
         name=BY_LENGTH,
         title="BLEU by source length in subwords",
@@ -143,13 +140,13 @@ def _by_length(
 def _significant(grid: str, system: str, data: length_bleu.LengthBleu, study: Study) -> set[int]:
     """Return the places of the buckets in which a system differs from the baseline."""
     tests = {
-        str(place): study.compare(
+        place: study.compare(
             grid, {AXIS: system}, {AXIS: str(data.baseline)}, lengths=(bucket.low, bucket.high)
-        ).comparison
+        )
         for place, bucket in enumerate(data.buckets)
         if bucket.num_segments >= FEW_SEGMENTS
     }
-    return {int(place) for place in holm({k: x.p_value for k, x in tests.items() if x})}
+    return significant(tests)
 
 
 def _trained(config: Config) -> tuple[int, int | None] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -64,11 +64,6 @@ AGGREGATES: dict[str, Callable[[Summary], str]] = {
     ),
 }
 """How the values of several seeds become one field of a table."""
-
-
-@dataclass(frozen=True)
-class _Comparisons:
-    groups: tuple[tuple[tuple[str, ...], tuple[Comparison, ...]], ...]
 
 
 class Study:
@@ -260,43 +255,6 @@ class Study:
         text = show(value) if callable(show) else AGGREGATES[show](summary)
         return Entry(text=text + mark, value=value, rows=tuple(map(self._number, rows)))
 
-    def comparisons(
-        self,
-        grid: str,
-        axis: str,
-        baseline: str,
-        axes: Axes = NO_AXES,
-        *,
-        split: Texts = "test",
-        lengths: tuple[int, int | None] | None = None,
-        minus: str | None = None,
-    ) -> dict[tuple[str, ...], list[Comparison]]:
-        """Test the settings of an axis against one of them on BLEU, each on the seeds that both
-        have; see `lab.significance.compare_cells`.
-
-        Args:
-            grid: its name.
-            axis: whose settings are the systems.
-            baseline: a setting of `axis`.
-            axes: of the cells to look at; see `cells`.
-            split: that was translated.
-            lengths: only sentences whose source length in subwords is in `[from, to)`.
-            minus: that was translated as well: test the BLEU that is lost from `split` to this.
-        """
-        found: dict[tuple[str, ...], list[Comparison]] = {}
-        finished = [cell for cell in self.finished(grid, axes) if self._has_texts(cell, split)]
-        for system in dict.fromkeys(cell.axes[axis] for cell in finished):
-            if system == baseline:
-                continue
-            pair = [cell for cell in finished if cell.axes[axis] in (system, baseline)]
-            shared = _with_all_seeds(pair, axis)
-            if not shared:
-                continue
-            made = self._compared(shared, axis, baseline, split, lengths, minus)
-            for others, comparisons in made.groups:
-                found.setdefault(others, []).extend(comparisons)
-        return found
-
     def compare(
         self,
         grid: str,
@@ -312,7 +270,9 @@ class Study:
         Args:
             grid: its name.
             test, against: settings of the runs, one for each axis.
-            split, lengths, minus: see `comparisons`.
+            split: that was translated.
+            lengths: only sentences whose source length in subwords is in `[from, to)`.
+            minus: that was translated as well: test the BLEU that is lost from `split` to this.
         """
         sides = {"test": test, "against": against}
         finished = {
@@ -333,9 +293,7 @@ class Study:
         ]
         if not all(self._has_texts(cell, split) for cell in cells):
             return Part({}, reason="these runs have not kept their translations")
-        [(_, (comparison,))] = self._compared(
-            cells, "side", "against", split, lengths, minus
-        ).groups
+        comparison = self._compared(cells, split, lengths, minus)
         if lengths is not None or minus is not None or split == ORIGINAL:
             # Scores of a part of the text are not kept by seed; the rule `better` needs none.
             return Part(dict.fromkeys(comparison.p_values, comparison.difference), comparison)
@@ -377,27 +335,28 @@ class Study:
     def _compared(
         self,
         cells: Sequence[Cell],
-        axis: str,
-        baseline: str,
         split: Texts,
         lengths: tuple[int, int | None] | None,
         minus: str | None,
-    ) -> _Comparisons:
-        def compute() -> _Comparisons:
+    ) -> Comparison:
+        """Compare cells whose only axis is their `side`: `test` or `against`."""
+
+        def compute() -> Comparison:
             wanted = None if lengths is None else self._of_length(cells, split, lengths)
             found = compare_cells(
                 cells,
                 self._root,
-                axis=axis,
-                baseline=baseline,
+                axis="side",
+                baseline="against",
                 split=split,
                 wanted=wanted,
                 minus=minus,
             )
-            return _Comparisons(tuple((others, tuple(each)) for others, each in found.items()))
+            [[comparison]] = found.values()
+            return comparison
 
-        name = digest([METHOD, NUM_SAMPLES, axis, baseline, split, lengths, minus])[:8]
-        return self.computed(f"comparison-{name}", _Comparisons, cells, compute)
+        name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
+        return self.computed(f"comparison-{name}", Comparison, cells, compute)
 
     def _has_texts(self, cell: Cell, split: Texts) -> bool:
         """Return whether a run has kept texts; at one time `swapped-order` kept none."""
@@ -425,21 +384,8 @@ class Study:
         return [low <= int(n) and (high is None or int(n) < high) for n in found]
 
 
-def _with_all_seeds(cells: Sequence[Cell], axis: str) -> list[Cell]:
-    """Leave out seeds that not all systems have: a paired test needs the same ones."""
-    groups: dict[tuple[str, ...], dict[str, set[int]]] = {}
-    for cell in cells:
-        groups.setdefault(_others(cell, axis), {}).setdefault(cell.axes[axis], set()).add(cell.seed)
-    shared = {others: set.intersection(*seeds.values()) for others, seeds in groups.items()}
-    return [cell for cell in cells if cell.seed in shared[_others(cell, axis)]]
-
-
 def _settings(axes: Axes) -> str:
     return ", ".join(f"{axis} = {setting}" for axis, setting in axes.items())
-
-
-def _others(cell: Cell, axis: str) -> tuple[str, ...]:
-    return tuple(value for name, value in cell.axes.items() if name != axis)
 
 
 def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:

@@ -22,10 +22,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from shapeshift.lab.significance import LEVEL, Comparison
+from shapeshift.lab.significance import LEVEL, MARK, Comparison
 from shapeshift.papers.document import Finding, Verdict
 from shapeshift.papers.spec import ClaimSpec
+
+_Name = TypeVar("_Name")
 
 LEARNED = 2.0
 """BLEU: two systems that are both below have learned nothing, and their comparison says nothing."""
@@ -108,13 +111,13 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
     )
 
 
-def holm(p_values: Mapping[str, float]) -> set[str]:
+def holm(p_values: Mapping[_Name, float]) -> set[_Name]:
     """Return which of several tests are significant at `LEVEL` all together (Holm 1979).
 
     The smallest p-value is compared with `LEVEL` / n, the next with `LEVEL` / (n − 1), and so on
     until one fails: the chance of any false alarm among the n tests stays below `LEVEL`.
     """
-    significant: set[str] = set()
+    significant: set[_Name] = set()
     for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         if p_values[name] >= LEVEL / (len(p_values) - place):
             break
@@ -122,12 +125,36 @@ def holm(p_values: Mapping[str, float]) -> set[str]:
     return significant
 
 
+def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
+    """Return which of several systems differ from their baseline, all tests taken together."""
+    return holm({name: part.comparison.p_value for name, part in parts.items() if part.comparison})
+
+
+def mark_note(baseline: str, tests: str = "tests of the column") -> str:
+    """Return the note of a table that says what `MARK` means.
+
+    Args:
+        baseline: that was compared with.
+        tests: that Holm's correction is over.
+    """
+    return (
+        f"{MARK} differs from {baseline}: p < {LEVEL} over all {tests} together (Holm), paired"
+        " bootstrap for each seed, twice the mean"
+    )
+
+
 def _judge_better(parts: Mapping[str, Part]) -> Verdict:
-    tests = {label: part.comparison for label, part in parts.items() if part.comparison}
-    significant = holm({label: test.p_value for label, test in tests.items()})
-    if any(tests[label].difference < 0 for label in significant):
+    better, worse = _by_sign(parts)
+    if worse:
         return "contradicted"
-    return "supported" if len(significant) == len(parts) else "inconclusive"
+    return "supported" if better == len(parts) else "inconclusive"
+
+
+def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
+    """Return how many parts are significantly better, and how many worse."""
+    found = (parts[label].comparison for label in significant(parts))
+    signs = [test.difference > 0 for test in found if test is not None]
+    return signs.count(True), signs.count(False)
 
 
 def _limits(claim: ClaimSpec) -> tuple[float, float]:
@@ -153,10 +180,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     if len(ordered) < len(parts):
         counted.append(f"{len(parts) - len(ordered)} without runs")
     if claim.rule == "better" and ordered:
-        tests = {label: test for label in ordered if (test := parts[label].comparison)}
-        significant = holm({label: test.p_value for label, test in tests.items()})
-        better = sum(tests[label].difference > 0 for label in significant)
-        counted.append(f"{better} significantly better and {len(significant) - better} worse")
+        counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
     extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
     return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
 

@@ -17,6 +17,7 @@ from shapeshift.lab.measures import (
     Measurement,
     hypotheses_file,
     keep_lines,
+    mean_of,
     references_file,
 )
 from shapeshift.papers import study as studies
@@ -38,10 +39,13 @@ def measured(metric, value, **rest):
     return Measurement(metric=metric, value=value, **rest)
 
 
+MEANS = tuple(measured("BLEU", 1.0, dataset=mean_of(split)) for split in ("test", "valid"))
+
+
 def put(
     root,
     cell,
-    found=(),
+    found=MEANS,
     *,
     hypotheses=None,
     checkpoint="c",
@@ -71,17 +75,25 @@ def make_study(root, cells=CELLS):
     return Study({"mine": cells}, {"mine": ["score-test"]}, root, root / "prepared")
 
 
+def compare(study, test="shape", against="ape", *given, **options):
+    return study.compare("mine", {"position": test}, {"position": against}, *given, **options)
+
+
+def compared(root, cells=CELLS, *given, **options):
+    return compare(make_study(root, cells), "shape", "ape", *given, **options).comparison
+
+
 @pytest.fixture
 def scored(tmp_path):
     """`ape` gets the long sentences wrong; `shape` gets all right; each has three seeds."""
     for cell in CELLS:
         better = cell.axes["position"] == "shape"
         found = [
-            measured("BLEU", 20.0 + cell.seed + 10 * better, dataset="test"),
-            measured("BLEU", 50.0, dataset="test", bucket="[0, 10)"),
-            measured("BLEU", 5.0, dataset="test", step=7),
-            measured("BLEU", 99.0, dataset="valid"),
-            measured("chrF", 1.0, dataset="test"),
+            measured("BLEU", 20.0 + cell.seed + 10 * better, dataset=mean_of("test")),
+            measured("BLEU", 50.0, dataset=mean_of("test"), bucket="[0, 10)"),
+            measured("BLEU", 5.0, dataset=mean_of("test"), step=7),
+            measured("BLEU", 99.0, dataset=mean_of("valid")),
+            measured("chrF", 1.0, dataset=mean_of("test")),
         ]
         lines = REFERENCES if better else REFERENCES[:10] + WORSE[10:]
         put(tmp_path, cell, found, hypotheses=lines)
@@ -90,9 +102,11 @@ def scored(tmp_path):
 
 def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
     study = make_study(scored)
-    rows = study.rows("mine", "BLEU", {"position": "shape"}, dataset="test")
+    rows = study.rows("mine", "BLEU", {"position": "shape"}, dataset=mean_of("test"))
     assert [(row.seed, row.value) for row in rows] == [(1, 31.0), (2, 32.0), (3, 33.0)]
-    some = study.rows("mine", "BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset="test")
+    some = study.rows(
+        "mine", "BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset=mean_of("test")
+    )
     assert [row.value for row in some] == [21.0, 23.0]
     [short] = study.rows("mine", "BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
     assert short.value == 50.0
@@ -104,12 +118,13 @@ def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
 
 def test_an_entry_is_a_summary_that_names_its_measurements(scored):
     study = make_study(scored)
-    rows = study.rows("mine", "BLEU", {"position": "ape"}, dataset="test")
+    rows = study.rows("mine", "BLEU", {"position": "ape"}, dataset=mean_of("test"))
     entry = study.entry(rows, "mean ± stdev", "*")
     assert (entry.text, entry.value) == ("22.00 ± 1.00*", 22.0)
     assert [study.measurements[number].value for number in entry.rows] == [21.0, 22.0, 23.0]
     other = study.entry(
-        study.rows("mine", "BLEU", {"position": "shape"}, dataset="test"), lambda x: f"<{x}>"
+        study.rows("mine", "BLEU", {"position": "shape"}, dataset=mean_of("test")),
+        lambda x: f"<{x}>",
     )
     assert other.text == "<32.0>"
     again = study.entry(rows[::-1], median=True)
@@ -143,29 +158,18 @@ def test_unfinished_cells_are_left_out(scored):
     assert len(study.cells("mine")) == 8
     assert study.rows("mine", "BLEU", {"position": "rpe"}) == []
     assert study.rows("mine", "parameters", {"position": "learned"}) == []
-    assert [each.system for each in study.comparisons("mine", "position", "ape")[()]] == ["shape"]
+    assert compare(study, "rpe").reason == "no finished run with position = rpe"
 
 
-def test_nothing_finished_compares_nothing(tmp_path):
-    assert make_study(tmp_path).comparisons("mine", "position", "ape") == {}
-
-
-def test_a_comparison_tests_the_seeds_that_all_systems_have(scored):
-    [full] = make_study(scored).comparisons("mine", "position", "ape")[()]
+def test_a_comparison_tests_the_seeds_that_both_systems_have(scored):
+    full = compared(scored)
     assert list(full.p_values) == [1, 2, 3]
     assert full.difference > 0
     assert full.significant
-    only = [cell for cell in CELLS if cell.name != "shape/2"]
-    [part] = make_study(scored, only).comparisons("mine", "position", "ape")[()]
+    some = [cell for cell in CELLS if cell.name != "shape/2"]
+    part = compared(scored, some)
     assert list(part.p_values) == [1, 3]
-
-
-def test_a_system_that_is_late_takes_no_seeds_from_the_others(scored):
-    late = make_cell("rpe", 3)
-    put(scored, late, hypotheses=WORSE)
-    shape, rpe = make_study(scored, [*CELLS, late]).comparisons("mine", "position", "ape")[()]
-    assert (shape.system, list(shape.p_values)) == ("shape", [1, 2, 3])
-    assert (rpe.system, list(rpe.p_values)) == ("rpe", [3])
+    assert sorted(part.cells) == sorted(cell.key for cell in CELLS if cell.seed != 2)
 
 
 def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):
@@ -173,23 +177,13 @@ def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):
     store = SimpleNamespace(source_lengths=np.array(LENGTHS))
     monkeypatch.setattr(study, "prepared", lambda cell: SimpleNamespace(store=lambda split: store))
 
-    def compare(lengths):
-        [found] = study.comparisons("mine", "position", "ape", lengths=lengths)[()]
-        return found
-
-    short, long = compare((1, 50)), compare((50, None))
+    short, long = (compare(study, lengths=x).comparison for x in ((1, 50), (50, None)))
     assert (short.difference, short.p_value) == (0.0, 1.0)
     assert long.score == pytest.approx(100.0)
     assert long.baseline_score < 50
     assert long.significant
-    [whole] = study.comparisons("mine", "position", "ape")[()]
+    whole = compare(study).comparison
     assert 0 < whole.difference < long.difference
-
-
-def test_a_comparison_names_the_runs_that_it_is_of(scored):
-    both = [cell for cell in CELLS if cell.name != "shape/2"]
-    [found] = make_study(scored, both).comparisons("mine", "position", "ape")[()]
-    assert sorted(found.cells) == sorted(cell.key for cell in CELLS if cell.seed != 2)
 
 
 def test_of_several_files_the_mean_is_tested(scored):
@@ -200,32 +194,30 @@ def test_of_several_files_the_mean_is_tested(scored):
             measured("BLEU", 1.0, dataset=name, references=sha256_lines(REFERENCES[part]))
             for name, part in files.items()
         ]
-        put(scored, cell, [*found, measured("BLEU", 1.0, dataset="test")])
-    [mean] = make_study(scored).comparisons("mine", "position", "ape")[()]
+        put(scored, cell, [*found, *MEANS])
+    mean = compared(scored)
     ape = REFERENCES[:10] + WORSE[10:]
     bleu = [score_corpus(ape[x], REFERENCES[x], ("bleu",))[0].value for x in files.values()]
     assert mean.baseline_score == pytest.approx(sum(bleu) / 2)
     assert mean.baseline_score > score_corpus(ape, REFERENCES, ("bleu",))[0].value
-    [whole] = make_study(scored).comparisons("mine", "position", "ape", split="valid")[()]
+    whole = compared(scored, lengths=None, split="valid")
     assert whole.difference > mean.difference
-    put(scored, CELLS[0], [measured("BLEU", 1.0, dataset="test/a", references="other")])
+    put(scored, CELLS[3], [measured("BLEU", 1.0, dataset="test/a", references="other"), *MEANS])
     with pytest.raises(ShapeshiftError, match="references of test/a are not those"):
-        make_study(scored, [c for c in CELLS if c.seed == 1]).comparisons("mine", "position", "ape")
+        compared(scored, [cell for cell in CELLS if cell.seed == 1])
 
 
 def test_what_is_lost_between_two_texts_is_tested_where_they_were_kept(scored):
     def lost(*seeds):
         study = make_study(scored, [cell for cell in CELLS if cell.seed in seeds])
-        given = {"split": ORIGINAL, "minus": SWAPPED}
-        return study.comparisons("mine", "position", "shape", **given)
+        return compare(study, "ape", "shape", ORIGINAL, minus=SWAPPED)
 
-    assert lost(1, 2, 3) == {}
+    assert lost(1, 2, 3).comparison is None
     for cell in CELLS:
-        if cell.name != "shape/3":
-            put(scored, cell, hypotheses=REFERENCES, texts=[ORIGINAL])
-            kept = REFERENCES if cell.axes["position"] == "shape" else REFERENCES[:10] + WORSE[10:]
-            put(scored, cell, hypotheses=kept, texts=[SWAPPED])
-    [ape] = lost(1, 2, 3)[()]
+        put(scored, cell, hypotheses=REFERENCES, texts=[ORIGINAL])
+        kept = REFERENCES if cell.axes["position"] == "shape" else REFERENCES[:10] + WORSE[10:]
+        put(scored, cell, hypotheses=kept, texts=[SWAPPED])
+    ape = lost(1, 2).comparison
     assert list(ape.p_values) == [1, 2]
     bleu = score_corpus(REFERENCES[:10] + WORSE[10:], REFERENCES, ("bleu",))[0].value
     assert (ape.score, ape.baseline_score) == (pytest.approx(100 - bleu), pytest.approx(0))
@@ -238,24 +230,23 @@ def test_a_comparison_is_computed_again_when_a_checkpoint_changes(scored, monkey
     monkeypatch.setattr(
         studies, "compare_cells", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs)
     )
-    first = make_study(scored).comparisons("mine", "position", "ape")
-    assert make_study(scored).comparisons("mine", "position", "ape") == first
+    first = compared(scored)
+    assert compared(scored) == first
     assert len(calls) == 1
     put(scored, CELLS[0], hypotheses=REFERENCES, checkpoint="another")
-    [now] = make_study(scored).comparisons("mine", "position", "ape")[()]
+    now = compared(scored)
     assert len(calls) == 2
-    assert now.difference < first[()][0].difference
-    make_study(scored).comparisons("mine", "position", "shape")
-    make_study(scored).comparisons("mine", "position", "ape", split="valid")
+    assert now.difference < first.difference
+    compare(make_study(scored), "ape", "shape")
+    compared(scored, split="valid")
     assert len(calls) == 4
 
 
 def test_what_cannot_be_read_again_is_computed_again(scored):
-    study = make_study(scored)
-    first = study.comparisons("mine", "position", "ape")
+    first = compared(scored)
     [path] = (scored / "computed").iterdir()
     path.write_text("{", encoding="utf-8")
-    assert study.comparisons("mine", "position", "ape") == first
+    assert compared(scored) == first
     assert path.read_text(encoding="utf-8") != "{"
 
 
@@ -285,7 +276,7 @@ def test_scores_and_tests_are_made_again_with_another_tokenizer(scored, monkeypa
     for tokenizer in ("auto", "char", "auto"):
         made, cell = study(tokenizer)
         scores = made.scores(cell)
-        [comparison] = made.comparisons("mine", "position", "ape")[()]
+        comparison = compare(made).comparison
         assert comparison.baseline_score == pytest.approx(scores.find("BLEU").value)
         found.setdefault(scores.find("BLEU").signature.split("|")[3], []).append(comparison)
     assert {name: len(each) for name, each in found.items()} == {"tok:13a": 2, "tok:char": 1}

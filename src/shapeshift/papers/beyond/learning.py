@@ -11,15 +11,14 @@ from shapeshift.lab.analyses import SHIFTS
 from shapeshift.lab.analysis import progress
 from shapeshift.lab.analysis.progress import Panel, Progress
 from shapeshift.lab.results import Row
-from shapeshift.lab.significance import Comparison
-from shapeshift.papers.column import Column, note
+from shapeshift.papers.beyond.baseline import BASELINE, bleu_by_position
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Drawn, Item
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import mark_note
 
 GRID = "beyond-learning"
-BASELINE = "ape"
 
 _BLEU = "validation BLEU"
 _ORIGINAL, _SWAPPED, _DROP = "BLEU, original order", "swapped order", "drop"
@@ -33,10 +32,7 @@ def build(study: Study) -> Content:
     """Make the tables of all checkpoints and of the ends, and the figure."""
     points = _points(study)
     positions = study.settings(GRID, "position")
-    tested = study.comparisons(GRID, "position", BASELINE).get((), [])
-    content = Content(
-        tables=[_ends(study, positions, points, tested), _course(study, points)],
-    )
+    content = Content(tables=[_ends(study, positions, points), _course(study, points)])
     if points:
         content.figures.append(_draw(positions, points))
     return content
@@ -118,9 +114,8 @@ def _ends(
     study: Study,
     positions: Sequence[str],
     points: Mapping[tuple[str, int], Rows],
-    tested: Sequence[Comparison],
 ) -> DocumentTable:
-    column, last = Column(tested), _last(points)
+    bleu, last = bleu_by_position(study, GRID, {}), _last(points)
     columns = (_DROP, *_ALIKE.values())
     return DocumentTable(
         name="learned",
@@ -129,12 +124,12 @@ def _ends(
         rows=tuple(
             (
                 *words(name, str(len(study.finished(GRID, {"position": name})))),
-                column.entry(name, study.finished(GRID, {"position": name})),
+                bleu[name],
                 *_fields(study, last.get(name, {}), columns),
             )
             for name in positions
         ),
-        notes=("test BLEU: of the averaged model", note(BASELINE), *_NOTES),
+        notes=("test BLEU: of the averaged model", mark_note(BASELINE), *_NOTES),
     )
 
 

@@ -9,18 +9,17 @@ from shapeshift.evaluation.metrics import BY_SENTENCE
 from shapeshift.lab.measures import mean_of
 from shapeshift.lab.properties import DECODED_LENGTH, MEMORY_LENGTH
 from shapeshift.lab.results import Row
-from shapeshift.lab.significance import Comparison
 from shapeshift.papers.beyond import figures
-from shapeshift.papers.column import Column, note
+from shapeshift.papers.beyond.baseline import BASELINE, bleu_by_position
 from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Item
 from shapeshift.papers.shape.shared import JOINED
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import mark_note
 from shapeshift.positions import KINDS, Scheme
 
 DATASETS, PROPERTIES = "beyond-datasets", "beyond-properties"
-BASELINE = "ape"
 
 _INSIDE, _BEYOND = "BLEU inside", "BLEU beyond"
 _WHOLE = ("vanilla", "interpolate")
@@ -58,10 +57,9 @@ def build(study: Study) -> Content:
         if (cells := study.finished(DATASETS, {"dataset": "extrapolate", "position": name}))
     }
     figures.add_lengths(content, study, runs, max_length(study))
-    beyond = columns[_BEYOND]
     figures.add_tradeoff(
         content,
-        {name: beyond.entry(name, cells) for name, cells in runs.items()},
+        {name: columns[_BEYOND][name] for name in runs},
         {name: _property(study, name, "speed") for name in runs},
         BASELINE,
     )
@@ -83,33 +81,22 @@ def is_declared(scheme: Scheme) -> bool:
     return all(KINDS[part.kind].build.shift_invariant for part in scheme.parts)
 
 
-def _columns(study: Study) -> dict[str, Column]:
+def _columns(study: Study) -> dict[str, dict[str, Entry]]:
+    """Return title → position → BLEU."""
     longest = max_length(study)
     ranges = {_INSIDE: (0, longest + 1), _BEYOND: (longest + 1, None)}
     columns = {
-        title: Column(_against_baseline(study, "extrapolate", lengths))
+        title: bleu_by_position(study, DATASETS, {"dataset": "extrapolate"}, lengths)
         for title, lengths in ranges.items()
     }
     there = study.settings(DATASETS, "dataset")
     for dataset in (name for name in _WHOLE if name in there):
-        title = f"BLEU {dataset}"
-        columns[title] = Column(_against_baseline(study, dataset))
+        columns[f"BLEU {dataset}"] = bleu_by_position(study, DATASETS, {"dataset": dataset})
     return columns
 
 
-def _against_baseline(
-    study: Study, dataset: str, lengths: tuple[int, int | None] | None = None
-) -> list[Comparison]:
-    found = study.comparisons(DATASETS, "position", BASELINE, {"dataset": dataset}, lengths=lengths)
-    return found.get((dataset,), [])
-
-
-def _row(study: Study, name: str, columns: Mapping[str, Column]) -> tuple[Entry, ...]:
-    scores = []
-    for title, column in columns.items():
-        dataset = title.removeprefix("BLEU ") if title not in (_INSIDE, _BEYOND) else "extrapolate"
-        cells = study.finished(DATASETS, {"dataset": dataset, "position": name})
-        scores.append(column.entry(name, cells))
+def _row(study: Study, name: str, columns: Mapping[str, Mapping[str, Entry]]) -> tuple[Entry, ...]:
+    scores = [column.get(name, missing()) for column in columns.values()]
     if _JOINED in columns:
         axes = {"dataset": "interpolate", "position": name}
         rows = study.rows(DATASETS, f"BLEU{BY_SENTENCE}", axes, dataset=mean_of("test"))
@@ -137,7 +124,7 @@ def _notes(study: Study) -> tuple[str, ...]:
     return (
         f"inside, beyond: test sentences of Extrapolate of up to {longest} subwords, the longest in"
         " training, and of more",
-        note(BASELINE),
+        mark_note(BASELINE),
         *([JOINED] if "interpolate" in study.settings(DATASETS, "dataset") else []),
         "shift invariant: by construction, as the library declares it",
         "similarity: of the encoder's states under two offsets, in the layer where it is lowest",
