@@ -183,16 +183,11 @@ class Trainer:
 
     @property
     def validation_is_due(self) -> bool:
-        """Whether validation belongs to the last update and has not been completed."""
-        done, every = self.progress.update, self.config.validate_every
-        return (
-            done > 0
-            and done != self.progress.validated_update
-            and (
-                done % (every or self.config.checkpoint_every) == 0
-                or done == self.config.max_updates
-            )
-        )
+        """Whether the last update needs a validation that is not complete yet."""
+        done = self.progress.update
+        every = self.config.validate_every or self.config.checkpoint_every
+        due = done % every == 0 or done == self.config.max_updates
+        return due and done > 0 and done != self.progress.validated_update
 
     def _received(self, stop: StopSignals | None) -> int:
         """Return the signal that has reached any of the processes, or 0."""
@@ -208,7 +203,7 @@ class Trainer:
                 self.checkpoints.save(model, optimizer, self.progress)
 
     def _batches(self) -> Iterator[Pairs]:
-        """Yield batches from the cursor on, and move it."""
+        """Yield the batches after `progress`, and advance it."""
         progress = self.progress
         while True:
             plan = plan_epoch(

@@ -56,18 +56,6 @@ def test_the_newest_and_the_best_stay(tmp_path):
     }  # fmt: skip
 
 
-def test_half_a_checkpoint_is_none_and_is_cleaned_up(saved):
-    stray = saved.directory / ".partial-update-00000009"
-    stray.mkdir()
-    (stray / MODEL).write_bytes(b"half")
-    (saved.directory / "notes").mkdir()  # not ours
-    assert saved.updates() == [7]
-    saved.save(*linear(0), Progress(update=9))
-    assert sorted(x.name for x in saved.directory.iterdir()) == [
-        "notes", "update-00000007", "update-00000009"
-    ]  # fmt: skip
-
-
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) * 2 // 3] ^= 1

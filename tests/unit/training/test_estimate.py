@@ -54,12 +54,6 @@ def test_the_time_is_the_median_without_the_first_step(monkeypatch):
     assert next(ticks, None) is None
 
 
-def test_slow_steps_are_not_repeated(monkeypatch):
-    ticks = iter([0.0, 11.0])
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
-    assert measure(TINY, PRESETS["ape"], training(62), 200, 31).seconds_per_update == 11.0
-
-
 def test_a_cpu_measures_a_part_of_a_large_batch_and_scales(monkeypatch):
     monkeypatch.setattr(estimate, "CPU_TOKENS", 62)
     ticks = iter([0.0, 11.0])
