@@ -45,7 +45,14 @@ def generate(
     Raises:
         ShapeshiftError: an argument is out of its range.
     """
-    _check(num_pairs, seed, min_words, max_words)
+    for name, value, least in (
+        ("num_pairs", num_pairs, 0),
+        ("seed", seed, 0),
+        ("min_words", min_words, FEWEST_WORDS),
+        ("max_words", max_words, min_words),
+    ):
+        if value < least:
+            raise ShapeshiftError(f"{name} must be at least {least}, got {value}")
     return _pairs(num_pairs, random.Random(seed), min_words, max_words)
 
 
@@ -58,19 +65,6 @@ def derive(rng: random.Random, num_words: int) -> Sentence:
     if num_words < FEWEST_WORDS:
         raise ShapeshiftError(f"num_words must be at least {FEWEST_WORDS}, got {num_words}")
     return Clauses(rng).sentence(num_words)
-
-
-def _check(num_pairs: int, seed: int, min_words: int, max_words: int) -> None:
-    if num_pairs < 0:
-        raise ShapeshiftError(f"num_pairs must be at least 0, got {num_pairs}")
-    if seed < 0:
-        raise ShapeshiftError(f"seed must be at least 0, got {seed}")
-    if min_words < FEWEST_WORDS:
-        raise ShapeshiftError(f"min_words must be at least {FEWEST_WORDS}, got {min_words}")
-    if max_words < min_words:
-        raise ShapeshiftError(
-            f"max_words must be at least min_words = {min_words}, got {max_words}"
-        )
 
 
 def _pairs(

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from shapeshift.data.grammar import lexicon
 from shapeshift.data.grammar.inflection import (
-    adjective_ending,
+    ADJECTIVE_ENDINGS,
+    RELATIVE_PRONOUNS,
     column,
     determiner_form,
-    relative_pronoun,
     verb_parts,
 )
 from shapeshift.data.grammar.tree import (
@@ -40,6 +40,12 @@ from shapeshift.data.grammar.tree import (
 )
 
 _COMMA = ","
+_CASES = {  # of relative pronouns, except behind a preposition
+    Role.SUBJECT: Case.NOMINATIVE,
+    Role.ACCUSATIVE: Case.ACCUSATIVE,
+    Role.DATIVE: Case.DATIVE,
+    Role.POSSESSOR: Case.GENITIVE,
+}
 _CONTRACTIONS = {
     ("in", "dem"): "im",
     ("an", "dem"): "am",
@@ -61,16 +67,17 @@ def linearise_german(sentence: Sentence) -> str:
 
 
 def _join(words: list[str]) -> str:
+    """Return words and commas as text; empty words are left out."""
     pieces: list[str] = []
     comma = False
     for word in words:
         if word == _COMMA:
             comma = True
-            continue
-        if pieces:
-            pieces.append(", " if comma else " ")
-        pieces.append(word)
-        comma = False
+        elif word:
+            if pieces:
+                pieces.append(", " if comma else " ")
+            pieces.append(word)
+            comma = False
     return "".join(pieces)
 
 
@@ -89,21 +96,21 @@ def _main(clause: Clause) -> list[str]:
             front = _subordinate(clause.adverbial)[1:]  # no comma between und and weil
         case _:
             front, subject = subject, []
-    finite, prefix, nonfinite = _verbs(first, person)
+    finite, prefix, nonfinite = verb_parts(first, person)
     pronouns, middle = _pronouns(first), _middle(first, clause.front)
     # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
     subject_first = isinstance(clause.subject, Pronoun)
     start = [*subject, *pronouns] if subject_first else [*pronouns, *subject]
-    words = [*front, finite, *start, *middle, *prefix, *nonfinite, *_after(first, clause.front)]
+    words = [*front, finite, *start, *middle, prefix, nonfinite, *_after(first, clause.front)]
     for predicate in others:
-        finite, prefix, nonfinite = _verbs(predicate, person)
+        finite, prefix, nonfinite = verb_parts(predicate, person)
         words += [
             "und",
             finite,
             *_pronouns(predicate),
             *_middle(predicate),
-            *prefix,
-            *nonfinite,
+            prefix,
+            nonfinite,
             *_after(predicate),
         ]
     if clause.adverbial is not None and clause.front is not Front.ADVERBIAL:
@@ -118,9 +125,9 @@ def _verb_final(clause: Clause, antecedent: NounPhrase | None) -> list[str]:
     for number, predicate in enumerate(clause.predicates):
         if number:
             words.append("und")
-        finite, prefix, nonfinite = _verbs(predicate, person)
-        words += [*_pronouns(predicate), *_middle(predicate), *nonfinite]
-        words += ["".join(prefix) + finite, *_after(predicate)]
+        finite, prefix, nonfinite = verb_parts(predicate, person)
+        words += [*_pronouns(predicate), *_middle(predicate), nonfinite]
+        words += [prefix + finite, *_after(predicate)]
     if clause.adverbial is not None:
         words += _subordinate(clause.adverbial)
     return words
@@ -139,27 +146,13 @@ def _subordinate(subordinate: Subordinate) -> list[str]:
 
 
 def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
-    place = column(antecedent.noun, antecedent.plural)
-    pronoun: list[str]
-    match relative.role:
-        case Role.SUBJECT:
-            pronoun = [relative_pronoun(place, Case.NOMINATIVE)]
-        case Role.ACCUSATIVE:
-            pronoun = [relative_pronoun(place, Case.ACCUSATIVE)]
-        case Role.DATIVE:
-            pronoun = [relative_pronoun(place, Case.DATIVE)]
-        case Role.POSSESSOR:
-            pronoun = [relative_pronoun(place, Case.GENITIVE)]
-        case Role.OBLIQUE:
-            governed = relative.clause.predicates[0].verb.preposition
-            assert governed is not None
-            pronoun = [governed.german, relative_pronoun(place, governed.case)]
-    return [_COMMA, *pronoun, *_verb_final(relative.clause, antecedent), _COMMA]
-
-
-def _verbs(predicate: Predicate, person: int) -> tuple[str, list[str], list[str]]:
-    finite, prefix, nonfinite = verb_parts(predicate.verb, predicate.tense, predicate.modal, person)
-    return finite, [prefix] if prefix else [], [nonfinite] if nonfinite else []
+    preposition, case = [], _CASES.get(relative.role)
+    if case is None:
+        governed = relative.clause.predicates[0].verb.preposition
+        assert governed is not None
+        preposition, case = [governed.german], governed.case
+    pronoun = RELATIVE_PRONOUNS[case][column(antecedent.noun, antecedent.plural)]
+    return [_COMMA, *preposition, pronoun, *_verb_final(relative.clause, antecedent), _COMMA]
 
 
 def _after(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
@@ -269,7 +262,7 @@ def _noun_phrase(phrase: NounPhrase, case: Case, kein: bool, bare: bool) -> list
         if determiner.article is not Article.NONE:
             words = [determiner_form(determiner, place, case)]
     if phrase.adjectives:
-        ending = adjective_ending(declension, place, case)
+        ending = ADJECTIVE_ENDINGS[declension][case][place]
         words += [adjective.stem + ending for adjective in phrase.adjectives]
     words.append(phrase.noun.forms[phrase.plural][case])
     if isinstance(phrase.possessor, NounPhrase):

@@ -9,10 +9,9 @@ from shapeshift.data.grammar.tree import (
     Case,
     Declension,
     Determiner,
-    Modal,
     Noun,
+    Predicate,
     Tense,
-    Verb,
 )
 
 # Columns: masculine, feminine, neuter, plural. Rows: nominative, accusative, dative, genitive.
@@ -29,10 +28,10 @@ def _table(text: str) -> _Table:
 _DER = _table("-der-die-das-die/-den-die-das-die/-dem-der-dem-den/-des-der-des-der")
 _DIESER = _table("-er-e-es-e/-en-e-es-e/-em-er-em-en/-es-er-es-er")
 _EIN = _table("--e--e/-en-e--e/-em-er-em-en/-es-er-es-er")
-_RELATIVE = _table(
+RELATIVE_PRONOUNS = _table(
     "-der-die-das-die/-den-die-das-die/-dem-der-dem-denen/-dessen-deren-dessen-deren"
 )
-_ADJECTIVE = {
+ADJECTIVE_ENDINGS = {
     Declension.WEAK: _table("-e-e-e-en/-en-e-e-en/-en-en-en-en/-en-en-en-en"),
     Declension.MIXED: _table("-er-e-es-en/-en-e-es-en/-en-en-en-en/-en-en-en-en"),
     Declension.STRONG: _table("-er-e-es-e/-en-e-es-e/-em-er-em-en/-en-er-en-er"),
@@ -61,25 +60,14 @@ def determiner_form(determiner: Determiner, column: int, case: Case) -> str:
             return determiner.stem
 
 
-def adjective_ending(declension: Declension, column: int, case: Case) -> str:
-    """Return the ending that an attributive adjective takes."""
-    return _ADJECTIVE[declension][case][column]
-
-
-def relative_pronoun(column: int, case: Case) -> str:
-    """Return der, die, das, …; in the genitive dessen and deren."""
-    return _RELATIVE[case][column]
-
-
-def verb_parts(verb: Verb, tense: Tense, modal: Modal | None, person: int) -> tuple[str, str, str]:
-    """Return (finite verb, separated prefix, non-finite verb); what there is not is empty.
+def verb_parts(predicate: Predicate, person: int) -> tuple[str, str, str]:
+    """Return (finite verb, separated prefix, non-finite verb); a part that is missing is empty.
 
     Args:
-        verb: the main verb.
-        tense: its tense.
-        modal: the modal verb over it, if any.
+        predicate: the verb with its tense and modal.
         person: 0 for ich, 1 for er/sie, 2 for plural.
     """
+    verb, tense, modal = predicate.verb, predicate.tense, predicate.modal
     if modal is not None:
         return modal.german[tense][person], "", verb.prefix + verb.infinitive
     match tense:

@@ -172,7 +172,6 @@ def _adverbs(kind: str) -> tuple[Adverb, ...]:
             english=row["english"],
             german=row["german"],
             tenses=frozenset(Tense[name.upper()] for name in row["tenses"].split()),
-            num_words=len(row["english"].split()),
         )
         for row in read_table("adverbs.tsv")
         if row["kind"] == kind
@@ -182,22 +181,17 @@ def _adverbs(kind: str) -> tuple[Adverb, ...]:
 TIMES, FREQUENCIES = _adverbs("time"), _adverbs("frequency")
 
 
-def preposition(english: str, german: str, case: Case) -> Preposition:
-    """Return a preposition entry."""
-    return Preposition(english, german, case, len(english.split()))
-
-
-IN = preposition("in", "in", Case.DATIVE)
+IN = Preposition("in", "in", Case.DATIVE)
 AT_BUILDING = (
-    preposition("in front of", "vor", Case.DATIVE),
-    preposition("behind", "hinter", Case.DATIVE),
-    preposition("next to", "neben", Case.DATIVE),
+    Preposition("in front of", "vor", Case.DATIVE),
+    Preposition("behind", "hinter", Case.DATIVE),
+    Preposition("next to", "neben", Case.DATIVE),
 )
-TO = preposition("to", "zu", Case.DATIVE)
-TO_CITY = preposition("to", "nach", Case.DATIVE)
-WITH = preposition("with", "mit", Case.DATIVE)
-FROM = preposition("from", "aus", Case.DATIVE)
-FOR = preposition("for", "für", Case.ACCUSATIVE)
+TO = Preposition("to", "zu", Case.DATIVE)
+TO_CITY = Preposition("to", "nach", Case.DATIVE)
+WITH = Preposition("with", "mit", Case.DATIVE)
+FROM = Preposition("from", "aus", Case.DATIVE)
+FOR = Preposition("for", "für", Case.ACCUSATIVE)
 
 AND = Conjunction("and", "und", "und")
 BUT = Conjunction("but", "aber", "aber")

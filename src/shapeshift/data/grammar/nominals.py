@@ -60,12 +60,10 @@ KIN = lexicon.nouns(
 )
 
 
-def _adjective_pairs(sense: Sense) -> tuple[tuple[Adjective, Adjective], ...]:
-    adjectives = lexicon.ADJECTIVES[sense]
-    return tuple((a, b) for a in adjectives for b in adjectives if a.rank < b.rank)
-
-
-_ADJECTIVE_PAIRS = {sense: _adjective_pairs(sense) for sense in Sense}
+_ADJECTIVE_PAIRS: dict[Sense, tuple[tuple[Adjective, Adjective], ...]] = {
+    sense: tuple((a, b) for a in adjectives for b in adjectives if a.rank < b.rank)
+    for sense, adjectives in lexicon.ADJECTIVES.items()
+}
 
 
 class Freedom(Enum):
@@ -166,17 +164,14 @@ class Nominals:
             if num_words == 2 or self.chance(0.5):
                 name = self.pick(lexicon.PERSON_NAMES)
                 return self._with_adjectives(num_words - 2, noun, plural, lexicon.THE, name)
-            owner = self._simple_owner()
+            person = self.pick(lexicon.PERSONS)
+            owner = NounPhrase(person, self.chance(0.3), self.pick(DEFINITE.singular))
             return self._with_adjectives(num_words - 3, noun, plural, lexicon.THE, owner)
         determiner = self.pick(determiners.plural if plural else determiners.singular)
         if determiner is lexicon.BARE and num_words > 3:
             determiner = lexicon.THE
         words_before = num_words - 1 - (determiner is not lexicon.BARE)
         return self._with_adjectives(words_before, noun, plural, determiner, None)
-
-    def _simple_owner(self) -> NounPhrase:
-        noun = self.pick(lexicon.PERSONS)
-        return NounPhrase(noun, self.chance(0.3), self.pick(DEFINITE.singular))
 
     def _with_adjectives(
         self,

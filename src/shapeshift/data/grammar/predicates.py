@@ -25,7 +25,7 @@ from shapeshift.data.grammar.tree import (
     Tense,
     Verb,
 )
-from shapeshift.data.grammar.verbs import BE, BELONG, SEE, verbs_for
+from shapeshift.data.grammar.verbs import BE, BELONG, SEE, VERBS
 
 
 class Subject(NamedTuple):
@@ -37,22 +37,12 @@ class Subject(NamedTuple):
     nominal: Nominal | None
 
 
-class VerbGroup(NamedTuple):
-    """A verb with the features of its group."""
-
-    verb: Verb
-    tense: Tense
-    modal: Modal | None
-    negated: bool
-
-    @property
-    def num_words(self) -> int:
-        """Number of English words."""
-        return verb_group_length(self.verb, self.tense, self.modal, self.negated)
-
-
 _LIVING = (Sense.PERSON, Sense.ANIMAL)
-_VERBS = {(sense, frame): verbs_for(sense, frame) for sense in Sense for frame in Frame}
+_VERBS = {
+    (sense, frame): tuple(v for v in VERBS if v.frame is frame and sense in v.subjects)
+    for sense in Sense
+    for frame in Frame
+}
 _ONE_WORD = {
     sense: tuple(verb for verb in _VERBS[sense, Frame.INTRANSITIVE] if not verb.particle)
     for sense in Sense
@@ -106,6 +96,12 @@ _FREQUENCIES = {
 }
 _PAST_MODALS = tuple(modal for modal in lexicon.MODALS if Tense.PAST in modal.german)
 
+
+def _num_words(predicate: Predicate) -> int:
+    """Return the number of English words of the verb group."""
+    return verb_group_length(predicate.verb, predicate.tense, predicate.modal, predicate.negated)
+
+
 DeriveComplement = Callable[[int, Conjunction, Context], Subordinate]
 
 
@@ -142,15 +138,12 @@ class Predicates:
             verbs = _VERBS[subject.sense, frame]
             if not verbs:
                 continue
-            group = self._group(self._pick(verbs), subject, context)
-            free = num_words - group.num_words - _FEWEST[frame]
-            if group.verb.preposition is not None:
-                free -= group.verb.preposition.num_words - 1
-            if free < 0:
-                continue
-            result = self._fill(group, free, subject, context)
-            if result is not None:
-                return result
+            predicate = self._verb_group(self._pick(verbs), subject, context)
+            free = num_words - _num_words(predicate) - _FEWEST[frame]
+            if predicate.verb.preposition is not None:
+                free -= predicate.verb.preposition.num_words - 1
+            if free >= 0 and self._fill(predicate, free, subject, context):
+                return predicate
         return self._fallback(num_words, subject, context)
 
     def gapped(
@@ -158,12 +151,11 @@ class Predicates:
     ) -> Predicate | None:
         """Return a predicate whose object is a relative pronoun, or None if the verb drawn from
         `verbs` does not fit into `num_words`."""
-        group = self._group(self._pick(verbs), subject, context)
-        free = num_words - group.num_words
-        if free < 0 or (free and group.verb.stative):
+        predicate = self._verb_group(self._pick(verbs), subject, context)
+        free = num_words - _num_words(predicate)
+        if free < 0 or (free and predicate.verb.stative):
             return None
-        predicate = Predicate(*group)
-        if free >= 2 and group.verb.has_place:
+        if free >= 2 and predicate.verb.has_place:
             predicate.place = self._place(free, context)
         elif self._add_time(predicate, free, exactly=True):
             return None
@@ -178,11 +170,11 @@ class Predicates:
             return _SHORT
         return _MIDDLE if num_words <= 8 or context.closed or context.depth > 4 else _LONG
 
-    def _group(self, verb: Verb, subject: Subject, context: Context) -> VerbGroup:
-        """Choose tense, modal and negation."""
+    def _verb_group(self, verb: Verb, subject: Subject, context: Context) -> Predicate:
+        """Return a predicate of a verb with tense, modal and negation, and nothing else yet."""
         tense = Tense.PAST if context.past else Tense.PRESENT
         if context.freedom is Freedom.PLAIN:
-            return VerbGroup(verb if verb.past != verb.base else SEE, tense, None, False)
+            return Predicate(verb if verb.past != verb.base else SEE, tense)
         modal: Modal | None = None
         copula = verb.frame is Frame.COPULA
         if not (verb.stative or copula) and subject.sense in _LIVING and self._chance(0.15):
@@ -198,7 +190,7 @@ class Predicates:
             # They read: now or then? The English sentence must say it.
             negated = subject.definite
             verb = verb if negated else SEE
-        return VerbGroup(verb, tense, modal, negated)
+        return Predicate(verb, tense, modal, negated)
 
     def _fallback(self, num_words: int, subject: Subject, context: Context) -> Predicate:
         """Return a predicate that fits any length: sees …, is old, belongs to …."""
@@ -213,37 +205,34 @@ class Predicates:
             return Predicate(BELONG, tense, dative=owner)
         return Predicate(BE, tense, adjective=self._pick(lexicon.ADJECTIVES[subject.sense]))
 
-    def _fill(
-        self, group: VerbGroup, free: int, subject: Subject, context: Context
-    ) -> Predicate | None:
-        """Add objects and adverbials to a verb group; None where they cannot make up the words."""
-        predicate = Predicate(*group)
-        lasting = group.verb.stative
-        if context.front and not lasting:
+    def _fill(self, predicate: Predicate, free: int, subject: Subject, context: Context) -> bool:
+        """Add objects and adverbials to a verb group; return whether they make up the words."""
+        verb = predicate.verb
+        if context.front and not verb.stative:
             free = self._add_time(predicate, free)
         fronted = predicate.time is not None
-        match group.verb.frame:
+        match verb.frame:
             case Frame.COPULA:
                 return self._fill_copula(predicate, free, subject)
             case Frame.CLAUSE | Frame.DATIVE_CLAUSE:
                 return self._fill_clause(predicate, free, subject, context)
         # Behind a long object an adverb would forbid every relative clause in it.
-        if not (fronted or lasting) and free <= 8:
+        if not (fronted or verb.stative) and free <= 8:
             free = self._add_adverb(predicate, free)
         closed = context.closed or (predicate.time is not None and not fronted)
-        slots = [*_SLOTS[group.verb.frame]]
-        if group.verb.for_someone and free >= 2 and self._chance(0.35):
+        slots = [*_SLOTS[verb.frame]]
+        if verb.for_someone and free >= 2 and self._chance(0.35):
             slots.append(_Slot.BENEFICIARY)
             free -= 2
-        if free >= 2 and group.verb.has_place and (not slots or self._chance(0.2)):
+        if free >= 2 and verb.has_place and (not slots or self._chance(0.2)):
             slots.append(_Slot.PLACE)
             free -= 2
         if free and not slots:
             if predicate.time is None:
                 free = self._add_time(predicate, free, exactly=True)
-            return predicate if free == 0 else None
+            return free == 0
         self._fill_slots(predicate, slots, free, subject, context._replace(closed=closed))
-        return predicate
+        return True
 
     def _add_adverb(self, predicate: Predicate, free: int) -> int:
         if self._chance(0.25):
@@ -267,7 +256,7 @@ class Predicates:
         predicate.frequency = self._pick(_FREQUENCIES[predicate.tense])
         return free - 1
 
-    def _fill_copula(self, predicate: Predicate, free: int, subject: Subject) -> Predicate | None:
+    def _fill_copula(self, predicate: Predicate, free: int, subject: Subject) -> bool:
         # No white bird is brown, nor a tired man tired.
         used = subject.nominal.adjectives if isinstance(subject.nominal, NounPhrase) else ()
         ranks = [adjective.rank for adjective in used]
@@ -277,15 +266,15 @@ class Predicates:
         if free and passing and self._chance(0.5):
             free = self._add_time(predicate, free, exactly=free != 2)
         if free == 1 and predicate.adjective.rank == 4:  # very brown
-            return None
+            return False
         predicate.very = free == 1
-        return predicate if free <= 1 else None
+        return free <= 1
 
     def _fill_clause(
         self, predicate: Predicate, free: int, subject: Subject, context: Context
-    ) -> Predicate | None:
+    ) -> bool:
         if context.closed:
-            return None
+            return False
         if predicate.verb.frame is Frame.DATIVE_CLAUSE:
             extra = min(self._up_to(2), free)
             free -= extra
@@ -296,7 +285,7 @@ class Predicates:
             )
         inner = Context(context.past, relative=context.relative, depth=context.depth + 1)
         predicate.complement = self._derive_complement(3 + free, lexicon.THAT, inner)
-        return predicate
+        return True
 
     def _fill_slots(
         self,
@@ -326,32 +315,29 @@ class Predicates:
             determiners = nominals.ANY
         else:
             determiners = nominals.AFFIRMATIVE
+        pool = verb.objects
         match slot:
-            case _Slot.RECIPIENT:
-                predicate.dative = self._object(
-                    1 + extra, lexicon.PERSONS, nominals.DEFINITE, subject, context
-                )
-            case _Slot.DATIVE:
-                predicate.dative = self._object(
-                    1 + extra, verb.objects, determiners, subject, context
-                )
-            case _Slot.ACCUSATIVE:
-                predicate.accusative = self._object(
-                    1 + extra, verb.objects, determiners, subject, context
-                )
-            case _Slot.OBLIQUE:
-                assert verb.preposition is not None
-                found = self._object(1 + extra, verb.objects, determiners, subject, context)
-                predicate.oblique = PrepositionalPhrase(verb.preposition, found)
-            case _Slot.BENEFICIARY:
-                found = self._object(
-                    1 + extra, lexicon.PERSONS, nominals.UNDER_NEGATION, subject, context
-                )
-                predicate.beneficiary = PrepositionalPhrase(lexicon.FOR, found)
             case _Slot.DIRECTION:
-                predicate.oblique = self._direction(1 + extra, verb.objects, context)
+                predicate.oblique = self._direction(1 + extra, pool, context)
+                return
             case _Slot.PLACE:
                 predicate.place = self._place(2 + extra, context)
+                return
+            case _Slot.RECIPIENT:
+                pool, determiners = lexicon.PERSONS, nominals.DEFINITE
+            case _Slot.BENEFICIARY:
+                pool, determiners = lexicon.PERSONS, nominals.UNDER_NEGATION
+        found = self._object(1 + extra, pool, determiners, subject, context)
+        match slot:
+            case _Slot.ACCUSATIVE:
+                predicate.accusative = found
+            case _Slot.OBLIQUE:
+                assert verb.preposition is not None
+                predicate.oblique = PrepositionalPhrase(verb.preposition, found)
+            case _Slot.BENEFICIARY:
+                predicate.beneficiary = PrepositionalPhrase(lexicon.FOR, found)
+            case _:
+                predicate.dative = found
 
     def _object(
         self,

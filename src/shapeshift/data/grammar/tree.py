@@ -145,7 +145,11 @@ class Adverb:
     english: str
     german: str
     tenses: frozenset[Tense]
-    num_words: int
+
+    @property
+    def num_words(self) -> int:
+        """Number of English words."""
+        return len(self.english.split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +159,11 @@ class Preposition:
     english: str
     german: str
     case: Case
-    num_words: int
+
+    @property
+    def num_words(self) -> int:
+        """Number of English words."""
+        return len(self.english.split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

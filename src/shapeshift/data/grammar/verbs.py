@@ -10,7 +10,7 @@ one can do für somebody.
 
 from __future__ import annotations
 
-from shapeshift.data.grammar.lexicon import add_s, nouns, preposition, read_table, senses
+from shapeshift.data.grammar.lexicon import add_s, nouns, read_table, senses
 from shapeshift.data.grammar.tree import Case, Frame, Preposition, Sense, Verb
 
 _IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does"}
@@ -51,7 +51,7 @@ def _preposition(field: str) -> Preposition | None:
     if not field:
         return None
     english, german, case = field.split(":")
-    return preposition(english, german, Case[case.upper()])
+    return Preposition(english, german, Case[case.upper()])
 
 
 BE = Verb(
@@ -64,8 +64,3 @@ BE = Verb(
 VERBS = (*map(_verb, read_table("verbs.tsv")), BE)
 SEE = next(verb for verb in VERBS if (verb.base, verb.frame) == ("see", Frame.ACCUSATIVE))
 BELONG = next(verb for verb in VERBS if verb.base == "belong")
-
-
-def verbs_for(subject: Sense, frame: Frame) -> tuple[Verb, ...]:
-    """Return the verbs of a frame whose subject may be of this semantic class."""
-    return tuple(verb for verb in VERBS if verb.frame is frame and subject in verb.subjects)
