@@ -225,7 +225,7 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
 
         digest.update(f"{GRAMMAR_VERSION} {corpus.model_dump_json()}".encode())
         return digest.hexdigest()
-    known = hub.sha256s(corpus) if isinstance(corpus, HubCorpus) else {}
+    known = hub.recorded(corpus) if isinstance(corpus, HubCorpus) else {}
     corpus = local_corpus(corpus)
     require_files(corpus)
     for split in SPLITS:
@@ -248,17 +248,17 @@ def _split_of(english: str) -> Split:
     return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")
 
 
-def _file_digest(path: Path, expected: str | None = None) -> bytes:
+def _file_digest(path: Path, known: hub.FetchedFile | None = None) -> bytes:
     require_regular(path)
     try:
         with path.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256")
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
-    if expected is not None and found.hexdigest() != expected:
+    if known is not None and found.hexdigest() != known.sha256:
         raise ShapeshiftError(
-            f"the SHA-256 is {found.hexdigest()}, and was {expected} when it was fetched; remove"
-            " its folder, and fetch it again",
+            f"the SHA-256 is {found.hexdigest()}, and was {known.sha256} when it was fetched;"
+            " remove its folder, and fetch it again",
             path=path,
         )
     return found.digest()

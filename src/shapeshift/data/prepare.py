@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -183,19 +183,13 @@ def _with_references(
     if references is None:
         yield from pairs
         return
-    for number, pair in enumerate(pairs, start=1):
-        reference = next(references, None)
-        if reference is None:
+    for number, (pair, reference) in enumerate(zip_longest(pairs, references), start=1):
+        if pair is None or reference is None:
             raise ShapeshiftError(
-                f"{split} has more lines than its references, which end before line {number:,};"
-                f" compare data.corpus.{split} and {split}_references"
+                f"{split} has {'fewer' if pair is None else 'more'} lines than its references, as"
+                f" line {number:,} shows; compare data.corpus.{split} and {split}_references"
             )
         yield replace(pair, target=reference)
-    if next(references, None) is not None:
-        raise ShapeshiftError(
-            f"{split} has fewer lines than its references; compare data.corpus.{split} and"
-            f" {split}_references"
-        )
 
 
 def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords) -> None:
@@ -218,10 +212,7 @@ def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords:
 
 def _split_report(counts: Counts, store: TokenStore) -> SplitReport:
     return SplitReport(
-        read=counts.read,
-        kept=counts.kept,
-        built=counts.built,
-        dropped=counts.dropped,
+        **vars(counts),
         source_length=_statistics(store.source_lengths),
         target_length=_statistics(store.target_lengths),
     )

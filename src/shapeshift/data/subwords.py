@@ -14,7 +14,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import sentencepiece
 
@@ -170,17 +170,6 @@ class Subwords:
 _SIDES = ("source", "target")
 
 
-class _Model(Protocol):
-    """The model of a language."""
-
-    @property
-    def size(self) -> int: ...
-
-    def encode(self, texts: Sequence[str], /) -> list[list[int]]: ...
-
-    def decode(self, ids: Sequence[int], /) -> str: ...
-
-
 class _SentencePiece:
     """A SentencePiece model."""
 
@@ -207,11 +196,11 @@ class _SentencePiece:
         return text
 
 
-def _model(data: bytes) -> _Model:
+def _model(data: bytes) -> Pieces | _SentencePiece:
     return Pieces.parse(data, SPECIAL_PIECES, UNK) or _SentencePiece(data)
 
 
-def _decode(model: _Model, ids: Iterable[int]) -> str:
+def _decode(model: Pieces | _SentencePiece, ids: Iterable[int]) -> str:
     # Models drop control symbols when they decode, and with them any trace of SEP.
     parts: list[list[int]] = [[]]
     for i in ids:

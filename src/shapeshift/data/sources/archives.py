@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from io import FileIO
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import IO, Any, BinaryIO, cast
 
 from shapeshift.data.sources.download import Progress, exclusive, require_space
 from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, write_file, writing
@@ -43,20 +43,9 @@ _DAMAGED = (
 )
 
 
-class _Member(NamedTuple):
-    """One entry of an archive.
-
-    Attributes:
-        name: its path, as the archive has it.
-        num_bytes: size of its content.
-        is_plain: false for folders, links, devices, and what the archive encrypts.
-        open: opens its content, before the next member is asked for.
-    """
-
-    name: str
-    num_bytes: int
-    is_plain: bool
-    open: Callable[[], IO[bytes]]
+_Member = tuple[str, int, bool, Callable[[], IO[bytes]]]
+"""Name, bytes of its content, whether it is a plain file that is not encrypted, and what opens it
+before the next member is asked for."""
 
 
 def is_archive(path: Path) -> bool:
@@ -120,20 +109,20 @@ def _extract(
         else:
             ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
             members = _tar_members(_DECOMPRESSORS[ending](file), limit)
-        for number, member in enumerate(members, start=1):
+        for number, (member, num_bytes, is_plain, open_member) in enumerate(members, start=1):
             if number > _MAX_MEMBERS:
                 raise ValueError(f"more than {_MAX_MEMBERS:,} members")
-            name = PurePosixPath(member.name)
+            name = PurePosixPath(member)
             if str(name) in wanted:
                 target = _free_place(directory, name)
-                if not member.is_plain or target in files.values():
-                    raise ValueError(f"{member.name!r} is twice in it or not a plain file")
-                require_space(scratch, member.num_bytes, str(target))
+                if not is_plain or target in files.values():
+                    raise ValueError(f"{member!r} is twice in it or not a plain file")
+                require_space(scratch, num_bytes, str(target))
                 part = scratch / str(number)
-                with member.open() as content:
+                with open_member() as content:
                     written = write_file(Disk(), part, iter(partial(content.read, _CHUNK), b""))
-                if written.num_bytes != member.num_bytes:
-                    raise ValueError(f"{member.name!r} has another size than the archive says")
+                if written.num_bytes != num_bytes:
+                    raise ValueError(f"{member!r} has another size than the archive says")
                 files[part] = target
             if on_progress is not None:
                 on_progress(f"unpack {archive.name}", number, None)
@@ -193,7 +182,7 @@ def _zip_members(file: _File, limit: int) -> Iterator[_Member]:
         for info in members.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)  # 0 from systems without such kinds
             is_plain = kind in (0, stat.S_IFREG) and not info.is_dir() and not info.flag_bits & 1
-            yield _Member(info.filename, info.file_size, is_plain, partial(members.open, info))
+            yield info.filename, info.file_size, is_plain, partial(members.open, info)
 
 
 def _tar_members(content: BinaryIO, limit: int) -> Iterator[_Member]:
@@ -202,7 +191,7 @@ def _tar_members(content: BinaryIO, limit: int) -> Iterator[_Member]:
         for info in members:
             is_plain = info.isfile() and not info.issparse()
             opened = cast("Callable[[], IO[bytes]]", partial(members.extractfile, info))
-            yield _Member(info.name, info.size, is_plain, opened)
+            yield info.name, info.size, is_plain, opened
         if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any bad header for the end
             raise tarfile.ReadError("it ends without an end mark")
         while stream.read(_CHUNK):  # the checksum comes last

@@ -78,7 +78,7 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
             " configuration where the network is",
             path=folder,
         )
-    for path, known in _recorded(corpus).items():
+    for path, known in recorded(corpus).items():
         size = path.stat().st_size if path.is_file() else None  # reading it names what is missing
         if size not in (None, known.bytes):
             raise ShapeshiftError(
@@ -94,22 +94,23 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
     )
 
 
-def sha256s(corpus: HubCorpus) -> dict[Path, str]:
-    """Return the SHA-256 that each text file had when it was fetched."""
-    return {path: known.sha256 for path, known in _recorded(corpus).items()}
+class FetchedFile(BaseModel):
+    """Size and SHA-256 that a text file had when it was fetched."""
 
-
-class _File(BaseModel):
     bytes: int
     sha256: str
 
 
 class _Record(BaseModel):
-    files: dict[str, _File] = Field(default_factory=dict)
+    files: dict[str, FetchedFile] = Field(default_factory=dict)
 
 
-def _recorded(corpus: HubCorpus) -> dict[Path, _File]:
-    """Return what the record says of each text file; an older one says nothing."""
+def recorded(corpus: HubCorpus) -> dict[Path, FetchedFile]:
+    """Return what the record says of each text file; an older one says nothing.
+
+    Raises:
+        ShapeshiftError: the record is damaged.
+    """
     if not is_exported(corpus):
         return {}
     folder = folder_of(corpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shapeshift.data.config import SACREBLEU, FilesCorpus, GrammarCorpus, HubCorpus, is_test_set
 from shapeshift.data.corpora import entries, missing_files
@@ -11,8 +11,7 @@ from shapeshift.data.sources.testsets import local_test_set
 from shapeshift.errors import ShapeshiftError
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """A part of a corpus.
 
     Attributes:
@@ -43,24 +42,20 @@ def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
         return [Origin("the built-in grammar", None, here=True)]
     if isinstance(corpus, HubCorpus):
         named = [entry for split in ("valid", "test") for entry in corpus.prefixes(split)]
-        return [_dataset(corpus), *_test_sets(corpus, named)]
+        what = " ".join(filter(None, ("dataset", corpus.repo, corpus.subset)))
+        dataset = Origin(what, f"huggingface.co/datasets/{corpus.repo}", is_exported(corpus))
+        return [dataset, *_test_sets(corpus, named)]
     missing = missing_files(corpus)
     if not missing:
         found = [Origin(f"text in {corpus.root}", None, here=True)]
     elif corpus.archives:
         found = [
-            Origin(str(path), archive.url, path.is_file())
+            Origin(str(path := corpus.root / archive.name), archive.url, path.is_file())
             for archive in corpus.archives
-            for path in [corpus.root / archive.name]
         ]
     else:
         found = [Origin(str(path), None, here=False) for path in missing]
     return found + _test_sets(corpus, entries(corpus))
-
-
-def _dataset(corpus: HubCorpus) -> Origin:
-    what = " ".join(filter(None, (corpus.repo, corpus.subset)))
-    return Origin(f"dataset {what}", f"huggingface.co/datasets/{corpus.repo}", is_exported(corpus))
 
 
 def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin]:
