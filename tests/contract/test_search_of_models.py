@@ -12,7 +12,7 @@ from torch import Tensor
 
 from shapeshift.decoding.config import GnmtPenalty, NoPenalty
 from shapeshift.decoding.scoring import score_references
-from shapeshift.decoding.search import beam_search, greedy
+from shapeshift.decoding.search import beam_search
 from shapeshift.model import Transformer
 from shapeshift.positions import PRESETS
 
@@ -38,9 +38,9 @@ def log_prob(model: Transformer, source: list[int], tokens: list[int]) -> float:
     return float(log_probs[range(len(tokens) + 1), [*tokens, EOS]].sum().detach())
 
 
-def test_greedy_takes_the_best_token_of_a_full_forward_pass(model, sentences) -> None:
+def test_a_beam_of_one_takes_the_best_token_of_a_full_forward_pass(model, sentences) -> None:
     source = sentences[0]
-    found = greedy(model.start(source), torch.tensor([12, 12, 5]))
+    found = beam_search(model.start(source), torch.tensor([12, 12, 5]), beam=1)
     for row, limit in enumerate((12, 12, 5)):
         tokens: list[int] = []
         while len(tokens) < limit - 1:
@@ -52,13 +52,6 @@ def test_greedy_takes_the_best_token_of_a_full_forward_pass(model, sentences) ->
                 break
             tokens.append(best)
         assert found[row][0].tokens == tokens
-
-
-def test_a_beam_of_one_is_greedy(model, sentences) -> None:
-    limits = torch.tensor([12, 9, 5])
-    source = sentences[0]
-    found = beam_search(model.start(source, 1), limits, beam=1, penalty=GnmtPenalty())
-    assert found == greedy(model.start(source), limits, penalty=GnmtPenalty())
 
 
 @pytest.mark.parametrize("penalty", [NoPenalty(), GnmtPenalty(alpha=0.6)], ids=["none", "gnmt"])

@@ -62,52 +62,6 @@ class Hypothesis:
 
 
 @torch.inference_mode()
-def greedy(
-    stepper: Stepper, limits: Tensor, *, penalty: Penalty = NO_PENALTY
-) -> list[list[Hypothesis]]:
-    """Take the most probable token at every step until `</s>`.
-
-    Args:
-        stepper: decoder state with one row for each sentence.
-        limits: `(B,)` int64, the most tokens of each sentence, `</s>` among them, 1 or more. At its
-            limit a sentence is closed by `</s>`, at whatever probability `</s>` has there.
-        penalty: lp(n), for the reported score; it does not affect the search.
-
-    Returns:
-        For each sentence a list of one hypothesis.
-
-    Raises:
-        ShapeshiftError: the model gives NaN, or probability zero to every way to end.
-    """
-    lengths_at_limit, longest = _limit_values(limits)
-    divisors = _divisors(penalty, longest, limits.device)
-    finished = _Finished(len(limits), 1, longest, limits.device)
-    sentences = torch.arange(len(limits), device=limits.device)  # (A,): those still searched
-    history = limits.new_zeros(len(limits), longest)  # (A, L)
-    sums = torch.zeros(len(limits), device=limits.device)
-    last = torch.full_like(limits, BOS)
-    for length in range(1, longest + 1):
-        log_probs = _log_probs(stepper.step(last))  # (A, V)
-        if length in lengths_at_limit:
-            _only_eos(log_probs, limits == length)
-        best, last = log_probs.max(dim=1)  # (A,): the lowest id among equals
-        sums = sums + best
-        history[:, length - 1] = last
-        ended = last == EOS
-        if not ended.any():
-            continue
-        ends = sums[ended, None]  # (ended, 1)
-        finished.add(sentences[ended], history[ended, None], ends, ends / divisors[length], length)
-        rows = (~ended).nonzero().squeeze(1)
-        if not len(rows):
-            break
-        stepper.reorder(rows)
-        sentences, limits, history = sentences[rows], limits[rows], history[rows]
-        sums, last = sums[rows], last[rows]
-    return finished.results()
-
-
-@torch.inference_mode()
 def beam_search(
     stepper: Stepper,
     limits: Tensor,
@@ -146,8 +100,6 @@ def beam_search(
         raise ShapeshiftError(
             f"n_best is {n_best}, expected 1 to {beam}, the width of the beam; widen the beam"
         )
-    if beam == 1:
-        return greedy(stepper, limits, penalty=penalty)
     lengths_at_limit, longest = _limit_values(limits)
     divisors = _divisors(penalty, longest, limits.device)
     finished = _Finished(len(limits), n_best, longest, limits.device)
@@ -168,10 +120,14 @@ def beam_search(
             sums, parents, tokens = (x.gather(1, going_on) for x in (sums, parents, tokens))
         # A sentence at its limit has nothing but -inf left, so that it is never kept.
         kept = sums[:, 0] / live.best_divisors > finished.worst(live.sentences)  # (A,)
+        if beam == 1:
+            kept &= ~is_eos[:, 0]
+        num_rows = len(live.last)
         rows = live.advance(kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam], length)
         if not len(rows):
             break
-        stepper.reorder(rows)
+        if beam > 1 or len(rows) < num_rows:  # in greedy search each row continues itself
+            stepper.reorder(rows)
     return finished.results()
 
 
@@ -245,8 +201,11 @@ class _Live:
 
     def candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations, best first: log-probability, parent row, token, each
-        `(A, 2·beam)`. Overwrites `log_probs`."""
+        `(A, 2·beam)`, or `(A, 1)` for a beam of 1. Overwrites `log_probs`."""
         num_sentences, beam = self.sums.shape
+        if beam == 1:
+            best, tokens = log_probs.max(dim=1, keepdim=True)  # (A, 1): the lowest id among equals
+            return self.sums + best, self.first_rows, tokens
         vocabulary = log_probs.size(1)
         totals = log_probs.add_(self.sums.reshape(-1, 1)).view(num_sentences, beam * vocabulary)
         sums, columns = _top(totals, 2 * beam)
