@@ -164,8 +164,8 @@ def _presets() -> list[str]:
         for name, parameters in catalogue.preset_parameters().items()
     ]
     note = (
-        "Parameters that positions add to transformer-base (6 + 6 layers, D = 512). How long a step"
-        " takes\nwith each: [benchmarks.md](benchmarks.md)."
+        "*Parameters* are those that positions add to transformer-base (6 + 6 layers, D = 512). For"
+        " the\ntime of a training step see [Benchmarks](benchmarks.md)."
     )
     header = ("preset", "indices", "parts", "parameters")
     return ["## Presets", "", *_table(header, rows), note, ""]
@@ -228,11 +228,12 @@ def _cells() -> list[str]:
 
 
 _OTHERWISE = """\
-Every cell decodes with a cache. `torch.compile` takes it as one graph for all lengths, in training
-too, `torch.export` for any batch and length in evaluation. A cell that is not here is refused when
-the configuration is read, in a sentence that says what would work. At an attention, `sinusoidal`
-and `learned` take any subset of the inputs of Q, K and V (`add_to: qk`); `layers: n` limits a part
-to the first n layers, `stacks` to one side.
+A row is a *cell*: a kind at a place. Every cell decodes with a cache. `torch.compile` makes one
+graph of it for all lengths, also in training, and `torch.export` exports it for any batch and
+length in evaluation. A combination that is not in the table is an error when the configuration is
+read, and the message says what would work. At an attention, `sinusoidal` and `learned` act on any
+subset of the inputs of Q, K and V (`add_to: qk`). `layers: n` limits a part to the first n layers,
+`stacks` to encoder or decoder.
 
 Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
 cannot be combined there with a kind that reads queries (`skew`; `shaw` and `graph` except with

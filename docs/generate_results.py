@@ -37,13 +37,26 @@ TABLES = (
 )
 """Tables of the page: paper, item."""
 
-FIGURES = (
-    ("shape", "figure3-extrapolate"),
-    ("shape", "figure2"),
-    ("nhk", "figure3"),
-    ("beyond", "lengths"),
-)
-"""Figures of the page, at scale tiny: paper, name."""
+FIGURES = {
+    ("shape", "figure3-extrapolate"): (
+        "Figure 3a at tiny: BLEU above APE by source length, trained on up to 20 subwords; mean and"
+        " standard deviation of three seeds. RPE and SHAPE gain up to twice that length and lose"
+        " beyond it."
+    ),
+    ("shape", "figure2"): (
+        "Figure 2 at tiny: how alike the encoder's states are if the same sentence is shifted by"
+        " k₁ and by k₂. Trained with K = 10, SHAPE is no more alike than APE at offsets of 100 and"
+        " more."
+    ),
+    ("nhk", "figure3"): (
+        "Figure 3 at tiny: BLEU by source length of models trained on all sentences (a) or on a"
+        " slice of the lengths (b to d)."
+    ),
+    ("beyond", "lengths"): (
+        "BLEU by source length on Extrapolate at tiny, trained on up to 20 subwords; one seed."
+    ),
+}
+"""Figures of the page, at scale tiny: paper, name → what is to be seen."""
 
 
 def collect_results(directory: Path) -> None:
@@ -91,10 +104,10 @@ def document() -> str:
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
         for item in (item for owner, item in TABLES if owner == name):
             parts += _tables(name, item)
-        for owner, figure in FIGURES:
+        for (owner, figure), caption in FIGURES.items():
             path = RESULTS / f"{name}-{figure}.png"
             if owner == name and path.exists():
-                parts.append(f"![{figure}](results/{path.name})\n")
+                parts.append(f"![{figure}](results/{path.name})\n\n*{caption}*\n")
         own = [row[1:] for row in findings if row[0] == name]
         if own:
             parts.append(_markdown(COLUMNS[1:], own) + "\n")

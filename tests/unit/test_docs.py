@@ -67,6 +67,22 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {f"docs/{name}" for name in listed} == {page for page in PAGES if page[:5] == "docs/"}
 
 
+def test_files_and_make_targets_that_pages_name_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    missing = set()
+    for page, text in PAGES.items():
+        if page == "CHANGELOG.md":  # about earlier versions, too
+            continue
+        names = re.findall(r"\b(?:src|tests|configs|examples|benchmarks)/[\w/.-]*\w", text)
+        missing |= {(page, name) for name in names if not (ROOT / name).exists()}
+        named = set(re.findall(r"`(?:[\w/]+/)?(test_\w+\.py)", text))
+        missing |= {(page, name) for name in named - tests}
+        targets = re.findall(r"(?:^|`)make ([a-z-]+)", text, flags=re.MULTILINE)
+        missing |= {(page, name) for name in targets if f"\n{name}:" not in makefile}
+    assert {name for name in missing if "root_distance" not in name[1]} == set()  # a tutorial's own
+
+
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Yield the page and the arguments of every `shapeshift` command line."""
     for page in PAGES:
