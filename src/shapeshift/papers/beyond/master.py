@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shapeshift.data.config import Extrapolate
 from shapeshift.evaluation.metrics import BY_SENTENCE
 from shapeshift.lab.measures import mean_of
 from shapeshift.lab.properties import DECODED_LENGTH, MEMORY_LENGTH
@@ -14,7 +13,7 @@ from shapeshift.papers.beyond.baseline import BASELINE, bleu_by_position
 from shapeshift.papers.document import DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
 from shapeshift.papers.item import Content, Item
-from shapeshift.papers.shape.shared import JOINED
+from shapeshift.papers.shape.shared import JOINED, longest_trained
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import mark_note
 from shapeshift.positions import KINDS, Scheme
@@ -56,7 +55,7 @@ def build(study: Study) -> Content:
         for name in positions
         if (cells := study.finished(DATASETS, {"dataset": "extrapolate", "position": name}))
     }
-    figures.add_lengths(content, study, runs, max_length(study))
+    figures.add_lengths(content, study, runs, longest_trained(study, DATASETS))
     figures.add_tradeoff(
         content,
         {name: columns[_BEYOND][name] for name in runs},
@@ -66,16 +65,6 @@ def build(study: Study) -> Content:
     return content
 
 
-def max_length(study: Study) -> int:
-    """Return the longest source that Extrapolate trains on, in subwords."""
-    [longest] = {
-        cell.config.data.dataset.max_length
-        for cell in study.cells(DATASETS, {"dataset": "extrapolate"})
-        if isinstance(cell.config.data.dataset, Extrapolate)
-    }
-    return longest
-
-
 def is_declared(scheme: Scheme) -> bool:
     """Return whether the library declares a scheme shift invariant: all its kinds are."""
     return all(KINDS[part.kind].build.shift_invariant for part in scheme.parts)
@@ -83,7 +72,7 @@ def is_declared(scheme: Scheme) -> bool:
 
 def _columns(study: Study) -> dict[str, dict[str, Entry]]:
     """Return title → position → BLEU."""
-    longest = max_length(study)
+    longest = longest_trained(study, DATASETS)
     ranges = {_INSIDE: (0, longest + 1), _BEYOND: (longest + 1, None)}
     columns = {
         title: bleu_by_position(study, DATASETS, {"dataset": "extrapolate"}, lengths)
@@ -120,7 +109,7 @@ def _row(study: Study, name: str, columns: Mapping[str, Mapping[str, Entry]]) ->
 
 
 def _notes(study: Study) -> tuple[str, ...]:
-    longest = max_length(study)
+    longest = longest_trained(study, DATASETS)
     return (
         f"inside, beyond: test sentences of Extrapolate of up to {longest} subwords, the longest in"
         " training, and of more",

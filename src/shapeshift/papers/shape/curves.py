@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import fmean
 
 from shapeshift.lab.analysis import curves
@@ -17,68 +18,19 @@ Runs = dict[str, dict[int, tuple[Cell, RunCurve]]]
 """Position → seed → the run and its validations."""
 
 
-def build_updates(study: Study) -> Content:
-    """Make Figure 8: perplexity against updates."""
-    return _build(study, "figure8", "updates")
-
-
-def build_time(study: Study) -> Content:
-    """Make Figure 9: perplexity against the clock."""
-    return _build(study, "figure9", "time")
-
-
-def read(study: Study, grid: str, dataset: str) -> Runs:
-    """Return the runs of a dataset that are finished.
-
-    Args:
-        study: with the runs.
-        grid: with the axes `dataset` and `position`.
-        dataset: a setting of that axis.
-    """
-    found: Runs = {}
-    for cell in study.finished(grid, {"dataset": dataset}):
-        curve = curves.read_run(study.run(cell).directory)
-        found.setdefault(cell.axes["position"], {})[cell.seed] = (cell, curve)
-    return found
-
-
-def draw(name: str, dataset: str, runs: Runs, against: Against, table: str) -> Drawn | None:
-    """Draw perplexity against updates or time; `None` where no run has what it takes.
-
-    Args:
-        name: of the figure.
-        dataset, runs: what is drawn.
-        against: the axis.
-        table: name of the table with the same data.
-    """
-    drawn = _timed(runs) if against == "time" else runs
-    if not drawn:
-        return None
-    data = Curves(
-        tuple(
-            SystemCurves(system, tuple(run for _, run in each.values()))
-            for system, each in drawn.items()
-        )
-    )
-    axis = "updates" if against == "updates" else "training time"
-    about = DocumentFigure(
-        name=name,
-        title=f"Validation perplexity against {axis}, {dataset.capitalize()}",
-        table=table,
-        alt=f"Validation perplexity on {dataset} falls with {axis}, a line for each run; at the"
-        f" end {_ends(drawn)}.",
-    )
-    return Drawn(about, curves.plot(data, against=against))
-
-
-def _build(study: Study, item: str, against: Against) -> Content:
+def build(item: str, against: Against, study: Study) -> Content:
+    """Make a figure and a table for each dataset."""
     content = Content()
     for dataset in study.settings(GRID, "dataset"):
-        runs = read(study, GRID, dataset)
+        runs: Runs = {}
+        for cell in study.finished(GRID, {"dataset": dataset}):
+            curve = curves.read_run(study.run(cell).directory)
+            runs.setdefault(cell.axes["position"], {})[cell.seed] = (cell, curve)
         name = f"{item}-{dataset}"
-        content.tables.append(table(name, dataset, runs))
-        drawn = draw(name, dataset, runs, against, name)
-        content.figures.extend([] if drawn is None else [drawn])
+        content.tables.append(_table(name, dataset, runs))
+        drawn = _timed(runs) if against == "time" else runs
+        if drawn:
+            content.figures.append(_draw(name, dataset, drawn, against))
     return content
 
 
@@ -91,13 +43,26 @@ def _timed(runs: Runs) -> Runs:
     return {position: own for position, own in kept.items() if own}
 
 
-def table(name: str, dataset: str, runs: Runs) -> DocumentTable:
-    """Return all validations of some runs.
+def _draw(name: str, dataset: str, runs: Runs, against: Against) -> Drawn:
+    data = Curves(
+        tuple(
+            SystemCurves(system, tuple(run for _, run in each.values()))
+            for system, each in runs.items()
+        )
+    )
+    axis = "updates" if against == "updates" else "training time"
+    about = DocumentFigure(
+        name=name,
+        title=f"Validation perplexity against {axis}, {dataset.capitalize()}",
+        table=name,
+        alt=f"Validation perplexity on {dataset} falls with {axis}, a line for each run; at the"
+        f" end {_ends(runs)}.",
+    )
+    return Drawn(about, curves.plot(data, against=against))
 
-    Args:
-        name: of the table.
-        dataset, runs: what it shows.
-    """
+
+def _table(name: str, dataset: str, runs: Runs) -> DocumentTable:
+    """Lay out all validations of some runs."""
     rows: list[tuple[Entry, ...]] = []
     for position, own in runs.items():
         for seed, (cell, run) in own.items():
@@ -129,5 +94,13 @@ def _ends(runs: Runs) -> str:
     )
 
 
-FIGURE8 = Item("Figure 8: validation perplexity against updates", (GRID,), build_updates)
-FIGURE9 = Item("Figure 9: validation perplexity against training time", (GRID,), build_time)
+FIGURE8 = Item(
+    "Figure 8: validation perplexity against updates",
+    (GRID,),
+    partial(build, "figure8", "updates"),
+)
+FIGURE9 = Item(
+    "Figure 9: validation perplexity against training time",
+    (GRID,),
+    partial(build, "figure9", "time"),
+)

@@ -7,7 +7,7 @@ test sentences alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
@@ -33,69 +33,55 @@ DATASETS = ("extrapolate", "interpolate")
 
 def build_gains(study: Study) -> Content:
     """Make Figure 3: the gain over APE; and judge lengths that training has not shown."""
-    found = _compute(study)
-    content = Content(findings=_beyond(study))
-    for dataset, (data, cells) in found.items():
-        if data is None or data.baseline is None or len(data.curves) < 2:
-            content.tables.append(_table(f"figure3-{dataset}", dataset, None, (), cells))
-            continue
-        gains = data.gains()
-        content.tables.append(_table(f"figure3-{dataset}", dataset, data, gains, cells))
-        content.figures.append(
-            Drawn(
-                DocumentFigure(
-                    name=f"figure3-{dataset}",
-                    title=f"BLEU gain over APE by source length, {dataset.capitalize()}",
-                    table=f"figure3-{dataset}",
-                    alt=f"BLEU over APE's by source length on {dataset}; {_spoken(data, gains)}",
-                ),
-                length_bleu.plot_panel(data, gains=True),
-            )
-        )
-    return content
+    return _build(study, "figure3", gains=True, findings=_beyond(study))
 
 
 def build_absolute(study: Study) -> Content:
     """Make Figure 7: absolute BLEU."""
-    content = Content()
-    for dataset, (data, cells) in _compute(study).items():
-        name = f"figure7-{dataset}"
-        if data is None:
-            content.tables.append(_table(name, dataset, None, (), cells))
+    return _build(study, "figure7", gains=False)
+
+
+def _build(study: Study, item: str, *, gains: bool, findings: Sequence[Finding] = ()) -> Content:
+    content = Content(findings=[*findings])
+    for dataset in DATASETS:
+        data, cells = _compute(study, dataset)
+        name = f"{item}-{dataset}"
+        curves: tuple[Curve, ...] = ()
+        if data is not None and not gains:
+            curves = data.curves
+        elif data is not None and data.baseline is not None:
+            curves = data.gains()
+        if data is None or not curves:
+            content.tables.append(_table(name, dataset, None, (), cells, gains=gains))
             continue
-        content.tables.append(_table(name, dataset, data, data.curves, cells))
+        content.tables.append(_table(name, dataset, data, curves, cells, gains=gains))
+        shown = "BLEU over APE's by source length on" if gains else "BLEU against source length, on"
         about = DocumentFigure(
             name=name,
-            title=f"BLEU by source length, {dataset.capitalize()}",
+            title=f"BLEU {'gain over APE ' if gains else ''}by source length,"
+            f" {dataset.capitalize()}",
             table=name,
-            alt=f"BLEU against source length, on {dataset}; {_spoken(data, data.curves)}",
+            alt=f"{shown} {dataset}; {_spoken(data, curves)}",
         )
-        content.figures.append(Drawn(about, length_bleu.plot_panel(data)))
+        content.figures.append(Drawn(about, length_bleu.plot_panel(data, gains=gains)))
     return content
 
 
-def _compute(study: Study) -> dict[str, tuple[LengthBleu | None, dict[str, list[Cell]]]]:
-    """Return dataset → the data, if anything is finished, and the finished runs by position."""
-    found: dict[str, tuple[LengthBleu | None, dict[str, list[Cell]]]] = {}
-    for dataset in DATASETS:
-        cells = {
-            position: study.finished(GRID, {"dataset": dataset, "position": position})
-            for position in positions(study, dataset)
-        }
-        cells = {position: runs for position, runs in cells.items() if runs}
-        longest = longest_trained(study) if dataset == "extrapolate" else None
-        data = None
-        if cells:
-            data = length_bleu.compute(
-                {
-                    name: [study.scores(run, "valid", "test") for run in runs]
-                    for name, runs in cells.items()
-                },
-                baseline=BASELINE if BASELINE in cells else None,
-                trained=None if longest is None else (1, longest + 1),
-            )
-        found[dataset] = data, cells
-    return found
+def _compute(study: Study, dataset: str) -> tuple[LengthBleu | None, dict[str, list[Cell]]]:
+    """Return the data, if anything is finished, and the finished runs by position."""
+    cells = {
+        position: study.finished(GRID, {"dataset": dataset, "position": position})
+        for position in positions(study, dataset)
+    }
+    cells = {position: runs for position, runs in cells.items() if runs}
+    if not cells:
+        return None, cells
+    scores = {
+        name: [study.scores(run, "valid", "test") for run in runs] for name, runs in cells.items()
+    }
+    trained = (1, longest_trained(study) + 1) if dataset == "extrapolate" else None
+    baseline = BASELINE if BASELINE in cells else None
+    return length_bleu.compute(scores, baseline=baseline, trained=trained), cells
 
 
 def _table(
@@ -104,10 +90,11 @@ def _table(
     data: LengthBleu | None,
     curves: tuple[Curve, ...],
     cells: Mapping[str, list[Cell]],
+    *,
+    gains: bool,
 ) -> DocumentTable:
     """Lay out curves: a row for each range of lengths."""
-    what = "BLEU gain over APE" if name.startswith("figure3") else "BLEU"
-    show = "+.2f" if name.startswith("figure3") else ".2f"
+    what, show = ("BLEU gain over APE", "+.2f") if gains else ("BLEU", ".2f")
     rows: list[tuple[Entry, ...]] = []
     for place, bucket in enumerate(data.buckets if data else ()):
         fields = [

@@ -20,14 +20,10 @@ JOINED = (
 """A note for tables with BLEU of Interpolate."""
 
 
-def combinations(study: Study) -> list[tuple[str, str]]:
-    """Return (dataset, position) of all cells, in the grid's order."""
-    return list({(cell.axes["dataset"], cell.axes["position"]): None for cell in study.cells(GRID)})
-
-
 def positions(study: Study, dataset: str) -> list[str]:
     """Return the positions that a dataset has cells of, in the grid's order."""
-    return [position for each, position in combinations(study) if each == dataset]
+    cells = study.cells(GRID, {"dataset": dataset})
+    return list({cell.axes["position"]: None for cell in cells})
 
 
 def paired(study: Study, dataset: str) -> dict[int, tuple[Cell, Cell]]:
@@ -39,11 +35,11 @@ def paired(study: Study, dataset: str) -> dict[int, tuple[Cell, Cell]]:
     return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}
 
 
-def longest_trained(study: Study) -> int:
+def longest_trained(study: Study, grid: str = GRID) -> int:
     """Return the most subwords of a training sentence in Extrapolate."""
     [longest] = {
         cell.config.data.dataset.max_length
-        for cell in study.cells(GRID, {"dataset": "extrapolate"})
+        for cell in study.cells(grid, {"dataset": "extrapolate"})
         if isinstance(cell.config.data.dataset, Extrapolate)
     }
     return longest

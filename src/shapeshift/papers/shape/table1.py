@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from shapeshift.lab.measures import ORIGINAL, SWAPPED
 from shapeshift.papers.document import DocumentTable, Entry, Finding
 from shapeshift.papers.entries import missing, number, words
@@ -23,29 +21,17 @@ _ORDERS = ("original order", "swapped order")
 
 def build(study: Study) -> Content:
     """Make our table and the paper's, and judge the drops."""
-    ours = table(study, "table1", GRID, positions(study, _DATASET))
-    return Content(tables=[ours, published()], findings=[_finding(study)])
-
-
-def table(study: Study, name: str, grid: str, systems: Sequence[str]) -> DocumentTable:
-    """Return a table in the paper's form.
-
-    Args:
-        study: with the runs.
-        name: of the table.
-        grid: with the axes `dataset` and `position`.
-        systems: settings of `position`, a row each.
-    """
-    return DocumentTable(
-        name=name,
+    ours = DocumentTable(
+        name="table1",
         title="BLEU of the first sentence of joined training pairs, in its place and at the end",
         header=(*_HEADER, "misparted (%), original", "misparted (%), swapped"),
-        rows=tuple(_row(study, grid, position) for position in systems),
+        rows=tuple(_row(study, position) for position in positions(study, _DATASET)),
         notes=(
-            f"Interpolate; {study.spread(grid)}",
+            f"Interpolate; {study.spread(GRID)}",
             "misparted: outputs with another number of sentences than the source",
         ),
     )
+    return Content(tables=[ours, published()], findings=[_finding(study)])
 
 
 def published() -> DocumentTable:
@@ -62,25 +48,15 @@ def published() -> DocumentTable:
     )
 
 
-def drops(study: Study, grid: str, position: str) -> dict[int, float]:
-    """Return seed → the BLEU that a position loses when the first sentence moves to the end."""
+def _row(study: Study, position: str) -> tuple[Entry, ...]:
     axes = {"dataset": _DATASET, "position": position}
     original, swapped = (
-        {row.seed: row.value for row in study.rows(grid, "BLEU", axes, bucket=order)}
-        for order in _ORDERS
-    )
-    return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
-
-
-def _row(study: Study, grid: str, position: str) -> tuple[Entry, ...]:
-    axes = {"dataset": _DATASET, "position": position}
-    original, swapped = (
-        study.entry(study.rows(grid, "BLEU", axes, bucket=order), "mean ± stdev")
+        study.entry(study.rows(GRID, "BLEU", axes, bucket=order), "mean ± stdev")
         for order in _ORDERS
     )
     misparted = (
         study.entry(
-            study.rows(grid, "misparted_percent", axes, bucket=order), lambda mean: f"{mean:.1f}"
+            study.rows(GRID, "misparted_percent", axes, bucket=order), lambda mean: f"{mean:.1f}"
         )
         for order in _ORDERS
     )
