@@ -378,11 +378,11 @@ def _list(
 
     from shapeshift.cli.progress import results_console
     from shapeshift.papers.catalogue import PAPERS, find_items
-    from shapeshift.papers.planning import standing
+    from shapeshift.papers.planning import item_progress
 
     table = Table("item", "what it is", f"finished runs, {scale}", box=box.SIMPLE_HEAD)
     for each in PAPERS if target is None else [target]:
-        for one in standing(*find_items(each), scale, directory, settings, seeds):
+        for one in item_progress(*find_items(each), scale, directory, settings, seeds):
             done = {
                 None: "not at this scale" if not seeds else "not with this seed",
                 0: "needs none",

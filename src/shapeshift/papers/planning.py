@@ -211,7 +211,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ItemProgress:
     """How far the runs of an item are.
 
     Attributes:
@@ -291,7 +291,7 @@ def plan_items(
     )
 
 
-def standing(
+def item_progress(
     name: str,
     paper: Paper,
     items: Mapping[str, Item],
@@ -299,7 +299,7 @@ def standing(
     directory: Path,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
-) -> list[Standing]:
+) -> list[ItemProgress]:
     """Return how far the runs of each item are; the arguments are those of `plan_items`.
 
     Args:
@@ -327,7 +327,7 @@ def standing(
         own = (cell for grid in item.grids for cell in cells.get(grid, ()))
         wanted = {(cell.grid, cell.key) for cell in own if item.trained and item.needs(cell)}
         count = len(wanted) if key in there else None
-        found.append(Standing(name, key, item.title, count, len(wanted & done)))
+        found.append(ItemProgress(name, key, item.title, count, len(wanted & done)))
     return found
 
 

@@ -60,86 +60,34 @@ def marked(table):
     }
 
 
-def ours(paper, item, study, baseline):
-    table = shipped_item(paper, item).build(study).tables[0]
-    [note] = [note for note in table.notes if note.startswith("* differs from ")]
-    assert baseline in note
-    return table
-
-
-def test_nhk_table2_marks_averages_that_differ_from_the_original(translated):
-    study = translated(
-        "nhk-table2", {("original-qkv",): HALF, ("less-feeding",): ALL, ("none",): HALF}
-    )
-    table = ours("nhk", "table2", study, "system = original-qkv")
-    assert marked(table) == {("less-feeding", "none", "average", "BLEU")}
-
-
-def test_nhk_table3_marks_each_direction_by_itself(translated):
-    study = translated(
-        "nhk-table3",
+MARKED = {
+    "nhk-table2": (
+        "system = original-qkv",
+        {("original-qkv",): HALF, ("less-feeding",): ALL, ("none",): HALF},
+        {("less-feeding", "none", "average", "BLEU")},
+    ),
+    "nhk-table3": (  # each direction by itself
+        "system = original-qkv",
         {
             ("original-qkv", "en-de"): HALF,
             ("original-qkv", "de-en"): HALF,
             ("relative", "en-de"): HALF,
             ("relative", "de-en"): ALL,
         },
-    )
-    table = ours("nhk", "table3", study, "system = original-qkv")
-    assert {fields[-1] for fields in marked(table)} == {"de-en BLEU"}
-    assert {fields[:1] for fields in marked(table)} == {("relative",)}
-    assert len(marked(table)) == 1
-
-
-def test_nhk_table5_marks_what_differs_from_all_three(translated):
-    study = translated("nhk-table5", {("qkv",): HALF, ("qk",): HALF, ("none",): ALL})
-    table = ours("nhk", "table5", study, "positions_in = qkv")
-    [(*words, title)] = marked(table)
-    assert [word for word in words if word] == ["average"]  # neither Q nor K nor V says yes
-    assert title == "BLEU"
-
-
-def test_without_the_baseline_nothing_is_marked(translated):
-    study = translated("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
-    assert marked(shipped_item("nhk", "table2").build(study).tables[0]) == set()
-
-
-def test_shaw_table2_marks_validation_and_test_each_by_its_own_tests(translated):
-    study = translated(
-        "shaw-table2",
-        {("16",): HALF, ("0",): ALL, ("4",): TEST_ALONE, ("64",): HALF},
-    )
-    table = ours("shaw", "table2", study, "k = 16")
-    assert marked(table) == {("0", "valid BLEU"), ("0", "test BLEU"), ("4", "test BLEU")}
-
-
-def test_shaw_table3_marks_each_split_by_itself(translated):
-    study = translated(
-        "shaw-table3",
+        {("relative", "yes", "", "average", "de-en BLEU")},
+    ),
+    "shaw-table3": (  # each split by itself
+        "values = yes, keys = yes",
         {
             ("yes", "yes"): HALF,
             ("no", "yes"): TEST_ALONE,
             ("yes", "no"): HALF,
             ("no", "no"): ALL,
         },
-    )
-    table = ours("shaw", "table3", study, "values = yes, keys = yes")
-    assert marked(table) == {
-        ("no", "yes", "test BLEU"),
-        ("no", "no", "valid BLEU"),
-        ("no", "no", "test BLEU"),
-    }
-
-
-def test_the_search_for_k_marks_what_differs_from_the_papers_choice(translated):
-    study = translated("shape-offsets", {("40",): HALF, ("10",): TEST_ALONE, ("500",): HALF})
-    table = ours("shape", "offsets", study, "K = 40")
-    assert marked(table) == {("10", "test BLEU")}
-
-
-def test_places_marks_kinds_against_none_in_self_attention(translated):
-    study = translated(
-        "beyond-places",
+        {("no", "yes", "test BLEU"), ("no", "no", "valid BLEU"), ("no", "no", "test BLEU")},
+    ),
+    "beyond-places": (  # a baseline in another column
+        "kind = none, place = self",
         {
             ("none", "self"): HALF,
             ("sinusoidal", "self"): ALL,
@@ -148,6 +96,22 @@ def test_places_marks_kinds_against_none_in_self_attention(translated):
             ("learned", "cross"): ALL,
             ("learned", "embedding"): HALF,
         },
-    )
-    table = ours("beyond", "places", study, "kind = none, place = self")
-    assert marked(table) == {("sinusoidal", "self"), ("sinusoidal", "cross"), ("learned", "cross")}
+        {("sinusoidal", "self"), ("sinusoidal", "cross"), ("learned", "cross")},
+    ),
+}
+"""Grid → baseline in the note, translations, and what is marked."""
+
+
+@pytest.mark.parametrize("grid", MARKED)
+def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
+    baseline, given, expected = MARKED[grid]
+    paper, item = grid.split("-")
+    table = shipped_item(paper, item).build(translated(grid, given)).tables[0]
+    [note] = [note for note in table.notes if note.startswith("* differs from ")]
+    assert baseline in note
+    assert marked(table) == expected
+
+
+def test_without_the_baseline_nothing_is_marked(translated):
+    study = translated("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
+    assert marked(shipped_item("nhk", "table2").build(study).tables[0]) == set()
