@@ -100,7 +100,13 @@ class Run:
                 "not a run (it has no config.yaml); name a folder made by `shapeshift train`",
                 path=self.directory,
             )
-        self.config = load_config(self.directory / CONFIG, overrides)
+        try:
+            self.config = load_config(self.directory / CONFIG)
+        except ShapeshiftError as error:
+            remedy = "another version of shapeshift trained this run: use that one, or train again"
+            raise ShapeshiftError(f"{error} ({remedy} in a new folder)") from error
+        if overrides:
+            self.config = load_config(self.directory / CONFIG, overrides)
         training = self.config.training
         self.checkpoints = Checkpoints(
             self.directory / "checkpoints",

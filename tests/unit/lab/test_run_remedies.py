@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import store
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.score import translate_and_score
@@ -80,6 +81,12 @@ def test_a_failure_before_the_first_checkpoint_leaves_nothing_that_binds(go, mon
     run = go("training.schedule.peak=0.001", "data.subwords.vocab_size=44", "position=ape")
     assert run.subwords().source_size == 44
     assert Run(tmp_path / "run").config.position.name == "ape"
+
+
+def test_a_run_of_another_version(tmp_path):
+    store(tmp_path, {"config.yaml": b"training: {name_of_old: true}\n"})
+    with pytest.raises(ShapeshiftError, match=r"name_of_old: unknown key.*another version"):
+        Run(tmp_path)
 
 
 def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go, tmp_path):
