@@ -11,7 +11,7 @@ from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, Scheme
 
 EACH = torch.tensor([3, 0, 250])
-TOKENS, CHUNKS = [1] * 32, [9, 1, 1, 14, 7]
+TOKENS, CHUNKS = [1] * 16, [5, 1, 1, 6, 3]
 
 
 def close(got: Tensor, expected: Tensor) -> None:
@@ -76,7 +76,7 @@ def test_beams_are_reordered_and_sentences_left_out(
 def test_beams_can_start_from_prefixes_of_their_own(scheme, make_model, logits, sentences) -> None:
     model, beam = make_model(scheme), 2
     rows = torch.arange(3).repeat_interleave(beam)
-    source, prefixes = sentences[0], sentences[1].view(6, 16)
+    source, prefixes = sentences[0], sentences[1].view(6, 8)
     state = model.start(source, beam)
     close(model.project(state.extend(prefixes)), logits(model, source[rows], prefixes))
 
@@ -98,10 +98,10 @@ def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentence
     model = make_model(scheme)
     source, target = sentences
     other = target.clone()
-    other[:, 12:] = 15 - other[:, 12:].clamp(min=5)
+    other[:, 7:] = 15 - other[:, 7:].clamp(min=5)
     before, after = logits(model, source, target), logits(model, source, other)
-    close(after[:, :12], before[:, :12])
-    assert (after[:, 12:] - before[:, 12:]).abs().max() > 1e-3
+    close(after[:, :7], before[:, :7])
+    assert (after[:, 7:] - before[:, 7:]).abs().max() > 1e-3
 
 
 @torch.no_grad()
