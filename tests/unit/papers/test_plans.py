@@ -562,7 +562,8 @@ def test_where_runs_go(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert isinstance(launcher(jobs=0), InProcess)
-    assert threads(launcher()) == ["1"] * 6  # tiny runs: a thread each
+    assert threads(launcher()) == ["4"]
+    assert threads(launcher(overrides=["model.size=tiny"])) == ["1"] * 6
     assert threads(launcher(jobs=2)) == ["3", "3"]
     assert threads(Subprocesses.of_threads(4)) == ["4"]
     assert threads(Subprocesses.of_threads(4, num_cores=2)) == ["2"]
@@ -578,7 +579,7 @@ def test_where_runs_go(monkeypatch):
     assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["0", "1", "2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5e")
     assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher()._environments] == ["4", "GPU-5e"]
-    assert threads(launcher(overrides=["training.device=cpu"])) == ["1"] * 6
+    assert threads(launcher(overrides=["training.device=cpu", "model.size=tiny"])) == ["1"] * 6
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     together = launcher(gpus_per_run=3)
     assert [env["CUDA_VISIBLE_DEVICES"] for env in together._environments] == ["0,1,2"]
