@@ -617,7 +617,10 @@ def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
 def test_gpus_that_cannot_share_an_update_are_refused_before_any_run_begins():
     made = plan(overrides=["training.accumulation=8"])
     made.check_shared(8)
-    with pytest.raises(ShapeshiftError, match=r"^ape/1: training.accumulation=8 .* 3 processes"):
+    with pytest.raises(
+        ShapeshiftError,
+        match=r"^ape/1: an update of 8 batches .* 3 processes; set training.accumulation=9",
+    ):
         made.check_shared(3)
     cells = [(grid, cell.key) for grid, cells in made.trained.items() for cell in cells]
     made.check_shared(3, cells)
