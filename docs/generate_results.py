@@ -39,21 +39,19 @@ TABLES = (
 
 FIGURES = {
     ("shape", "figure3-extrapolate"): (
-        "Figure 3a at tiny: BLEU above APE by source length, trained on up to 20 subwords; mean and"
-        " standard deviation of three seeds. RPE and SHAPE gain up to twice that length and lose"
-        " beyond it."
+        "Figure 3a at tiny: BLEU less that of APE by source length, trained on up to 20 subwords;"
+        " mean and standard deviation over seeds."
     ),
     ("shape", "figure2"): (
-        "Figure 2 at tiny: how alike the encoder's states are if the same sentence is shifted by"
-        " k₁ and by k₂. Trained with K = 10, SHAPE is no more alike than APE at offsets of 100 and"
-        " more."
+        "Figure 2 at tiny: how similar the encoder's states are if the same sentence is shifted by"
+        " k₁ and by k₂."
     ),
     ("nhk", "figure3"): (
         "Figure 3 at tiny: BLEU by source length of models trained on all sentences (a) or on a"
         " slice of the lengths (b to d)."
     ),
     ("beyond", "lengths"): (
-        "BLEU by source length on Extrapolate at tiny, trained on up to 20 subwords; one seed."
+        "BLEU by source length on Extrapolate at tiny, trained on up to 20 subwords."
     ),
 }
 """Figures of the page, at scale tiny: paper, name → what is to be seen."""
