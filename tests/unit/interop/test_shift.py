@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 
 import pytest
 import torch
@@ -99,16 +98,6 @@ def test_the_seed_of_torch_decides(ids: Tensor) -> None:
     assert found[0] == found[1] != found[2]
 
 
-def test_evaluation_is_unchanged_and_a_frozen_part_is_not_shifted(ids: Tensor) -> None:
-    model = Model()
-    before = model(ids)
-    shift_positions(model, 9, modules=["embedder.places"])
-    assert not torch.allclose(model(ids), before)
-    model.embedder.eval()
-    assert torch.equal(model(ids), before)
-    assert torch.equal(model.eval()(ids), before)
-
-
 def test_positions_beyond_the_table_are_refused() -> None:
     class Given(Embedder):
         def forward(self, ids: Tensor, pos: Tensor) -> Tensor:
@@ -132,13 +121,17 @@ def test_the_gradient_reaches_the_rows_that_were_used(ids: Tensor) -> None:
     assert not used[13:].any()
 
 
-def test_unshift_restores_the_model(ids: Tensor) -> None:
+def test_evaluation_is_unchanged_and_unshift_restores_the_model(ids: Tensor) -> None:
     model = Model()
     before, attributes = model(ids), set(vars(model))
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     shift_positions(model, 9, modules=["embedder.places"])
     assert set(model.state_dict()) == set(weights)
-    unshift(model)
+    assert not torch.allclose(model(ids), before)
+    model.embedder.eval()  # a frozen part is not shifted
+    assert torch.equal(model(ids), before)
+    assert torch.equal(model.eval()(ids), before)
+    unshift(model.train())
     assert torch.equal(model(ids), before)
     assert set(vars(model)) == attributes
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
@@ -291,75 +284,6 @@ def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
     assert at_source[:30] != at_target
 
 
-@pytest.mark.parametrize(
-    ("max_offset", "max_length", "remedy"),
-    [
-        (32, None, "has 32 positions.*max_offset may be 32 less the tokens of the longest"),
-        (20, 13, "need 33; use max_offset=19 or less or sequences of 12 tokens or fewer"),
-        (20, 40, "need 60; use sequences of 12 tokens or fewer"),
-        (40, 40, "use shorter sequences and a smaller max_offset"),
-    ],
-)
-def test_a_short_table_names_what_fits(
-    max_offset: int, max_length: int | None, remedy: str
-) -> None:
-    with pytest.raises(ShapeshiftError, match=f"embedder.places: .*{remedy}"):
-        shift_positions(Model(), max_offset, modules=["embedder.places"], max_length=max_length)
-
-
-@pytest.mark.parametrize(
-    ("modules", "message"),
-    [
-        (None, "no absolute position embedding is known in Model; give its name as modules=[…]"),
-        (["embedder.place"], "no module 'embedder.place'; did you mean 'embedder.places'?"),
-        ([], "no absolute position embedding"),
-    ],
-)
-def test_names_that_do_not_exist(modules: list[str] | None, message: str) -> None:
-    with pytest.raises(ShapeshiftError, match=re.escape(message)):
-        shift_positions(Model(), 5, modules=modules)
-
-
-def test_a_name_of_a_table_says_what_can_be_shifted() -> None:
-    model = Model()
-    model.embedder.learned = nn.Parameter(torch.zeros(1, ROWS, DIM))
-    model.embedder.register_buffer("fixed", torch.zeros(ROWS, DIM))
-    for name in ("embedder.learned", "embedder.fixed", "embedder.places.weight"):
-        message = f"'{name}' of Model is a tensor, not a module; name .* such as an nn.Embedding"
-        with pytest.raises(ShapeshiftError, match=f"{message}.* shapeshift.SHAPE"):
-            shift_positions(model, 5, modules=name)
-
-
-def test_a_likely_name_is_suggested() -> None:
-    with pytest.raises(ShapeshiftError, match=r"such as 'parts\.wpe'"):
-        shift_positions(Dictionary(), 5)
-
-
-def test_other_mistakes_are_explained(ids: Tensor) -> None:
-    model = Model()
-    with pytest.raises(ShapeshiftError, match="max_offset must be at least 0"):
-        shift_positions(model, -1, modules="embedder.places")
-    with pytest.raises(ShapeshiftError, match=r"max_offset must be a whole number, got 2\.5"):
-        shift_positions(model, 2.5, modules="embedder.places")
-    for max_length in (0, -10):
-        with pytest.raises(
-            ShapeshiftError, match=f"max_length must be at least 1, got {max_length}"
-        ):
-            shift_positions(model, 5, modules="embedder.places", max_length=max_length)
-    with pytest.raises(ShapeshiftError, match="are not shifted"):
-        unshift(model)
-    shift_positions(model, 5, modules="embedder.places")
-    with pytest.raises(ShapeshiftError, match="shifted already; unshift it first"):
-        shift_positions(nn.Sequential(model), 5, modules="0.embedder.places")
-    with pytest.raises(ShapeshiftError, match="this Embedder are shifted already"):
-        shift_positions(model.embedder, 5, modules="places")
-    with pytest.raises(ShapeshiftError, match="call the model that was given"):
-        model.embedder.forward(ids)
-    unshift(model)
-    with pytest.raises(ShapeshiftError, match="first argument of Linear is not position numbers"):
-        shift_positions(model, 5, modules="out")
-
-
 def test_parts_are_shifted_one_by_one_and_each_is_unshifted(ids: Tensor) -> None:
     pair = nn.ModuleList([Embedder(), Embedder()])
     before = [part(ids) for part in pair]
@@ -370,39 +294,6 @@ def test_parts_are_shifted_one_by_one_and_each_is_unshifted(ids: Tensor) -> None
     for part, expected in zip(pair, before, strict=True):
         unshift(part)
         assert torch.equal(part(ids), expected)
-
-
-def test_the_hint_is_a_module_that_can_be_shifted() -> None:
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.post_norm = nn.LayerNorm(DIM)
-            self.pos_bias = nn.Linear(DIM, DIM)
-            self.composer = nn.Embedding(4, DIM)
-
-    with pytest.raises(ShapeshiftError, match=r"give its name as modules=\[…\]$"):
-        shift_positions(Layer(), 5)
-
-
-def test_a_failed_call_leaves_nothing_behind() -> None:
-    model = Model()
-    with pytest.raises(ShapeshiftError):
-        shift_positions(model, 100, modules="embedder.places")
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-
-
-def test_a_compiled_model_draws_in_each_call(ids: Tensor) -> None:
-    model = Model()
-    shift_positions(model, 3, modules="embedder.places")
-    compiled = torch.compile(model.embedder, backend="aot_eager", fullgraph=True)
-    table = model.embedder.places.weight.detach()
-    found = [
-        offsets((compiled(ids) - model.embedder.tokens(ids)).detach(), table) for _ in range(3)
-    ]
-    assert all(set(one) == {0, 1, 2, 3} for one in found)
-    assert found[0] != found[1] != found[2]
-    compiled.eval()
-    assert set(offsets((compiled(ids) - model.embedder.tokens(ids)).detach(), table)) == {0}
 
 
 @pytest.mark.parametrize("how", ["function", "function, by its result", "method"])
@@ -518,26 +409,95 @@ def test_a_table_that_does_not_run_is_refused_in_the_first_pass(ids: Tensor) -> 
     model(ids)
 
 
+PLACES = "embedder.places"
+NOT_POSITIONS = "first argument of {} is not position numbers"
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("modules", "options", "message"),
     [
-        ("embedder.drop", "first argument of Dropout is not position numbers"),
-        ("layers", "first argument of ModuleList is not position numbers"),
-        ("relative_attention_bias", "is not position numbers, .* but distances"),
+        (PLACES, {"max_offset": -1}, "max_offset must be at least 0"),
+        (PLACES, {"max_offset": 2.5}, r"max_offset must be a whole number, got 2\.5"),
+        (PLACES, {"max_length": 0}, "max_length must be at least 1, got 0"),
+        (
+            PLACES,
+            {"max_offset": 32},
+            "places: .*has 32 pos.*may be 32 less the tokens of the",
+        ),
+        (
+            PLACES,
+            {"max_offset": 20, "max_length": 13},
+            "places: .*need 33; use max_offset=19 or less or sequences of 12 tokens or fewer",
+        ),
+        (PLACES, {"max_offset": 20, "max_length": 40}, "need 60; use sequences of 12 tokens or f"),
+        (PLACES, {"max_offset": 40, "max_length": 40}, "shorter sequences and a smaller max_off"),
+        ([], {}, "no absolute position embedding"),
+        (["embedder.place"], {}, r"no module 'embedder\.place'; did you mean 'embedder\.places'\?"),
+        ("out", {}, NOT_POSITIONS.format("Linear")),
+        ("embedder.drop", {}, NOT_POSITIONS.format("Dropout")),
+        ("layers", {}, NOT_POSITIONS.format("ModuleList")),
+        ("relative_attention_bias", {}, "is not position numbers, .* but distances"),
+        (
+            "embedder.learned",
+            {},
+            "'embedder.learned' of Model is a tensor, not a .*SHAPE",
+        ),
+        ("embedder.fixed", {}, "'embedder.fixed' of Model is a tensor.* such as an nn.Embedding"),
+        ("embedder.places.weight", {}, "'embedder.places.weight' of Model is a tensor"),
     ],
 )
-def test_what_is_no_position_embedding_is_refused_at_once(name: str, message: str) -> None:
+def test_what_cannot_be_shifted_is_refused_and_leaves_nothing_behind(
+    modules: str | list[str], options: dict[str, float], message: str
+) -> None:
     model = Model()
     model.embedder.drop, model.layers = nn.Dropout(), nn.ModuleList()
     model.relative_attention_bias = nn.Embedding(ROWS, 2)
+    model.embedder.learned = nn.Parameter(torch.zeros(1, ROWS, DIM))
+    model.embedder.register_buffer("fixed", torch.zeros(ROWS, DIM))
     with pytest.raises(ShapeshiftError, match=message):
-        shift_positions(model, 5, modules=name)
+        shift_positions(model, **{"max_offset": 5, **options}, modules=modules)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
-def test_a_model_with_relative_positions_and_a_table_is_not_called_relative() -> None:
-    model = Dictionary()
-    model.relative_attention_bias = nn.Embedding(ROWS, 2)
-    with pytest.raises(
-        ShapeshiftError, match=r"which has relative positions as well; .* 'parts\.wpe'"
-    ):
+def containing(model: nn.Module, **parts: nn.Module) -> nn.Module:
+    for name, part in parts.items():
+        setattr(model, name, part)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Model(), r"is known in Model; give its name as modules=\[…\]$"),
+        (
+            containing(
+                Model(),
+                post_norm=nn.LayerNorm(DIM),
+                pos_bias=nn.Linear(DIM, DIM),
+                composer=nn.Embedding(4, DIM),
+            ),
+            r"is known in Model; give its name as modules=\[…\]$",
+        ),
+        (Dictionary(), r"such as 'parts\.wpe'"),
+        (
+            containing(Dictionary(), relative_attention_bias=nn.Embedding(ROWS, 2)),
+            r"which has relative positions as well; .* 'parts\.wpe'",
+        ),
+    ],
+)
+def test_a_likely_module_is_suggested(model: nn.Module, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
         shift_positions(model, 5)
+
+
+def test_a_model_is_shifted_once_and_called_as_a_whole(ids: Tensor) -> None:
+    model = Model()
+    with pytest.raises(ShapeshiftError, match="are not shifted"):
+        unshift(model)
+    shift_positions(model, 5, modules=PLACES)
+    with pytest.raises(ShapeshiftError, match="shifted already; unshift it first"):
+        shift_positions(nn.Sequential(model), 5, modules="0.embedder.places")
+    with pytest.raises(ShapeshiftError, match="this Embedder are shifted already"):
+        shift_positions(model.embedder, 5, modules="places")
+    with pytest.raises(ShapeshiftError, match="call the model that was given"):
+        model.embedder.forward(ids)

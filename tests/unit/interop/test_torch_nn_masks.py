@@ -162,15 +162,6 @@ def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
         ours(x, x, x, **{name: mask})
 
 
-@pytest.mark.parametrize("position", [Shaw(H, E), Chain(Sinusoidal(D), Shaw(H, E))])
-def test_a_position_without_a_meaning_in_cross_attention_is_refused(
-    position: Representation,
-) -> None:
-    with pytest.raises(ShapeshiftError, match=r"^cross_position: Shaw has no .*'cross'.* at self$"):
-        TransformerDecoderLayer(D, H, cross_position=position)
-    TransformerDecoderLayer(D, H, position=position, cross_position=Rotary(E))
-
-
 @pytest.mark.parametrize(
     ("position", "name", "got"),
     [
@@ -203,10 +194,29 @@ class AtTheEmbedding(Representation):
     places = ("embedding",)
 
 
-@pytest.mark.parametrize("layer", [TransformerEncoderLayer, TransformerDecoderLayer])
-def test_a_position_without_a_meaning_in_self_attention_is_refused(layer: type) -> None:
-    with pytest.raises(ShapeshiftError, match=r"^position: AtTheEmbedding .*'self'; use it at emb"):
-        layer(D, H, position=AtTheEmbedding())
+@pytest.mark.parametrize(
+    ("layer", "options", "message"),
+    [
+        (TransformerEncoderLayer, {"position": AtTheEmbedding()}, "position: .*'self'.* at embedd"),
+        (TransformerDecoderLayer, {"position": AtTheEmbedding()}, "position: .*'self'.* at embedd"),
+        (
+            TransformerDecoderLayer,
+            {"cross_position": Shaw(H, E)},
+            "cross_.*: Shaw .*'cross'.* self",
+        ),
+        (
+            TransformerDecoderLayer,
+            {"cross_position": Chain(Sinusoidal(D), Shaw(H, E))},
+            "cross_position: Shaw .*'cross'.* at self$",
+        ),
+    ],
+)
+def test_a_position_without_a_meaning_at_its_place_is_refused(
+    layer: type, options: dict[str, Representation], message: str
+) -> None:
+    with pytest.raises(ShapeshiftError, match=f"^{message}"):
+        layer(D, H, **options)
+    TransformerDecoderLayer(D, H, position=Shaw(H, E), cross_position=Rotary(E))
 
 
 @pytest.mark.parametrize("position", [XPos(E), Chain(ALiBi(H), XPos(E))])
@@ -350,17 +360,23 @@ def test_a_mask_of_another_shape_is_refused(
 
 
 @pytest.mark.parametrize("name", ["pos_q", "pos_k"])
-@pytest.mark.parametrize("shape", [(1, 1), (5,), (2, 5), (5, B), (1, 6), (1, 1, 5)])
+@pytest.mark.parametrize(
+    "pos",
+    [
+        *(torch.zeros(shape).long() for shape in ((1, 1), (5,), (2, 5), (5, B), (1, 6), (1, 1, 5))),
+        torch.arange(5.0)[None],
+        torch.ones(1, 5) > 0,
+    ],
+    ids=lambda pos: f"{pos.dtype} {tuple(pos.shape)}",
+)
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_positions_of_another_shape_are_refused(
-    name: str, shape: tuple[int, ...], batch_first: bool
-) -> None:
+def test_positions_must_be_integers_of_the_shape(name: str, pos: Tensor, batch_first: bool) -> None:
     x, other = torch.randn(2, B, 5, D)
     if not batch_first:
         x, other = x.transpose(0, 1), other.transpose(0, 1)
     attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(E))
     with pytest.raises(ShapeshiftError, match=rf"^{name} must be integers \(1, 5\) or \({B}, 5\)"):
-        attention(x, other, other, **{name: torch.zeros(shape, dtype=torch.int64)})
+        attention(x, other, other, **{name: pos})
 
 
 @pytest.mark.parametrize(
@@ -400,13 +416,6 @@ def test_in_self_attention_one_side_s_positions_are_both_sides(position: Represe
 
 
 X = torch.randn(B, 5, D)
-
-
-@pytest.mark.parametrize("pos", [torch.arange(5.0)[None], torch.ones(1, 5) > 0])
-def test_positions_that_are_no_integers_are_refused(pos: Tensor) -> None:
-    attention, x = MultiheadAttention(D, H, batch_first=True, position=Sinusoidal(D)), X
-    with pytest.raises(ShapeshiftError, match=r"pos_q must be integers .* got (float32|bool) "):
-        attention(x, x, x, pos_q=pos)
 
 
 @pytest.mark.parametrize(
