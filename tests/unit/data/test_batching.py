@@ -38,16 +38,10 @@ def plans(source, target, config):
 
 @settings(deadline=None)
 @given(lengths, configs)
-def test_every_pair_stands_in_exactly_one_batch(pairs, config):
-    for plan in plans(*sides(pairs), config):
-        assert sorted(i for batch in plan for i in batch.tolist()) == list(range(len(pairs)))
-
-
-@settings(deadline=None)
-@given(lengths, configs)
-def test_no_batch_breaks_a_limit(pairs, config):
+def test_every_pair_stands_in_one_batch_and_no_batch_breaks_a_limit(pairs, config):
     source, target = sides(pairs)
     for plan in plans(source, target, config):
+        assert sorted(i for batch in plan for i in batch.tolist()) == list(range(len(pairs)))
         for batch in plan:
             assert 0 < len(batch) <= (config.max_sentences or len(pairs))
             assert padded_tokens(batch, source, target) <= config.max_tokens
@@ -151,12 +145,6 @@ def test_collate_frames_and_pads_on_the_right(store):
     assert batch.pairs.tolist() == [2, 0]
     assert {x.dtype for x in (batch.source, batch.target_input, batch.pairs)} == {torch.int64}
     assert (len(batch), batch.num_source_tokens, batch.num_target_tokens) == (2, 7, 6)
-
-
-def test_an_empty_sentence_is_its_end_alone(store):
-    batch = collate(store, [1])
-    assert (batch.source.tolist(), batch.target_input.tolist()) == ([[3]], [[2]])
-    assert batch.target_output.tolist() == [[3]]
 
 
 def one_row_at_a_time(rows, start, end):

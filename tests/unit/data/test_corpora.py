@@ -70,16 +70,6 @@ def test_grammar_splits_have_their_sizes_and_share_no_sentence(tmp_path, numbere
     assert all(t == s.replace("Sentence", "Satz") for pairs in splits.values() for s, t in pairs)
 
 
-def test_grammar_text_is_a_function_of_the_seed(tmp_path, numbered_grammar):
-    numbered_grammar()
-    texts = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        (tmp_path / name).mkdir()
-        write_grammar(GrammarCorpus(seed=seed, num_train=50, num_valid=5), tmp_path / name)
-        texts.append((tmp_path / name / "train.en").read_bytes())
-    assert texts[0] == texts[1] != texts[2]
-
-
 def test_too_few_different_sentences_end_in_an_error(tmp_path, numbered_grammar):
     numbered_grammar(period=1)
     with pytest.raises(ShapeshiftError, match="too few different sentences of 3 to 4 words"):

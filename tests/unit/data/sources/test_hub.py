@@ -271,8 +271,8 @@ def test_a_share_is_drawn_by_the_seed(library, corpus):
 
 def test_two_columns_and_what_is_missing_in_them(library, corpus):
     library.rows = lambda split, number: {"a": f"x\n{number}", "b": None, "c": 1}
-    files = fetch(changed(corpus, columns=["a", "b"]))
-    assert list(read_split(files, "test"))[:2] == [("x 0", ""), ("x 1", "")]
+    files = fetch(changed(corpus, columns=["a", "b"], test=["test", "validation"]))
+    assert list(read_split(files, "test"))[4:7] == [("x 4", ""), ("x 5", ""), ("x 0", "")]
 
 
 def test_prepared_from_the_hub(library, corpus, tmp_path):
@@ -281,11 +281,6 @@ def test_prepared_from_the_hub(library, corpus, tmp_path):
     assert [len(data.train), len(data.valid), len(data.test)] == [200, 5, 6]
     assert data.text("valid")[1][0] == "validation Nr. 0"
     assert prepare(config, tmp_path / "out").report == data.report
-
-
-def test_several_splits_are_read_one_after_the_other(library, corpus):
-    files = fetch(changed(corpus, train=["test", "validation"]))
-    assert [source for source, _ in read_split(files, "train")][5:7] == ["test 5", "validation 0"]
 
 
 @pytest.mark.parametrize(
