@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,8 +124,9 @@ class TokenStoreWriter:
     def __enter__(self) -> TokenStoreWriter:
         self.directory.mkdir(parents=True)
         self._files = ExitStack()
-        self._source = self._side("source", self._header.source_size)
-        self._target = self._side("target", self._header.target_size)
+        directory, header = self.directory, self._header
+        self._source = _SideWriter(self._files, directory / "source", header.source_size)
+        self._target = _SideWriter(self._files, directory / "target", header.target_size)
         return self
 
     def add(self, source: Sequence[int], target: Sequence[int]) -> None:
@@ -144,18 +145,14 @@ class TokenStoreWriter:
             text = self._header.model_dump_json(indent=2) + "\n"
             (self.directory / HEADER).write_text(text, "utf-8")
 
-    def _side(self, name: str, vocab_size: int) -> _SideWriter:
-        tokens = self._files.enter_context((self.directory / f"{name}.tokens").open("wb"))
-        offsets = self._files.enter_context((self.directory / f"{name}.offsets").open("wb"))
-        return _SideWriter(tokens, offsets, vocab_size)
-
 
 class _SideWriter:
     """The two growing files of one language."""
 
-    def __init__(self, tokens: BinaryIO, offsets: BinaryIO, vocab_size: int):
+    def __init__(self, files: ExitStack, path: Path, vocab_size: int):
         self._vocab_size = vocab_size
-        self._tokens, self._offsets = tokens, offsets
+        self._tokens = files.enter_context(path.with_suffix(".tokens").open("wb"))
+        self._offsets = files.enter_context(path.with_suffix(".offsets").open("wb"))
         self._num_tokens = 0
         self._write_offset()
 

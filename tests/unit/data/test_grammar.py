@@ -166,7 +166,7 @@ def nodes(node: object) -> Iterator[object]:
 
 
 def simple_phrases(sentence: Sentence) -> Iterator[tuple[NounPhrase, Case]]:
-    """Yield the noun phrases whose case their role tells, not those that kein may change."""
+    """Yield the noun phrases whose role decides their case, except where kein may change them."""
     for node in nodes(sentence):
         found: list[tuple[object, Case]] = []
         match node:

@@ -156,7 +156,7 @@ def test_a_file_that_was_put_there_is_checked(server, tmp_path):
     assert server.asked == []
 
 
-def test_what_is_not_there_is_told_at_once(server, tmp_path):
+def test_a_missing_file_is_reported_at_once(server, tmp_path):
     server.refusals = [(404, {})]
     with pytest.raises(ShapeshiftError, match=r"answered 404 Not Found; put the file at .*x\.bin"):
         get(server, tmp_path / "x.bin")
@@ -189,7 +189,7 @@ def test_only_what_is_on_the_web_is_fetched(url, message, tmp_path):
         download(url, tmp_path / "x", attempts=1)
 
 
-def test_a_full_disk_is_told_before_it_is_full(server, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_it_is_full(server, tmp_path, monkeypatch):
     usage = namedtuple("usage", "free")(50_000_000)
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(ShapeshiftError, match=r"x\.bin needs 0\.00 GB more, but 0\.05 GB are free"):
