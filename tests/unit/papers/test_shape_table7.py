@@ -105,12 +105,6 @@ def test_cells_are_those_of_table_2_and_the_paper_has_the_item():
     assert PAPER.items["table7"] is table7.ITEM
 
 
-def test_only_seeds_that_both_have_are_compared(build):
-    ours = [*rows("Shapeshift", 0.0), *rows("Shapeshift", 9.0, seed=2)]
-    [finding] = build(ours, rows("fairseq", 0.3)).findings
-    assert "Shapeshift minus fairseq: -0.300 (1 seed)" in finding.measured
-
-
 @pytest.mark.parametrize(("offset", "verdict"), [(0.1, "supported"), (3.0, "contradicted")])
 def test_as_strong_means_within_half_a_point_over_three_seeds(build, offset, verdict, monkeypatch):
     monkeypatch.setattr(Study, "scale", "paper")

@@ -88,17 +88,3 @@ def test_a_finding_names_the_run_that_is_missing(make_study):
     assert "no finished run with k = 2 or with k = 16" in flat.measured
     apart = some.compare("shaw-table2", {"k": "0"}, {"k": "4"})
     assert apart.reason == "no finished seed of both k = 0 and k = 4"
-
-
-def test_runs_are_compared_over_the_seeds_that_both_have(make_study):
-    def done(cell):
-        return (cell.axes["k"], cell.seed) in [("16", 1), ("16", 7), ("0", 1)]
-
-    some = make_study("shaw-table2", done=done, seeds=(1, 7))
-    part = some.compare("shaw-table2", {"k": "0"}, {"k": "16"}, "valid")
-    scores = {
-        k: some.rows("shaw-table2", "BLEU", {"k": k, "seed": 1}, dataset="valid")[0].value
-        for k in ("0", "16")
-    }
-    assert part.values == {1: pytest.approx(scores["0"] - scores["16"])}
-    assert list(part.comparison.p_values) == [1]

@@ -167,9 +167,10 @@ def test_a_comparison_tests_the_seeds_that_both_systems_have(scored):
     assert full.difference > 0
     assert full.significant
     some = [cell for cell in CELLS if cell.name != "shape/2"]
-    part = compared(scored, some)
-    assert list(part.p_values) == [1, 3]
-    assert sorted(part.cells) == sorted(cell.key for cell in CELLS if cell.seed != 2)
+    part = compare(make_study(scored, some))
+    assert part.values == {1: 10.0, 3: 10.0}
+    assert list(part.comparison.p_values) == [1, 3]
+    assert sorted(part.comparison.cells) == sorted(cell.key for cell in CELLS if cell.seed != 2)
 
 
 def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from shapeshift.lab.analysis import length_bleu, tradeoff
 from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.significance import MARK
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Drawn
@@ -63,7 +64,7 @@ def add_tradeoff(
         baseline: that both are compared with.
     """
     points = [
-        tradeoff.Point(name, x, y, marked=not quality[name].text[-1:].isdigit())
+        tradeoff.Point(name, x, y, marked=quality[name].text.endswith(MARK))
         for name in quality
         if (x := speed[name].value) is not None and (y := quality[name].value) is not None
     ]
