@@ -236,7 +236,7 @@ subset of the inputs of Q, K and V (`add_to: qk`). `layers: n` limits a part to 
 `stacks` to encoder or decoder.
 
 Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
-cannot be combined there with a kind that reads queries (`skew`; `shaw` and `graph` except with
+cannot be combined there with a kind that reads queries (`skew`; `shaw` except with
 `add_to: values`), nor with each other; nor can `tupe` be used twice. They may be combined across
 stacks or places.
 """

@@ -78,12 +78,6 @@ VARIANTS = {
     "shaw-no-distance": Scheme(parts=(shaw(max_distance=0),)),
     "shaw-encoder-only": Scheme(parts=(Part("shaw", stacks="encoder"), SINUSOIDAL)),
     "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
-    "graph-of-near-tokens": Scheme(
-        parts=(Part("graph", options={"max_distance": 2, "per_head": True, "share_tables": True}),)
-    ),
-    "graph-beside-shaw": Scheme(
-        parts=(shaw(add_to="keys"), Part("graph", options={"max_distance": 1, "add_to": "values"}))
-    ),
     "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
     "sinusoidal-qkv-tensor2tensor": Scheme(
         parts=(Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),)

@@ -188,37 +188,3 @@ def test_the_complete_graph_of_clipped_distances_is_shaw(options, common) -> Non
     expected.square().sum().backward()
     for (name, mine), theirs in zip(ours.named_parameters(), shaw.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=1e-12, msg=name)
-
-
-@pytest.mark.parametrize("options", LAYOUTS, ids=identify)
-@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
-@pytest.mark.parametrize("gaps", [False, True])
-def test_a_sequence_is_the_graph_of_near_tokens(options, causal, gaps) -> None:
-    k = 2
-    graph = Graph(HEADS, WIDTH, max_distance=k, causal=causal, **options).double()
-    pos_q = torch.tensor([[5, 0, 9], [100, 102, 101]] if gaps else [[4, 5, 6]] * 2)
-    pos_k = (
-        torch.tensor([[0, 4, 5, 6, 30], [101, 99, 100, 104, 0]]) if gaps else 2 + torch.arange(5)
-    )
-    pos_k = pos_k.expand(2, -1)
-    distances = pos_k[:, None] - pos_q[..., None]  # (B, Q, K)
-    seen = (distances <= 0) | (not causal)
-    q = torch.randn(2, HEADS, 3, WIDTH, dtype=torch.float64)
-    probs = torch.rand(2, HEADS, 3, 5, dtype=torch.float64) * seen[:, None]
-    bias, mix = (
-        graph.query_bias(q * q.shape[-1] ** -0.5, pos_q, pos_k),
-        graph.value_bias(probs, pos_q, pos_k),
-    )
-    for b, h, i in np.ndindex(2, HEADS, 3):
-        e, z = torch.zeros(5, dtype=torch.float64), torch.zeros(WIDTH, dtype=torch.float64)
-        for j in range(5):
-            if seen[b, i, j] and abs(distances[b, i, j]) <= k:
-                at = (h if options.get("per_head") else 0, distances[b, i, j] + k)
-                if graph.keys is not None:
-                    e[j] = q[b, h, i] @ graph.keys[at] / WIDTH**0.5
-                if graph.values is not None:
-                    z = z + probs[b, h, i, j] * graph.values[at]
-        if graph.keys is not None:
-            torch.testing.assert_close(bias[b, h, i] * seen[b, i], e, rtol=0, atol=1e-12)
-        if graph.values is not None:
-            torch.testing.assert_close(mix[b, h, i], z, rtol=0, atol=1e-12)

@@ -147,10 +147,7 @@ XPOS = {"kind": "xpos", "stacks": "decoder"}
             "only one pair of channels turns; raise fraction",
         ),
         (position({"kind": "shaw", "max_distance": -1}), "must not be negative, got -1"),
-        (
-            position({"kind": "graph", "num_labels": 5}),
-            "num_labels=5 takes its edges from Python.*leave num_labels out",
-        ),
+        (position({"kind": "graph"}), "unknown kind 'graph'"),
         (
             position({"kind": "learned"}, name="shifted", max_offset=5000),
             "up to 5000, but with num_positions=1024 .*num_positions=5001 and .*smaller max_offset",
@@ -191,7 +188,6 @@ def test_what_could_not_be_built_or_run_is_refused_at_once(document: dict, said:
         model(size="base") | position({**NTK, "fraction": 0.25}),
         model(dim=36, num_heads=2) | {"position": "rope"},
         model(dim=36, num_heads=4) | {"position": "rpe"},
-        position({"kind": "graph", "max_distance": 3}),
         position({"kind": "rotary"}, {"kind": "shaw", "add_to": "values"}, {"kind": "tupe"}),
         position({"kind": "rotary", "stacks": "encoder"}, {"kind": "skew", "stacks": "decoder"}),
         position({"kind": "rotary", "place": "cross"}, {"kind": "shaw"}),

@@ -18,10 +18,8 @@ from shapeshift.positions import (
     INDICES,
     KINDS,
     PRESETS,
-    Graph,
     IndicesChoice,
     Part,
-    Representation,
     Scheme,
     Stack,
     build_indices,
@@ -231,14 +229,3 @@ def check_in_model(scheme: Scheme, model: ModelConfig) -> None:
             placed = place(scheme, Stack(name, model.dim, model.num_heads, 1, causal=causal))
             for position in (placed.embedding, *placed.self_attention, *placed.cross_attention):
                 check_numbers(indices, position)
-                _check_edges(position)
-
-
-def _check_edges(position: Representation) -> None:
-    for module in position.modules():
-        if isinstance(module, Graph) and module.num_labels is not None:
-            raise ShapeshiftError(
-                f"kind 'graph' with num_labels={module.num_labels} takes its edges from Python, but"
-                " the sentences of a run have none; leave num_labels out, which takes the sentence"
-                " for the graph, or use kind 'shaw'"
-            )

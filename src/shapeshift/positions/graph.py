@@ -7,14 +7,13 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, inherits
 from .edges import Edges
 from .pairs import by_table
-from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
+from .relative import AddTo, tables
 from .temporary import temporarily_set
 
 
@@ -28,17 +27,12 @@ class Graph(Representation):
     Several edges of one pair add up, each times its weight if it has one. Every node still attends
     to every other, as in the paper; a mask restricts it to its neighbours.
 
-    The graph is one of two:
+    Queries and keys are the nodes, all of them (no cross-attention, no cache); their positions are
+    not read. `use_edges` gives the edges of a batch:
 
-    - `num_labels` given: the `Edges` that `use_edges` names, any graphs at all. Queries and keys
-      are the nodes, all of them (no cross-attention, no cache); their positions are not read.
-
-          graph = Graph(num_heads, head_dim, num_labels=5)
-          with use_edges(model, edges):
-              model(x)
-
-    - `num_labels` left out: the sequence. An edge joins tokens at most `max_distance` apart, and
-      its label is j − i. Farther pairs have no edge, where `Shaw` clips.
+        graph = Graph(num_heads, head_dim, num_labels=5)
+        with use_edges(model, edges):
+            model(x)
 
     The n × n × E tensor a_ij is never built. Queries meet the R rows of the table once, and the
     products are added to the scores of the pairs that have an edge; probabilities are summed by
@@ -47,49 +41,36 @@ class Graph(Representation):
     Args:
         num_heads: H.
         head_dim: E.
-        num_labels: R, labels are 0 … R − 1; None takes the sequence for the graph.
-        max_distance: between tokens that an edge joins; not read with `num_labels`.
+        num_labels: R, labels are 0 … R − 1.
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V; the paper has two.
         per_head: a table for each head; the paper shares one between the heads of a layer.
-        causal: keys never stand right of the query, so the rows for j > i are left out; not read
-            with `num_labels`.
 
     Raises:
-        ShapeshiftError: if `num_labels`, `max_distance`, `add_to` or `share_tables` has no meaning;
-            in the hooks, if there are no edges, or they are not those of the batch.
+        ShapeshiftError: if `num_labels`, `add_to` or `share_tables` has no meaning; in the hooks,
+            if there are no edges, or they are not those of the batch.
     """
 
     places = ("self",)
-    shift_invariant = splits = True
+    shift_invariant = True
 
     def __init__(
         self,
         num_heads: int,
         head_dim: int,
         *,
-        num_labels: int | None = None,
-        max_distance: int = 16,
+        num_labels: int,
         add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
-        causal: bool = False,
     ):
         super().__init__()
-        if num_labels is not None and num_labels < 1:
-            raise ShapeshiftError(
-                f"num_labels must be at least 1, or None for the sequence, got {num_labels}"
-            )
-        if max_distance < 0:
-            raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
+        if num_labels < 1:
+            raise ShapeshiftError(f"num_labels must be at least 1, got {num_labels}")
         self.num_heads, self.head_dim = num_heads, head_dim
         self.num_labels = num_labels
-        self.splits &= num_labels is None
         self.edges: Edges | None = None  # set by `use_edges`
-        self.num_rows = num_labels or Clip(max_distance, causal).num_rows  # R
-        self.clip = Clip(max_distance + 1, causal)  # all that is too far falls into outer rows
-        self.causal_only = causal and num_labels is None
-        shape = (num_heads if per_head else 1, self.num_rows, head_dim)
+        shape = (num_heads if per_head else 1, num_labels, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 
     def overrides(self, hook: str) -> bool:
@@ -101,8 +82,6 @@ class Graph(Representation):
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
-        if self.num_labels is None:
-            return key_bias(q, self._clipped(self.keys), self.clip, pos_q, pos_k)
         (B, _, Q, _), K = q.shape, pos_k.shape[1]
         rows, pairs, weights = self._find(B, Q, K, q.device)
         products = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
@@ -111,26 +90,10 @@ class Graph(Representation):
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
-        if self.num_labels is None:
-            return value_mix(probs, self._clipped(self.values), self.clip, pos_q, pos_k)
         B, _, Q, K = probs.shape
         rows, pairs, weights = self._find(B, Q, K, probs.device)
-        by_label = _carry(probs, pairs, rows, weights, width=self.num_rows)  # (B, H, Q, R)
+        by_label = _carry(probs, pairs, rows, weights, width=self.num_labels)  # (B, H, Q, R)
         return by_table(by_label, self.values)  # (B, H, Q, E)
-
-    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        if self.keys is None or self.num_labels is not None:
-            return super().scores(q, k, pos_q, pos_k)
-        return key_scores(q, k, self._clipped(self.keys), self.clip, pos_q, pos_k)
-
-    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        if self.values is None or self.num_labels is not None:
-            return super().outputs(probs, v, pos_q, pos_k)
-        return value_outputs(probs, v, self._clipped(self.values), self.clip, pos_q, pos_k)
-
-    def _clipped(self, table: Tensor) -> Tensor:
-        """Return `table` with rows of zeros where `clip` puts what is too far for an edge."""
-        return F.pad(table, (0, 0, 1, 0 if self.clip.causal else 1))
 
     def _find(
         self, B: int, Q: int, K: int, device: torch.device
@@ -140,7 +103,7 @@ class Graph(Representation):
         edges = self.edges
         if edges is None:
             raise ShapeshiftError(
-                "a Graph with num_labels needs edges: run the model, and the backward pass if that"
+                "a Graph needs edges: run the model, and the backward pass if that"
                 " runs it again, in `with use_edges(model, edges):`"
             )
         if edges.num_graphs not in (1, B) or not edges.length <= Q == K:
@@ -157,23 +120,18 @@ class Graph(Representation):
         if edges.num_graphs != B:
             graph = torch.arange(B, device=device).unsqueeze(1)  # (B, 1), one graph for all
         node = graph * Q + edges.query  # (N,) or (B, N)
-        rows, pairs = node * self.num_rows + edges.label, node * K + edges.key
+        rows, pairs = node * self.num_labels + edges.label, node * K + edges.key
         weights = None if edges.weight is None else edges.weight.expand_as(node).flatten()
         return rows.flatten(), pairs.flatten(), weights
 
     def extra_repr(self) -> str:
         tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
-        labels = (
-            f"max_distance={self.clip.max_distance - 1}"
-            if self.num_labels is None
-            else f"num_labels={self.num_labels}"
-        )
-        return f"{labels}, {'+'.join(tables)}"
+        return f"num_labels={self.num_labels}, {'+'.join(tables)}"
 
 
 @contextmanager
 def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
-    """Give `edges` to every `Graph` with `num_labels` in `model`, until the block ends.
+    """Give `edges` to every `Graph` in `model`, until the block ends.
 
         with use_edges(model, edges):
             loss = model(x).sum()
@@ -191,15 +149,15 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
         edges: B graphs for a batch of B, or one for the whole batch, on the batch's device.
 
     Raises:
-        ShapeshiftError: if `model` has no such `Graph`, or one with too few labels.
+        ShapeshiftError: if `model` has no `Graph`, or one with too few labels.
     """
-    graphs = [m for m in model.modules() if isinstance(m, Graph) and m.num_labels is not None]
+    graphs = [module for module in model.modules() if isinstance(module, Graph)]
     if not graphs:
         raise ShapeshiftError(
-            f"{type(model).__name__} has no Graph that takes edges; build it with position="
+            f"{type(model).__name__} has no Graph; build it with position="
             "Graph(num_heads, head_dim, num_labels=…)"
         )
-    fewest = min(graph.num_labels for graph in graphs if graph.num_labels is not None)
+    fewest = min(graph.num_labels for graph in graphs)
     if not torch.compiler.is_compiling() and edges.num_labels > fewest:
         raise ShapeshiftError(
             f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"

@@ -13,7 +13,6 @@ from shapeshift.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
 from .base import Representation
-from .graph import Graph
 from .indices import Absolute, Randomized, Shifted
 from .kerple import KERPLE
 from .learned import Learned
@@ -58,7 +57,6 @@ KINDS: dict[str, Entry[Representation]] = {
     "sinusoidal": Entry(Sinusoidal, "sines and cosines", "Vaswani et al. 2017, §3.5"),
     "learned": Entry(Learned, "a trained vector a position", "Gehring et al. 2017, §3.1"),
     "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),
-    "graph": Entry(Graph, "a vector for each label of an edge", "Shaw et al. 2018, §3.1"),
     "skew": Entry(Skew, "clipped relative keys, by head", "Huang et al. 2019, §3.4"),
     "t5": Entry(T5, "a trained bias by range of distances", "Raffel et al. 2020, §2.1"),
     "alibi": Entry(ALiBi, "a penalty that grows with distance", "Press et al. 2022, §3"),

@@ -46,7 +46,7 @@ class Clip(NamedTuple):
 
 
 def tables(
-    shape: tuple[int, int, int], add_to: AddTo, share: bool
+    shape: tuple[int, int, int], add_to: AddTo, share: bool, std: float | None = None
 ) -> tuple[nn.Parameter | None, nn.Parameter | None]:
     """Return the tables a^K and a^V, None where there is none (Shaw et al. 2018, section 3.2).
 
@@ -54,6 +54,7 @@ def tables(
         shape: `(H|1, R, E)`; each head's (R, E) is Xavier-uniform by itself.
         add_to: which of the two there are.
         share: whether one serves as both.
+        std: of normal initial values instead.
 
     Raises:
         ShapeshiftError: if `add_to` is none of the three, or there is one table and so nothing to
@@ -68,6 +69,8 @@ def tables(
         )
 
     def table() -> nn.Parameter:
+        if std is not None:
+            return nn.Parameter(torch.empty(shape).normal_(std=std))
         limit = (6 / (shape[1] + shape[2])) ** 0.5
         return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
 

@@ -28,6 +28,7 @@ class Shaw(Representation):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V (the SHAPE authors' code); the paper has two.
         per_head: a table for each head; the paper shares one between the heads of a layer.
+        std: of normal initial values; None is Xavier-uniform, each head's table by itself.
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
@@ -47,6 +48,7 @@ class Shaw(Representation):
         add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
+        std: float | None = None,
         causal: bool = False,
     ):
         super().__init__()
@@ -56,7 +58,7 @@ class Shaw(Representation):
         self.clip = Clip(max_distance, causal)
         self.causal_only = causal
         shape = (num_heads if per_head else 1, self.clip.num_rows, head_dim)
-        self.keys, self.values = tables(shape, add_to, share_tables)
+        self.keys, self.values = tables(shape, add_to, share_tables, std)
 
     def overrides(self, hook: str) -> bool:
         tables = {"query_bias": self.keys, "value_bias": self.values}

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-
-from shapeshift.errors import ShapeshiftError
-
-from .base import Representation
-from .relative import Clip, key_bias, key_scores
+from .shaw import Shaw
 
 
-class Skew(Representation):
+class Skew(Shaw):
     """Vectors r for the clipped distance between two tokens, on the key side only (Huang et al.
     2019, sections 3.3 and 3.4).
 
@@ -38,9 +32,6 @@ class Skew(Representation):
         ShapeshiftError: if k is negative.
     """
 
-    places = ("self",)
-    shift_invariant = splits = True
-
     def __init__(
         self,
         num_heads: int,
@@ -50,22 +41,12 @@ class Skew(Representation):
         per_head: bool = True,
         causal: bool = False,
     ):
-        super().__init__()
-        if max_distance < 0:
-            raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
-        self.num_heads, self.head_dim = num_heads, head_dim
-        self.clip = Clip(max_distance, causal)
-        self.causal_only = causal
-        num_tables = num_heads if per_head else 1
-        self.keys = nn.Parameter(torch.empty(num_tables, self.clip.num_rows, head_dim))
-        nn.init.normal_(self.keys, std=head_dim**-0.5)  # |r| is near 1 whatever R is
-
-    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return key_bias(q, self.keys, self.clip, pos_q, pos_k)
-
-    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
-
-    def extra_repr(self) -> str:
-        num_tables, num_rows, _ = self.keys.shape
-        return f"max_distance={self.clip.max_distance}, tables={num_tables}×{num_rows}"
+        super().__init__(
+            num_heads,
+            head_dim,
+            max_distance=max_distance,
+            add_to="keys",
+            per_head=per_head,
+            std=head_dim**-0.5,  # |r| is near 1 whatever R is
+            causal=causal,
+        )

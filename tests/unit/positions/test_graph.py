@@ -11,10 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
-from shapeshift.positions import Chain, Edges, Graph, Shaw, Stack, place, use_edges
+from shapeshift.positions import Chain, Edges, Graph, Shaw, use_edges
 
 H, E, D, R = 2, 4, 8, 3
 SIZES = (5, 2, 4)
@@ -49,9 +48,7 @@ def test_tables_and_initial_values() -> None:
         named = Graph(*layout, **options).named_parameters()
         return {name: tuple(parameter.shape) for name, parameter in named}
 
-    assert rows(2, 4) == {"keys": (1, 33, 4), "values": (1, 33, 4)}
-    assert rows(2, 4, max_distance=3, causal=True) == {"keys": (1, 4, 4), "values": (1, 4, 4)}
-    assert rows(2, 4, num_labels=5, causal=True) == {"keys": (1, 5, 4), "values": (1, 5, 4)}
+    assert rows(2, 4, num_labels=5) == {"keys": (1, 5, 4), "values": (1, 5, 4)}
     assert rows(2, 4, num_labels=5, per_head=True, add_to="keys") == {"keys": (2, 5, 4)}
     assert rows(2, 4, num_labels=5, share_tables=True) == {"keys": (1, 5, 4)}
     limit = (6 / (200 + 64)) ** 0.5
@@ -141,18 +138,11 @@ def test_blocks_nest_and_what_was_there_comes_back() -> None:
 
 
 def test_edges_reach_every_graph_that_takes_some() -> None:
-    sequence, first, second = Graph(H, E), Graph(H, E, num_labels=R), Graph(H, E, num_labels=5)
-    model = nn.ModuleList([Chain(Shaw(H, E), first, sequence), second])
+    first, second = Graph(H, E, num_labels=R), Graph(H, E, num_labels=5)
+    model = nn.ModuleList([Chain(Shaw(H, E), first), second])
     edges = edges_of()
     with use_edges(model, edges):
-        assert (sequence.edges, first.edges, second.edges) == (None, edges, edges)
-
-
-def test_a_chain_of_sequence_and_graph_is_their_sum() -> None:
-    near, graph, (q, _) = Graph(H, E, max_distance=1), Graph(H, E, num_labels=R), heads()
-    with use_edges(graph, edges_of()):
-        expected = near.query_bias(q, POS, POS) + graph.query_bias(q, POS, POS)
-        torch.testing.assert_close(Chain(near, graph).query_bias(q, POS, POS), expected)
+        assert (first.edges, second.edges) == (edges, edges)
 
 
 def test_edges_are_neither_saved_nor_needed_to_copy() -> None:
@@ -262,14 +252,6 @@ class Hooks(nn.Module):
         return self.position.query_bias(q, pos, pos), self.position.value_bias(probs, pos, pos)
 
 
-def test_a_sequence_compiles_as_one_graph_and_exports() -> None:
-    hooks = Hooks(Graph(H, E, max_distance=2))
-    expected = hooks(*heads())
-    compiled = torch.compile(hooks, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(*heads()), expected)
-    torch.testing.assert_close(torch.export.export(hooks, heads()).module()(*heads()), expected)
-
-
 def test_edges_compile_as_one_graph() -> None:
     hooks = Hooks(Graph(H, E, num_labels=R))
     compiled = torch.compile(hooks, fullgraph=True, backend="eager")
@@ -310,15 +292,6 @@ def test_a_model_that_makes_its_edges_is_exported_for_any(strict: bool) -> None:
         torch.testing.assert_close(exported(x, *tensors(graphs)), model(x, *tensors(graphs)))
 
 
-def test_a_sequence_through_the_configuration() -> None:
-    part = {"kind": "graph", "max_distance": 3, "add_to": "keys", "share_layers": True}
-    scheme = parse_config({"position": {"parts": [part]}}).position.scheme
-    stack = Stack("decoder", dim=8, num_heads=2, num_layers=2, causal=True)
-    first, second = place(scheme, stack).self_attention
-    assert first is second
-    assert tuple(first.keys.shape) == (1, 4, 4)
-
-
 def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int = N) -> None:
     with use_edges(graph, edges):
         graph.query_bias(
@@ -330,8 +303,10 @@ def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int 
     ("make", "message"),
     [
         (lambda: Graph(H, E, num_labels=0), "num_labels must be at least 1.*got 0"),
-        (lambda: Graph(H, E, max_distance=-1), "max_distance must not be negative"),
-        (lambda: Graph(H, E, add_to="key"), "add_to must be 'both', 'keys' or 'values', got 'key'"),
+        (
+            lambda: Graph(H, E, num_labels=R, add_to="key"),
+            "add_to must be 'both', 'keys' or 'values', got 'key'",
+        ),
         (
             lambda: Graph(H, E, num_labels=R).query_bias(torch.zeros(3, H, N, E), POS, POS),
             r"needs edges: .*with use_edges\(model, edges\)",
@@ -340,11 +315,7 @@ def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int 
             lambda: Graph(H, E, num_labels=R).value_bias(torch.zeros(3, H, N, N), POS, POS),
             r"needs edges: .*with use_edges\(model, edges\)",
         ),
-        (
-            lambda: run(Graph(H, E), edges_of()),
-            r"Graph has no Graph that takes edges; .*num_labels",
-        ),
-        (lambda: run(nn.Linear(2, 2), edges_of()), "Linear has no Graph that takes edges"),
+        (lambda: run(nn.Linear(2, 2), edges_of()), "Linear has no Graph; .*num_labels"),
         (
             lambda: run(Graph(H, E, num_labels=2), edges_of()),
             "at most 1 in a model with num_labels=2, got an edge with label 2",

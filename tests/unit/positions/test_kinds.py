@@ -148,7 +148,12 @@ def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message: s
 
 
 def test_what_does_not_read_queries_stands_beside_rotary() -> None:
-    chain = Chain(Rotary(4), Shaw(2, 4, add_to="values"), Graph(2, 4, add_to="values"), TUPE(8, 2))
+    chain = Chain(
+        Rotary(4),
+        Shaw(2, 4, add_to="values"),
+        Graph(2, 4, num_labels=3, add_to="values"),
+        TUPE(8, 2),
+    )
     assert (chain.position_free_heads, chain.overrides("query_bias")) == (False, False)
     chain = Chain(TUPE(8, 2), Skew(2, 4), Shaw(2, 4), ALiBi(2))
     assert (chain.position_free_heads, chain.overrides("query_bias")) == (True, True)

@@ -16,13 +16,14 @@ from shapeshift.positions import (
     ALiBi,
     Chain,
     Encoding,
+    Graph,
     Representation,
     Shifted,
 )
 from shapeshift.positions.registry import Entry
 
-MADE_OF_OTHERS = {Chain, Encoding}
-"""No kinds of their own: several at one place, and the base of those that have vectors."""
+NO_KINDS = {Chain, Encoding, Graph}
+"""Several at one place, the base of those that have vectors, and one whose edges come from Python."""
 
 
 def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
@@ -33,7 +34,7 @@ def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
     found = [base]
     for each in found:
         found += each.__subclasses__()
-        if each.__module__.startswith(f"{package.__name__}.") and each not in MADE_OF_OTHERS:
+        if each.__module__.startswith(f"{package.__name__}.") and each not in NO_KINDS:
             yield each
 
 
