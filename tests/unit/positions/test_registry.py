@@ -23,7 +23,7 @@ from shapeshift.positions import (
 from shapeshift.positions.registry import Entry
 
 NO_KINDS = {Chain, Encoding, Graph}
-"""Several at one place, the base of those that have vectors, and one whose edges come from Python."""
+"""Several at one place, the base of those with vectors, and one whose edges come from Python."""
 
 
 def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
