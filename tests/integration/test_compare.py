@@ -84,13 +84,16 @@ def test_nothing_runs_twice_and_another_system_joins(folder, monkeypatch):
 def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "mine.yaml").write_text(
-        yaml.safe_dump(CONFIG | {"evaluation": {"length_buckets": [21, 31, 41]}}), encoding="utf-8"
+        yaml.safe_dump(CONFIG | {"evaluation": {"length_buckets": [21, 31, 41, 900]}}),
+        encoding="utf-8",
     )
     logs = {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
     assert shapeshift("compare", "mine.yaml", *SYSTEMS, "--jobs", "0") == 0
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")} == logs
     document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
-    assert "31–40‡" in [row[0].text for row in document.tables[1].rows]
+    rows = {row[0].text: row for row in document.tables[1].rows}
+    assert "31–40‡" in rows
+    assert [entry.text for entry in rows["≥ 900‡"][1:]] == ["0", "–", "–", "–"]
 
 
 @pytest.mark.parametrize(

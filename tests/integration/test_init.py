@@ -1,6 +1,7 @@
 """`shapeshift init`: from one's own text to a configuration that trains."""
 
 import sys
+from zipfile import ZipFile
 
 import pytest
 
@@ -52,6 +53,19 @@ def test_text_that_is_split_already_is_read_where_it_is(text):
     assert shapeshift("init", "--source", "en", "--target", "de", *given) == 0
     corpus = load_config("a.yaml").data.corpus
     assert (corpus.train, corpus.valid, corpus.test) == (["mine"], ["valid"], ["test"])
+
+
+def test_an_archive_is_unpacked(text):
+    with ZipFile(text / "opus.zip", "w") as archive:
+        archive.writestr("README", "from OPUS")
+        for ending in ("en", "de"):
+            archive.write(text / f"mine.{ending}", f"Grammar.de-en.{ending}")
+    given = ("--train", "opus.zip", "--output", "a.yaml")
+    assert shapeshift("init", "--source", "en", "--target", "de", *given) == 0
+    assert load_config("a.yaml").data.corpus.train == ["a/train"]
+    assert (text / "a" / "opus" / "Grammar.de-en.en").exists()
+    other = ("--train", "opus.zip", "--output", "b.yaml")
+    assert "no two files" in shapeshift("init", "--source", "en", "--target", "fr", *other)
 
 
 @pytest.mark.parametrize(

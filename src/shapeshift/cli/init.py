@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +32,8 @@ def init(
         Text,
         typer.Option(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
-            " with .gz after them. May be given several times, as the next two.",
+            " with .gz after them; an archive with such files, as OPUS has them (.zip, .tar.gz), is"
+            " unpacked. May be given several times, as the next two.",
             show_default=False,
         ),
     ] = None,
@@ -71,11 +73,15 @@ def init(
     if (valid is None) != (test is None):
         missing = "--valid" if valid is None else "--test"
         raise typer.BadParameter("give both --valid and --test, or neither", param_hint=missing)
-    given = [_prefixes(each, (source, target)) for each in (train, valid or [], test or [])]
+    languages = (source, target)
+    given = [
+        [x for path in each for x in _prefixes(path, languages, output.with_suffix(""))]
+        for each in (train, valid or [], test or [])
+    ]
     if valid is None:
         folder = output.with_suffix("")
         out.print(f"validation and test text are taken out of the training text: {folder}/")
-        given = _hold_out(given[0], folder, (source, target))
+        given = _hold_out(given[0], folder, languages)
     corpus = FilesCorpus(
         source=source, target=target, train=given[0], valid=given[1], test=given[2]
     )
@@ -105,14 +111,26 @@ def _ask(option: str, question: str) -> str:
     return answer
 
 
-def _prefixes(paths: Sequence[Path], languages: tuple[str, str]) -> list[str]:
-    """Return paths without the ending of a language, each once."""
-    endings = [f".{language}{packed}" for language in languages for packed in (".gz", "")]
-    names = [str(path) for path in paths]
-    for number, name in enumerate(names):
-        ending = next((each for each in endings if name.endswith(each)), "")
-        names[number] = name.removesuffix(ending)
-    return list(dict.fromkeys(names))
+def _prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[str]:
+    """Return what a path names, without the ending of a language; an archive is unpacked."""
+    from shapeshift.data.sources.archives import is_archive, unpack
+    from shapeshift.errors import ShapeshiftError
+
+    endings = tuple(f".{language}{packed}" for language in languages for packed in (".gz", ""))
+
+    def prefix(name: str) -> str:
+        return name.removesuffix(next((each for each in endings if name.endswith(each)), ""))
+
+    if not is_archive(path):
+        return [prefix(str(path))]
+    files = unpack(path, folder / path.name.partition(".")[0], lambda name: name.endswith(endings))
+    sides = Counter(prefix(str(file)) for file in files)
+    found = [name for name, count in sides.items() if count == 2]
+    if not found:
+        raise ShapeshiftError(
+            f"has no two files that end in .{languages[0]} and .{languages[1]}", path=path
+        )
+    return found
 
 
 def _hold_out(train: list[str], folder: Path, languages: tuple[str, str]) -> list[list[str]]:

@@ -96,7 +96,7 @@ def fetch(
             path = corpus.root / archive.name
             download(archive.url, path, archive.sha256, archive.md5, on_progress)
             if is_archive(path):
-                unpack(path, corpus.root, wanted, on_progress)
+                unpack(path, corpus.root, wanted.__contains__, on_progress)
             pin(path)  # not before its checksum was right
         if missing := missing_files(corpus):
             raise ShapeshiftError(

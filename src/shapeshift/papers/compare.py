@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.build import build
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
-from shapeshift.papers.entries import number, words
+from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Content, Drawn, Item, Paper
 from shapeshift.papers.spec import ColumnSpec, ItemSpec, TableSpec
 from shapeshift.papers.study import Study
@@ -122,7 +123,11 @@ def _by_length(
         fields: list[Entry] = [*words(texts[0]), Entry(text=texts[1])]
         for curve, text in zip(data.curves, texts[2:], strict=True):
             mark = MARK if place in marked.get(curve.name, ()) else ""
-            value = number(curve.mean[place], cells=runs[curve.name])
+            mean = curve.mean[place]
+            if math.isnan(mean):  # no sentence is so long
+                fields.append(missing())
+                continue
+            value = number(mean, cells=runs[curve.name])
             fields.append(value.model_copy(update={"text": text + mark}))
         rows.append(tuple(fields))
     notes = [*laid_out.notes]

@@ -12,7 +12,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import FileIO
@@ -54,7 +54,10 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(
-    archive: Path, directory: Path, wanted: Collection[str], on_progress: Progress | None = None
+    archive: Path,
+    directory: Path,
+    wanted: Callable[[str], bool],
+    on_progress: Progress | None = None,
 ) -> list[Path]:
     """Put the wanted files of an archive into a folder.
 
@@ -64,7 +67,7 @@ def unpack(
     Args:
         archive: of a name that `is_archive` accepts.
         directory: made if missing.
-        wanted: names of members, as paths relative to the folder; the archive may lack some.
+        wanted: whether a member is, by its name, a path relative to the folder.
         on_progress: called with the number of members read.
 
     Returns:
@@ -97,7 +100,7 @@ def _extract(
     archive: Path,
     scratch: Path,
     directory: Path,
-    wanted: Collection[str],
+    wanted: Callable[[str], bool],
     on_progress: Progress | None,
 ) -> dict[Path, Path]:
     """Write the wanted members to `scratch`; return, for each file, where it belongs."""
@@ -113,7 +116,7 @@ def _extract(
             if number > _MAX_MEMBERS:
                 raise ValueError(f"more than {_MAX_MEMBERS:,} members")
             name = PurePosixPath(member)
-            if str(name) in wanted:
+            if wanted(str(name)):
                 target = _free_place(directory, name)
                 if not is_plain or target in files.values():
                     raise ValueError(f"{member!r} is twice in it or not a plain file")
@@ -131,6 +134,8 @@ def _extract(
 
 def _free_place(directory: Path, name: PurePosixPath) -> Path:
     """Return where a file belongs; refuse what is taken, or behind a link or a file."""
+    if name.is_absolute() or ".." in name.parts:
+        raise ValueError(f"{str(name)!r} leaves the folder")
     for parent in reversed(name.parents):
         folder = directory / parent
         if parent.name and folder.is_symlink():

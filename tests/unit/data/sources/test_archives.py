@@ -20,7 +20,7 @@ from shapeshift.errors import ShapeshiftError
 
 TEXT = b"".join(b"sentence %d\n" % number for number in range(2_000))
 FILES = {"a.en": TEXT, "sub/b.en": b"two\n", "other/c": b"three\n"}
-WANTED = {"a.en", "sub/b.en", "not/there"}
+WANTED = {"a.en", "sub/b.en", "not/there"}.__contains__
 
 
 def tar(members, **options):
@@ -100,6 +100,15 @@ def test_only_the_wanted_files_are_unpacked(ending, tmp_path):
     assert is_archive(path)
     assert unpack(path, tmp_path, WANTED) == [tmp_path / "a.en", tmp_path / "sub" / "b.en"]
     assert tree(tmp_path) == {"a.en": TEXT, "sub/b.en": b"two\n", "sub/old": b"old"}
+
+
+@pytest.mark.parametrize("name", ["../up.en", "sub/../../up.en", "/tmp/up.en"])
+@pytest.mark.parametrize("ending", PACK)
+def test_no_file_leaves_the_folder_whatever_is_wanted(ending, name, tmp_path):
+    path = put(tmp_path / "here", PACK[ending]({name: b"out"}.items()), ending)
+    with pytest.raises(ShapeshiftError, match="leaves the folder"):
+        unpack(path, path.parent, lambda name: name.endswith(".en"))
+    assert tree(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
