@@ -120,7 +120,6 @@ CAUSAL_ONLY = {
     "Shaw": lambda: Shaw(H, E, causal=True),
     "Shaw, near": lambda: Shaw(H, E, causal=True, max_distance=2),
     "T5": lambda: T5(D, H, causal=True),
-    "Graph": lambda: Graph(H, E, causal=True),
     "Chain": lambda: Chain(ALiBi(H), Skew(H, E, causal=True)),
 }
 
@@ -169,7 +168,7 @@ def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
         (Learned(1), "dim", 1),
         (Shaw(2, E), "num_heads", 2),
         (Shaw(H, D), "head_dim", D),
-        (Graph(1, E), "num_heads", 1),
+        (Graph(1, E, num_labels=2), "num_heads", 1),
         (Skew(1, E), "num_heads", 1),
         (T5(D, 1), "num_heads", 1),
         (ALiBi(1), "num_heads", 1),
@@ -381,7 +380,7 @@ def test_positions_must_be_integers_of_the_shape(name: str, pos: Tensor, batch_f
 
 @pytest.mark.parametrize(
     "position",
-    [Shaw(H, E), Skew(H, E), Graph(H, E), T5(D, H), ALiBi(H), XPos(E),
+    [Shaw(H, E), Skew(H, E), T5(D, H), ALiBi(H), XPos(E),
      Chain(Rotary(E), ALiBi(H))],
     ids=lambda position: type(position).__name__,
 )  # fmt: skip
