@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Placed, Scheme, Stack, build_indices, check, place
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.positions import PRESETS, Placed, Scheme, Stack, build_indices, check, place
 
 from .attention import Attention
 from .config import ModelConfig
@@ -13,17 +13,23 @@ from .layers import DecoderLayer, Embedding, EncoderLayer, FeedForward, Residual
 from .transformer import PAD, Transformer
 
 
-def build(config: ModelConfig, scheme: Scheme, source_size: int, target_size: int) -> Transformer:
+def build(
+    config: ModelConfig, scheme: Scheme | str, source_size: int, target_size: int
+) -> Transformer:
     """Build a Transformer with fresh weights, drawn from PyTorch's global generator.
 
     Args:
         config: its shape.
-        scheme: how it knows positions.
+        scheme: how it knows positions, or the name of a preset.
         source_size, target_size: V of each side; one number if the sides share a table.
 
     Raises:
         ShapeshiftError: if the scheme has no meaning, or sides of different size share a table.
     """
+    if isinstance(scheme, str):
+        if scheme not in PRESETS:
+            raise ShapeshiftError(f"no preset {scheme!r}{nearest(scheme, PRESETS)}")
+        scheme = PRESETS[scheme]
     check(scheme)
     if config.share_embeddings and source_size != target_size:
         raise ShapeshiftError(

@@ -2,6 +2,7 @@
 
 from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
+from .by_name import fitted, get
 from .dropin import SHAPE
 from .edges import Edges
 from .graph import Graph, use_edges
@@ -47,6 +48,8 @@ __all__ = [
     "XPos",
     "build_indices",
     "check",
+    "fitted",
+    "get",
     "place",
     "use_edges",
 ]

@@ -11,6 +11,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
 from .checks import (
+    as_position,
     check_counting,
     check_inputs,
     check_mask,
@@ -35,7 +36,8 @@ class MultiheadAttention(nn.Module):
         dropout: of the attention probabilities.
         bias: whether the projections have one.
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
-        position: acts in the attention, see `shapeshift.positions.Representation`; None is none.
+        position: acts in the attention, see `shapeshift.positions.Representation`; or the name of
+            a preset or a kind, see `shapeshift.positions.get`; None is none.
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E.
@@ -49,7 +51,7 @@ class MultiheadAttention(nn.Module):
         bias: bool = True,
         *,
         batch_first: bool = False,
-        position: Representation | None = None,
+        position: Representation | str | None = None,
     ):
         super().__init__()
         if num_heads < 1 or embed_dim % num_heads:
@@ -58,7 +60,7 @@ class MultiheadAttention(nn.Module):
             )
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
         self.dropout, self.batch_first = dropout, batch_first
-        self.position = Representation() if position is None else position
+        self.position = as_position(position, embed_dim, num_heads)
         check_sizes(self.position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
         self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None

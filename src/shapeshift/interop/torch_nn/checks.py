@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation
+from shapeshift.positions import Representation, fitted
 from shapeshift.positions.checks import can_read, describe, is_integer
 
 FORBIDS = -1000.0
@@ -66,9 +66,16 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
             )
 
 
-def check_place(name: str, position: Representation | None, place: str) -> None:
+def as_position(position: Representation | str | None, dim: int, num_heads: int) -> Representation:
+    """Return a position, built if its name is given; None is no position."""
+    if isinstance(position, str):
+        return fitted(position, dim, num_heads)
+    return Representation() if position is None else position
+
+
+def check_place(name: str, position: Representation, place: str) -> None:
     """Raise a `ShapeshiftError` if `position`, the argument `name`, has no meaning at `place`."""
-    for kind in position.kinds() if position is not None else ():
+    for kind in position.kinds():
         if place not in kind.places:
             raise ShapeshiftError(
                 f"{name}: {type(kind).__name__} has no meaning at {place!r};"
@@ -76,9 +83,9 @@ def check_place(name: str, position: Representation | None, place: str) -> None:
             )
 
 
-def check_sharing(share_layers: bool | None, *positions: Representation | None) -> None:
+def check_sharing(share_layers: bool | None, *positions: Representation) -> None:
     """Raise a `ShapeshiftError` if `share_layers` is given and no position has weights."""
-    weights = [p for position in positions if position is not None for p in position.parameters()]
+    weights = [weight for position in positions for weight in position.parameters()]
     if share_layers is not None and not weights:
         raise ShapeshiftError(
             f"share_layers={share_layers} has no meaning without a position that has weights;"

@@ -16,7 +16,7 @@ from shapeshift.positions import Representation
 from shapeshift.positions.temporary import temporarily_set
 
 from .attention import MultiheadAttention
-from .checks import check_place, check_sharing
+from .checks import as_position, check_place, check_sharing
 
 Function = Callable[[Tensor], Tensor]
 Given = tuple[Tensor | None, Tensor | None]
@@ -44,7 +44,8 @@ class TransformerEncoderLayer(nn.Module):
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
         norm_first: whether norms come before sublayers.
         bias: whether projections and norms have one.
-        position: acts in the attention; None is none.
+        position: acts in the attention, a module or a name as in `MultiheadAttention`; None is
+            none.
         share_layers: whether copies of this layer have its position itself (one table for all
             layers: build another layer for another stack) or a copy each. None is false, but
             refuses to copy a layer with a kind that all layers share in its paper, such as T5.
@@ -66,10 +67,11 @@ class TransformerEncoderLayer(nn.Module):
         norm_first: bool = False,
         bias: bool = True,
         *,
-        position: Representation | None = None,
+        position: Representation | str | None = None,
         share_layers: bool | None = None,
     ):
         super().__init__()
+        position = as_position(position, d_model, nhead)
         check_place("position", position, "self")
         check_sharing(share_layers, position)
         self.share_layers = share_layers
@@ -134,8 +136,9 @@ class TransformerDecoderLayer(nn.Module):
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
         norm_first: whether norms come before sublayers.
         bias: whether projections and norms have one.
-        position: acts in the self-attention; None is none.
-        cross_position: acts in the attention to `memory`; None is none.
+        position: acts in the self-attention, a module or a name as in `MultiheadAttention`; None
+            is none.
+        cross_position: acts in the attention to `memory`, likewise.
         share_layers: of both positions, see `TransformerEncoderLayer`.
 
     Raises:
@@ -155,11 +158,13 @@ class TransformerDecoderLayer(nn.Module):
         norm_first: bool = False,
         bias: bool = True,
         *,
-        position: Representation | None = None,
-        cross_position: Representation | None = None,
+        position: Representation | str | None = None,
+        cross_position: Representation | str | None = None,
         share_layers: bool | None = None,
     ):
         super().__init__()
+        position = as_position(position, d_model, nhead)
+        cross_position = as_position(cross_position, d_model, nhead)
         check_place("position", position, "self")
         check_place("cross_position", cross_position, "cross")
         check_sharing(share_layers, position, cross_position)
