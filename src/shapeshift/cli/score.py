@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,6 +67,15 @@ def score(
             show_default=False,
         ),
     ] = None,
+    paired: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Translations of the same text by another system: tests whether it is better or"
+            " worse than HYPOTHESES; may be given several times.",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write the scores with hashes of both sides to this file.")
     ] = None,
@@ -103,8 +113,13 @@ def score(
     """Score translations with BLEU, chrF and COMET, and by the probability that a model gives them.
 
     sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
-    are printed as tables on a terminal, as one plain line each into a file or a pipe.
+    are printed as tables on a terminal, as one plain line each into a file or a pipe. With --paired
+    each other system is compared by a paired bootstrap test (Koehn 2004).
+
+    Example: shapeshift score baseline.de reference.de --paired new.de
     """
+    if paired and "comet" in metric:
+        raise typer.BadParameter("tests BLEU and chrF; leave comet out", param_hint="--paired")
     if source is None and (length_buckets is not None or run is not None):
         option = "--length-buckets" if run is None else "--run"
         raise typer.BadParameter("needs --source, the text that was translated", param_hint=option)
@@ -124,12 +139,14 @@ def score(
         title = hypotheses
         translations = list(read_lines(hypotheses))
     sources = None if source is None else list(read_lines(source))
+    wanted = list(read_lines(references))
+    tokenizer = tokenize or (config.bleu_tokenizer if config else DEFAULT)
     scores = evaluate(
         translations,
-        list(read_lines(references)),
+        wanted,
         metrics=metric,
         sources=sources,
-        tokenizer=tokenize or (config.bleu_tokenizer if config else DEFAULT),
+        tokenizer=tokenizer,
         comet=config.evaluation.comet if config else None,
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=bounds,
@@ -149,10 +166,43 @@ def score(
         _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
     else:
         _print_lines(scores)
+    for line in _compared(translations, title, paired or [], wanted, metric, tokenizer):
+        print(line)
     if run is not None:
         num_tokens = sum(pair.num_tokens for pair in pairs)
         mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
         print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
+
+
+def _compared(
+    translations: Sequence[str],
+    title: str,
+    others: Sequence[Path],
+    references: Sequence[str],
+    metrics: Sequence[str],
+    tokenizer: str,
+) -> Iterator[str]:
+    """Yield a line for each other system and metric: its score, the difference, the p-value."""
+    from shapeshift.data.sources.files import read_lines
+    from shapeshift.errors import ShapeshiftError
+    from shapeshift.lab.significance import compare
+
+    systems = {title: {1: translations}}
+    for other in others:
+        lines = list(read_lines(other))
+        if len(lines) != len(references):
+            raise ShapeshiftError(
+                f"has {len(lines):,} lines, but there are {len(references):,} references",
+                path=other,
+            )
+        systems[str(other)] = {1: lines}
+    for metric in metrics if others else ():
+        found = compare(systems, references, baseline=title, metric=metric, tokenizer=tokenizer)
+        for each in found:
+            yield (
+                f"{each.system}: {metric} {each.score:.2f}, {each.difference:+.2f} against {title},"
+                f" p = {each.p_value:.4f} (paired bootstrap, {each.num_samples:,} samples)"
+            )
 
 
 def _config(run: Path | None, settings: list[str]) -> Config | None:

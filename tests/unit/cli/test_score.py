@@ -167,3 +167,25 @@ def test_an_option_without_effect_is_wrong_usage(files, arguments, option):
     status, out, err = score(files, "hypotheses", "references", *arguments)
     assert (status, out) == (2, "")
     assert option in err
+
+
+def test_another_system_is_tested_against_the_first(files):
+    """Fifty sentences, of which the other system has one in five wrong."""
+    references = [f"the {word} number {n} is here again" for n, word in enumerate("ab" * 25)]
+    worse = ["no idea at all what this was" if n % 5 == 0 else x for n, x in enumerate(references)]
+    for name, lines in (("all", references), ("worse", worse), ("short", worse[:9])):
+        (files / name).write_text("".join(f"{line}\n" for line in lines))
+    status, out, err = score(files, "all", "all", "--paired", "worse", "--paired", "all2")
+    assert (status, "all2" in err) == (1, True)
+    status, out, err = score(files, "all", "all", "--paired", "worse", "--metric", "bleu")
+    assert (status, err) == (0, "")
+    line = out.splitlines()[-1]
+    found = re.fullmatch(
+        r"worse: bleu (\S+), (-\S+) against all, p = (\S+) \(paired bootstrap.*", line
+    )
+    assert found, line
+    assert float(found[2]) == pytest.approx(float(found[1]) - 100)
+    assert float(found[3]) < 0.01
+    status, out, err = score(files, "worse", "all", "--paired", "short")
+    assert "short: has 9 lines, but there are 50 references" in err
+    assert score(files, "all", "all", "--paired", "worse", "--metric", "comet")[0] == 2
