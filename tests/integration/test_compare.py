@@ -1,11 +1,8 @@
 """`shapeshift compare`, small: systems from the built-in grammar to tables and a figure."""
 
-import sys
-
 import pytest
 import yaml
 
-from shapeshift.cli import main
 from shapeshift.papers.document import ItemDocument
 
 CONFIG = {
@@ -29,19 +26,8 @@ SHAPE = "shape-7 position=shape position.indices.max_offset=7"
 SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
 
 
-def shapeshift(*arguments):
-    """Run a command in this process; return its exit status, or the message that it ends with."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["shapeshift", *arguments])
-        try:
-            main()
-        except SystemExit as end:
-            return end.code or 0
-    return 0
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, shapeshift):
     """The folder in which the systems have been compared."""
     folder = tmp_path_factory.mktemp("compare")
     (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
@@ -70,7 +56,7 @@ def test_the_systems_differ_in_nothing_but_position(folder):
     assert configs[0] == configs[1] == configs[2]
 
 
-def test_nothing_runs_twice_and_another_system_joins(folder, monkeypatch):
+def test_nothing_runs_twice_and_another_system_joins(folder, monkeypatch, shapeshift):
     monkeypatch.chdir(folder)
     logs = {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
     assert len(logs) == 3
@@ -81,7 +67,7 @@ def test_nothing_runs_twice_and_another_system_joins(folder, monkeypatch):
     assert len([*folder.rglob("log.jsonl")]) == 4
 
 
-def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch):
+def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch, shapeshift):
     monkeypatch.chdir(folder)
     (folder / "mine.yaml").write_text(
         yaml.safe_dump(CONFIG | {"evaluation": {"length_buckets": [21, 31, 41, 900]}}),
@@ -107,7 +93,7 @@ def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch):
     ],
 )
 def test_what_cannot_be_is_refused_before_any_work(
-    folder, monkeypatch, capsys, arguments, expected
+    folder, monkeypatch, capsys, arguments, expected, shapeshift
 ):
     monkeypatch.chdir(folder)
     status = shapeshift("compare", "mine.yaml", *arguments, "--directory", "none")

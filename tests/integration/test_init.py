@@ -1,23 +1,11 @@
 """`shapeshift init`: from one's own text to a configuration that trains."""
 
-import sys
 from zipfile import ZipFile
 
 import pytest
 
-from shapeshift.cli import main
 from shapeshift.config import load_config
 from shapeshift.data.grammar import generate
-
-
-def shapeshift(*arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["shapeshift", *arguments])
-        try:
-            main()
-        except SystemExit as end:
-            return end.code or 0
-    return 0
 
 
 @pytest.fixture
@@ -31,7 +19,7 @@ def text(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_configuration_that_trains_without_a_change(text, capsys):
+def test_a_configuration_that_trains_without_a_change(text, capsys, shapeshift):
     assert shapeshift("init", "--source", "en", "--target", "de", "--train", "mine.en") == 0
     printed = capsys.readouterr().out
     assert "1,0" in printed  # pairs of training text: what is left of 1,200
@@ -44,7 +32,7 @@ def test_a_configuration_that_trains_without_a_change(text, capsys):
     assert shapeshift("train", "mine.yaml", *small) == 0
 
 
-def test_text_that_is_split_already_is_read_where_it_is(text):
+def test_text_that_is_split_already_is_read_where_it_is(text, shapeshift):
     for name in ("valid", "test"):
         for ending in ("en", "de"):
             head = (text / f"mine.{ending}").read_text(encoding="utf-8").splitlines()[:20]
@@ -55,7 +43,7 @@ def test_text_that_is_split_already_is_read_where_it_is(text):
     assert (corpus.train, corpus.valid, corpus.test) == (["mine"], ["valid"], ["test"])
 
 
-def test_an_archive_is_unpacked(text):
+def test_an_archive_is_unpacked(text, shapeshift):
     with ZipFile(text / "opus.zip", "w") as archive:
         archive.writestr("README", "from OPUS")
         for ending in ("en", "de"):
@@ -77,7 +65,7 @@ def test_an_archive_is_unpacked(text):
         (("--train", "mine", "--output", "mine.en"), "exists already"),
     ],
 )
-def test_what_cannot_be_is_refused(text, capsys, arguments, expected):
+def test_what_cannot_be_is_refused(text, capsys, arguments, expected, shapeshift):
     status = shapeshift("init", "--source", "en", "--target", "de", *arguments)
     assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())
     assert not (text / "mine.yaml").exists()

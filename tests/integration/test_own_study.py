@@ -2,12 +2,10 @@
 
 import csv
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-from shapeshift.cli import main
 from shapeshift.papers.document import ItemDocument
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,19 +20,8 @@ decoding: {beam: 1, max_length_a: 0, max_length_b: 12}
 """
 
 
-def shapeshift(*arguments):
-    """Run a command in this process; return its exit status, or the message that it ends with."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["shapeshift", *arguments])
-        try:
-            main()
-        except SystemExit as end:
-            return end.code or 0
-    return 0
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, shapeshift):
     """The folder of the study, whose runs are finished."""
     text = (DOCS / "tutorials" / "own-study.md").read_text(encoding="utf-8")
     [study] = re.findall(r"```yaml\n(title: Positions on my text\n.*?)```", text, re.DOTALL)
@@ -64,7 +51,7 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     assert "SHAPE translates better than APE." in page
 
 
-def test_what_cannot_be_is_refused(folder, monkeypatch, capsys):
+def test_what_cannot_be_is_refused(folder, monkeypatch, capsys, shapeshift):
     monkeypatch.chdir(folder)
     for arguments, expected in (
         (("study.yaml", "--grid", "shape-table2"), "the study's file names its grid"),
