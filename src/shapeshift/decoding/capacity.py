@@ -9,7 +9,7 @@ from torch import nn
 
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.model import Transformer
-from shapeshift.positions import Absolute, Learned, Randomized, Shifted
+from shapeshift.positions import Absolute, Randomized, Representation, Shifted
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,10 @@ class Capacity:
 
 
 def capacity(model: object, *, training: bool = False) -> Capacity:
-    """Return the limits of a model's learned tables and randomized indices, at inference or in
-    training, where the largest offset that may be drawn counts.
+    """Return the limits of a model's kinds (`Representation.max_position`) and of randomized
+    indices, at inference or in training, where the largest offset that may be drawn counts.
 
-    No other kind has a limit, except xPos, which raises its own error beyond some 14,000
-    positions. Anything other than a `Transformer` is unlimited.
+    Anything other than a `Transformer` is unlimited.
     """
     if not isinstance(model, Transformer):
         return Capacity()
@@ -51,14 +50,14 @@ def capacity(model: object, *, training: bool = False) -> Capacity:
 def _most_tokens(indices: Absolute, parts: Iterable[nn.Module], training: bool) -> int | None:
     if training and isinstance(indices, Randomized):
         return indices.max_position  # no table is smaller, see `positions.limits`
-    learned = [table for part in parts for table in part.modules() if isinstance(table, Learned)]
-    rows = [table.weight.shape[0] for table in learned]
+    kinds = [kind for part in parts for kind in part.modules() if isinstance(kind, Representation)]
+    limits = [limit for kind in kinds if (limit := kind.max_position()) is not None]
     longest = indices.max_length if isinstance(indices, Randomized) else None
-    if not rows:
+    if not limits:
         return longest
-    # Positions only grow, so that no more of them than the table has rows lie inside it.
+    # Positions only grow, so that no more of them than there are numbers lie within the limit.
     offset = None
     if training and isinstance(indices, Shifted):
         offset = indices.max_offset - indices.authors
-    positions = indices(1, min(rows) if longest is None else longest, offset=offset)
-    return int((positions < min(rows)).sum())
+    positions = indices(1, min(limits) + 1 if longest is None else longest, offset=offset)
+    return int((positions <= min(limits)).sum())

@@ -125,6 +125,12 @@ class Representation(nn.Module):
         """Yield what this consists of: itself, or all parts of a chain."""
         yield self
 
+    def max_position(self) -> int | None:
+        """Return the highest position that this kind can take, None if there is no limit. What
+        trains, translates or checks a configuration asks for it beforehand; the hooks see to
+        positions beyond it themselves."""
+        return None
+
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """Return token embeddings `x (B, T, D)` with position added; `pos (B|1, T)`."""
         return x
@@ -248,6 +254,10 @@ class Chain(Representation):
     def kinds(self) -> Iterator[Representation]:
         for part in self._parts():
             yield from part.kinds()
+
+    def max_position(self) -> int | None:
+        limits = [part.max_position() for part in self._parts()]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         for part in self._parts():

@@ -43,8 +43,11 @@ class Learned(Encoding):
             raise ShapeshiftError(f"std must be finite and not negative, got {std}")
         nn.init.normal_(self.weight, std=dim**-0.5 if std is None else std)
 
+    def max_position(self) -> int:
+        return self.weight.shape[0] - 1
+
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
-        limit = self.weight.shape[0]
+        limit = self.max_position()
         first, last = 0, pos.shape[-1] - 1  # or beyond
         if can_read(pos) and pos.numel():  # there are none where all keys are in a cache
             first, last = (int(end) for end in pos.aminmax())
@@ -53,10 +56,10 @@ class Learned(Encoding):
                 f"the learned table starts at position 0, got position {first}; count from 0, or"
                 " use a kind without a limit such as 'sinusoidal'"
             )
-        if last >= limit:
+        if last > limit:
             raise ShapeshiftError(
                 f"a sequence of {pos.shape[-1]} tokens needs position {last}, but the learned table"
-                f" ends at {limit - 1}; train with num_positions={last + 1} or more, or use a kind"
+                f" ends at {limit}; train with num_positions={last + 1} or more, or use a kind"
                 " without a limit such as 'sinusoidal'"
             )
         return F.embedding(pos, self.weight).to(like.dtype)  # (B|1, T, D)

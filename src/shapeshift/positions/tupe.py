@@ -80,6 +80,9 @@ class TUPE(Representation):
         for weight in (self.query, self.key):
             nn.init.xavier_uniform_(weight)
 
+    def max_position(self) -> int | None:
+        return self.vectors.max_position()
+
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         return q * 0.5**0.5, k  # attention divides by sqrt(E), which makes sqrt(2E)
 

@@ -43,8 +43,8 @@ class XPos(Representation):
         centre: the position whose queries and keys keep their size.
 
     Raises:
-        ShapeshiftError: for a number out of its range; in `rotate`, if a position is too far from
-            the centre.
+        ShapeshiftError: for a number out of its range, or a centre out of reach of position 0; in
+            `rotate`, if a position is too far from the centre.
     """
 
     places = ("self",)
@@ -75,6 +75,14 @@ class XPos(Representation):
             )
             for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         }
+        if self.centre > self._limits[torch.float32]:
+            raise ShapeshiftError(
+                f"xpos reaches {self._limits[torch.float32]} positions on either side of its"
+                f" centre, which leaves out position 0, got centre={centre}; use a smaller centre"
+            )
+
+    def max_position(self) -> int:
+        return self.centre + self._limits[torch.float32]
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = frequencies(self.head_dim, self.base, q.device)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.positions import IndicesChoice, Part, Scheme
+from shapeshift.positions import Chain, IndicesChoice, Part, Representation, Scheme, Shifted
+from shapeshift.positions.limits import check_numbers
 
 LEARNED = {"num_positions": 12}
 
@@ -23,6 +25,7 @@ LIMITED = {
     "learned, cross": Scheme(parts=(Part("learned", "cross", options=LEARNED),)),
     "tupe": Scheme(parts=(Part("tupe", options=LEARNED),)),
     "tupe, cross": Scheme(parts=(Part("tupe", "cross", options=LEARNED),)),
+    "tupe in a chain": Scheme(parts=(Part("tupe", options=LEARNED), Part("t5"))),
     "randomized": Scheme(
         IndicesChoice("randomized", {"max_position": 50, "max_length": 10}), (Part("sinusoidal"),)
     ),
@@ -60,6 +63,21 @@ def test_a_table_in_one_stack_limits_that_side() -> None:
     scheme = Scheme(parts=(Part("learned", stacks="encoder", options=LEARNED),))
     assert capacity(make(scheme)) == Capacity(12, None)
     assert capacity(make(scheme)).source_subwords == 11
+
+
+def test_a_kind_of_ones_own_declares_its_limit() -> None:
+    class Short(Representation):
+        def max_position(self) -> int:
+            return 6
+
+        def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+            return (pos_k - pos_q.mT).to(dtype)
+
+    model = make(Scheme())
+    model.encoder[0].attention.position = Chain(Short(), Representation())
+    assert capacity(model) == Capacity(7, None)
+    with pytest.raises(ShapeshiftError, match="up to 9, but Short takes positions up to 6"):
+        check_numbers(Shifted(9), model.encoder[0].attention.position)
 
 
 def test_other_models_have_no_limit() -> None:
