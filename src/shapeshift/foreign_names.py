@@ -54,6 +54,7 @@ FOREIGN_NAMES = {
         "training.optimizer.eps": "adam_eps adam_epsilon",
         "training.optimizer.name": "optim",
         "training.optimizer.weight_decay": "wd",
+        "training.patience": "early_stopping early_stopping_patience",
         "training.precision": "fp16 bf16 amp dtype",
         "training.schedule": "lr_scheduler lr_scheduler_type scheduling decay_method",
         "training.schedule.peak": "lr learning_rate max_lr",
@@ -66,14 +67,10 @@ FOREIGN_NAMES = {
 """Name elsewhere → key here."""
 
 _EPOCHS = "training is counted in updates: set training.max_updates"
-_PATIENCE = (
-    "training does not stop early: set training.max_updates, and training.final_weights=best"
-)
 
 NOT_HERE = {
     **dict.fromkeys(("epochs", "epoch", "max_epoch", "num_train_epochs"), _EPOCHS),
     "edges": "the bounds between length buckets are called length_buckets",
-    **dict.fromkeys(("patience", "early_stopping", "early_stopping_patience"), _PATIENCE),
 }
 """Name elsewhere → what to do instead, where there is no such key."""
 

@@ -119,7 +119,17 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
                 parallel=parallel,
             )
-        return done if parallel.is_main else None
+        if not parallel.is_main:
+            return None
+        last = done.checkpoints.updates()[-1]
+        if last < settings.training.max_updates:
+            best = done.checkpoints.progress(last).best_update
+            console.print(
+                f"ended after update {last}: no validation since update {best} was better"
+                f" (training.patience={settings.training.patience})",
+                soft_wrap=True,
+            )
+        return done
 
 
 def _test(run: Run, prepared: Path) -> None:

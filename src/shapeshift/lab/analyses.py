@@ -98,7 +98,8 @@ class Learning:
 
 def _eighths(run: Run) -> list[int]:
     """Return the update of the last checkpoint in each eighth of training that has one."""
-    last, checkpoints = run.config.training.max_updates, run.checkpoints.updates()
+    checkpoints = run.checkpoints.updates()
+    last = max(checkpoints, default=1)
     in_order = ((-(-8 * update // last), update) for update in checkpoints)
     return list(dict(in_order).values())
 

@@ -59,5 +59,5 @@ def make_final(
 def _updates_of_final(training: TrainingConfig, progress: Progress) -> list[int]:
     if training.final_weights == "best":
         return [] if progress.best_update is None else [progress.best_update]
-    every, last = training.checkpoint_every, training.max_updates
+    every, last = training.checkpoint_every, training.last_update(progress)
     return [*range(every, last, every), last][-training.average_checkpoints :]

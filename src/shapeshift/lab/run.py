@@ -64,6 +64,7 @@ its checkpoints are judged may not: such scores do not compare."""
 
 CHANGES_RESULTS = {
     "training.max_updates",
+    "training.patience",
     "training.average_checkpoints",
     "training.final_weights",
     "decoding",

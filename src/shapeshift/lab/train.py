@@ -154,7 +154,8 @@ def _open_run(
 
 
 def _is_unfinished(trainer: Trainer) -> bool:
-    return trainer.progress.update < trainer.config.max_updates or trainer.validation_is_due
+    progress = trainer.progress
+    return progress.update < trainer.config.last_update(progress) or trainer.validation_is_due
 
 
 def _alone(directory: Path) -> AbstractContextManager[None]:

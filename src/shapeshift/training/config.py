@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from shapeshift.data.config import BatchConfig
 from shapeshift.errors import ShapeshiftError
 from shapeshift.schema import Strict
+from shapeshift.training.manifest import Progress
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -102,6 +103,13 @@ class TrainingConfig(Strict):
         "loss", description="metric that selects the best checkpoint, which is always kept"
     )
 
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="validations in a row without a better one after which training ends; null:"
+        " train to `max_updates`",
+    )
+
     @field_validator("split_on_oom", "validate_metrics", "best_metric")
     @classmethod
     def _check_fsdp(cls, value: Any, info: ValidationInfo) -> Any:
@@ -141,6 +149,16 @@ class TrainingConfig(Strict):
                 f" {num_processes} processes; set training.accumulation={more}, and {same_size} for"
                 " updates of the same size"
             )
+
+    def last_update(self, progress: Progress) -> int:
+        """Return the update that ends a run which is this far: `max_updates`, or the present one
+        if the last validations have used up the `patience`."""
+        best, validated = progress.best_update, progress.validated_update
+        if self.patience is None or best is None or validated is None:
+            return self.max_updates
+        every = self.validate_every or self.checkpoint_every
+        out_of_patience = validated // every - best // every >= self.patience
+        return progress.update if out_of_patience else self.max_updates
 
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:

@@ -138,7 +138,7 @@ class Trainer:
         stop: StopSignals | None = None,
         on_skip: Callable[[NonFinite], None] | None = None,
     ) -> None:
-        """Train until `max_updates`, saving and validating on the way.
+        """Train until `max_updates`, or until `patience` ends, saving and validating on the way.
 
         A checkpoint is saved before each validation and receives its result after it. So an error
         in a validation loses no update, the best of all validations has its checkpoint, and an
@@ -161,7 +161,7 @@ class Trainer:
                 self._validate(log, observer)
             metrics = RunningMetrics(self.device)
             batches = self._batches()
-            while progress.update < config.max_updates:
+            while progress.update < config.last_update(progress):
                 self._update([next(batches) for _ in range(config.accumulation)], metrics)
                 done, stopping = progress.update, self._received(stop)
                 at_end = done == config.max_updates
@@ -186,7 +186,7 @@ class Trainer:
         """Whether the last update needs a validation that is not complete yet."""
         done = self.progress.update
         every = self.config.validate_every or self.config.checkpoint_every
-        due = done % every == 0 or done == self.config.max_updates
+        due = done % every == 0 or done == self.config.last_update(self.progress)
         return due and done > 0 and done != self.progress.validated_update
 
     def _received(self, stop: StopSignals | None) -> int:
@@ -339,6 +339,7 @@ class Trainer:
                 progress.elapsed_s = time.perf_counter() - self._began
                 self.checkpoints.record(progress)
                 observer.validated(progress.update, values)
+        progress.best_update = self.parallel.broadcast(progress.best_update)
 
     def _compare_with_best(self, values: Mapping[str, float]) -> None:
         """Make the last update the best one if it is."""

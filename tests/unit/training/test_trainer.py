@@ -239,6 +239,37 @@ def test_the_best_of_all_validations_has_a_checkpoint(lab, best):
     assert trainer.checkpoints.updates() == sorted({4, 6, 7, trainer.progress.best_update})
 
 
+def test_training_ends_after_validations_without_a_better_one(lab):
+    scores = {4: 1.0, 8: 3.0, 12: 2.0, 16: 3.0, 20: 5.0}
+    trainer = make_with_scores(lab, scores, patience=2)
+    lab.fit(trainer)
+    assert (trainer.progress.update, trainer.progress.best_update) == (16, 8)
+    assert trainer.checkpoints.updates() == [8, 12, 16]
+
+    again = make_with_scores(lab, scores, patience=2)
+    again.resume()
+    assert again.config.last_update(again.progress) == 16
+    lab.fit(again)
+    assert again.progress.update == 16
+
+    longer = make_with_scores(lab, scores, patience=3)
+    longer.resume()
+    lab.fit(longer)
+    assert (longer.progress.update, longer.progress.best_update) == (20, 20)
+
+
+def test_a_run_stopped_between_validations_has_the_patience_left_that_it_had(lab):
+    scores = dict.fromkeys(range(2, 21, 2), 1.0)
+    settings = {"validate_every": 2, "checkpoint_every": 4, "patience": 3}
+    trainer = make_with_scores(lab, scores, **settings)
+    lab.fit(trainer, stop_at=6)  # the line of the log after which the signal comes
+    assert trainer.progress.update < 8
+    again = make_with_scores(lab, scores, **settings)
+    again.resume()
+    lab.fit(again)
+    assert (again.progress.update, again.progress.best_update) == (8, 2)
+
+
 def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab):
     settings = {"validate_every": 3, "max_updates": 14, "best_metric": "comet"}
 
