@@ -11,7 +11,7 @@ from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from shapeshift.config_errors import messages, no_sections
-from shapeshift.config_file import find_config, lay_over, read_document
+from shapeshift.config_file import find_config, lay_over, merge, read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError
@@ -39,6 +39,15 @@ class Config(Strict):
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_subwords_of_start(cls, given: Any) -> Any:
+        """Let a run that starts from another one have its subword models."""
+        match given:
+            case {"training": {"init_from": str() | Path() as start}}:
+                return merge({"data": {"subwords": {"models": start}}}, given)
+        return given
 
     @field_validator("position", mode="after")
     @classmethod

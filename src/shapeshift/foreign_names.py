@@ -45,6 +45,8 @@ FOREIGN_NAMES = {
         "training.checkpoint_every": "save_steps save_interval_updates save_checkpoint_steps",
         "training.clip_norm": "max_grad_norm clip_grad_norm gradient_clipping",
         "training.device": "use_cuda",
+        "training.init_from": "train_from load_model finetune_from_model restore_file"
+        " pretrained_model init_checkpoint",
         "training.keep_checkpoints": "keep_checkpoint save_total_limit keep_last_epochs"
         " keep_best_ckpts keep_interval_updates",
         "training.label_smoothing": "label_smoothing_factor",

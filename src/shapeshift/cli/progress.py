@@ -21,6 +21,7 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
+    from shapeshift.lab.start import Started
     from shapeshift.training.checkpoints import Resumed
     from shapeshift.training.guards import NonFinite
 
@@ -51,6 +52,16 @@ def make_progress() -> Progress:
         refresh_per_second=4,
         disable=not console.is_terminal,  # a file gets lines, printed below
     )
+
+
+def show_started(started: Started) -> None:
+    """Print which weights a new run has from another one."""
+    line = f"starts from {started.directory}: {started.num_kept:,} parameters"
+    for what, names in (("new", started.new), ("left out", started.left_out)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            line += f"; {what}: {', '.join(names[:3])}{more}"
+    console.print(line, soft_wrap=True)
 
 
 def show_resumed(resumed: Resumed) -> None:

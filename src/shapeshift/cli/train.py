@@ -96,6 +96,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
         make_progress,
         show_resumed,
         show_skipped,
+        show_started,
     )
     from shapeshift.lab.train import train as train_run
     from shapeshift.threads import set_num_threads
@@ -114,6 +115,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
                 prepared_root=prepared,
                 tested=tested,
                 on_prepare=Steps(progress),
+                on_start=show_started,
                 on_resume=show_resumed,
                 on_skip=show_skipped,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),

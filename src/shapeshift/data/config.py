@@ -233,9 +233,12 @@ class SubwordsConfig(Grown):
             `...`) and makes every Unicode space a space; `identity` leaves the text alone.
         vocabulary: for `presplit`, a file of pieces, one a line (what stands after it, such as a
             count, is left out), instead of those of the training text.
+        models: a run's folder, or prepared data, whose subword models are used instead of new ones;
+            the other settings must be those that they were trained with. With
+            `training.init_from` it is that run.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"vocabulary"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"vocabulary", "models"})
 
     algorithm: Literal["bpe", "unigram", "presplit"] = "bpe"
     vocab_size: int = Field(default=4_000, ge=8)
@@ -244,6 +247,7 @@ class SubwordsConfig(Grown):
     max_sentences: int = Field(default=4_000_000, ge=1_000)
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
     vocabulary: Path | None = None
+    models: Path | None = None
 
     @field_validator("vocabulary")
     @classmethod

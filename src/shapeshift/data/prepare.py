@@ -34,6 +34,7 @@ from shapeshift.data.corpora import (
 from shapeshift.data.prepared import (
     FORMAT,
     REPORT,
+    REPORT_OF_RUN,
     LengthStatistics,
     Prepared,
     Report,
@@ -46,9 +47,9 @@ from shapeshift.data.presplit import join_pieces
 from shapeshift.data.sources.download import Progress, exclusive
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, writing
+from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, save, writing
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal
+from shapeshift.integrity import seal, verify
 
 _CHUNK = 10_000
 
@@ -137,8 +138,14 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
 
 def _train_subwords(
     directory: Path, config: DataConfig, corpus: FilesCorpus, report: Progress
-) -> tuple[Subwords, int]:
-    """Train the models on the train split as it is in the corpus; also return its size."""
+) -> tuple[Subwords, int | None]:
+    """Train the models on the train split as it is in the corpus, or copy those that are given;
+    also return the size of the split, None if it is not known yet."""
+    if config.subwords.models is not None:
+        subwords = _subwords_of(config.subwords.models, config)
+        for path in (config.subwords.models / "subwords").iterdir():
+            save(directory / path.name, path.read_bytes())
+        return subwords, None
     num_train = 0
 
     def pairs() -> Iterator[tuple[str, str]]:  # read once for each model
@@ -235,11 +242,45 @@ def _nothing_left(split: Split, counts: Counts) -> str:
 
 
 def _fingerprint(config: DataConfig) -> str:
-    settings = config.model_dump(mode="json", exclude={"corpus": {"root", "archives"}})
+    exclude: Any = {"corpus": {"root", "archives"}, "subwords": {"models"}}
+    settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
     if config.subwords.vocabulary is not None:
         document["vocabulary"] = hashlib.sha256(_bytes(config.subwords.vocabulary)).hexdigest()
+    if config.subwords.models is not None:
+        document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
+    """Return the subword models of a run or of prepared data.
+
+    Raises:
+        ShapeshiftError: the folder is neither, or its models were trained with other settings.
+    """
+    found = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
+    if not found:
+        raise ShapeshiftError(
+            "is neither a run nor prepared data, whose subword models could be used; give a folder"
+            " made by `shapeshift train` or `shapeshift prepare`",
+            path=directory,
+        )
+    remedy = "train or prepare it again, or give another folder"
+    for name in (found[0].name, "subwords/"):
+        verify(directory, name, remedy=remedy)
+    theirs = Report.read(found[0], remedy).config.subwords.model_dump(exclude={"models"})
+    own = config.subwords.model_dump(exclude={"models"})
+    names = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
+    if names:
+        needed = " ".join(f"data.subwords.{name}={_shown(theirs.get(name))}" for name in names)
+        raise ShapeshiftError(
+            f"has subword models of other settings than these; set {needed}", path=directory
+        )
+    return Subwords.load(directory / "subwords")
+
+
+def _shown(value: object) -> object:
+    return {None: "null", True: "true", False: "false"}.get(value, value)  # type: ignore[call-overload]
 
 
 def _bytes(path: Path) -> bytes:

@@ -27,6 +27,8 @@ from shapeshift.integrity import SUMS, verify
 from shapeshift.schema import Strict
 
 REPORT = "prepared.json"
+REPORT_OF_RUN = "data.json"
+"""The copy of a report that stands in the folder of a run."""
 FORMAT: Literal[1] = 1
 
 

@@ -30,6 +30,7 @@ import torch
 
 from shapeshift.config import Config, load_config
 from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
+from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, Disk, remove_directory, writing
@@ -73,7 +74,6 @@ CHANGES_RESULTS = {
 `decoding` may not differ where validation translates."""
 
 CONFIG = "config.yaml"
-DATA = "data.json"
 SUBWORDS = "subwords"
 LOCK = "lock"
 RESULTS = "results"
@@ -127,7 +127,7 @@ class Run:
         if any(not _is_in(name, RESUMABLE) for name in changed):
             delete(directory / RESULTS)
         if not has_begun(directory):
-            for name in (SUMS, DATA, SUBWORDS):
+            for name in (SUMS, REPORT_OF_RUN, SUBWORDS):
                 delete(directory / name)
         store(directory, {CONFIG: config.to_yaml().encode()})
         return cls(directory)

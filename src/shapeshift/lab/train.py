@@ -10,7 +10,7 @@ import torch
 
 from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
-from shapeshift.data.prepared import REPORT, Prepared, Report
+from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
 from shapeshift.disk import Disk, free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
@@ -20,7 +20,6 @@ from shapeshift.lab.locks import locked
 from shapeshift.lab.requirements import check_lengths, check_requirements
 from shapeshift.lab.run import (
     AS_IT_IS,
-    DATA,
     LOCK,
     RESULTS,
     SUBWORDS,
@@ -31,6 +30,7 @@ from shapeshift.lab.run import (
     make_translator,
     prepared_directory,
 )
+from shapeshift.lab.start import Started, start_from
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -51,6 +51,7 @@ def train(
     prepared_root: str | Path = "prepared",
     tested: bool = True,
     on_prepare: DataProgress | None = None,
+    on_start: Callable[[Started], None] | None = None,
     on_resume: Callable[[Resumed], None] | None = None,
     on_skip: Callable[[NonFinite], None] | None = None,
     stop: StopSignals | None = None,
@@ -65,6 +66,7 @@ def train(
         prepared_root: folder under which prepared data are kept and found again.
         tested: whether the test text will be translated, and so may not be too long.
         on_prepare: receives the progress of preparation.
+        on_start: receives what a new run has from another one, see `training.init_from`.
         on_resume: receives the checkpoint from which training goes on, and the damaged ones.
         on_skip: receives each update that was left out, see `training.on_nonfinite`.
         stop: entered while the model is trained: a signal then ends the run after an update.
@@ -87,11 +89,13 @@ def train(
                 pass  # no other process trains there; it would be refused later anyway
         Run.check(directory, config)
         data = prepare(config.data, folder, on_prepare if parallel.is_main else None)
-    trainer = _make_trainer(config, data, directory, parallel, tested=tested)
+    trainer, started = _make_trainer(config, data, directory, parallel, tested=tested)
     # All that can be refused without the folder has been; it is made now.
     with _alone(directory) if parallel.is_main else nullcontext():
         run, resumed = _open_run(config, data, directory, trainer)
         unfinished = _is_unfinished(trainer)
+        if parallel.is_main and started and on_start:
+            on_start(started)
         if resumed and on_resume and (unfinished or resumed.skipped):
             on_resume(resumed)
         if unfinished:
@@ -110,19 +114,24 @@ def train(
 
 def _make_trainer(
     config: Config, data: Prepared, directory: Path, parallel: Parallel, *, tested: bool
-) -> Trainer:
-    """Build the model and return its trainer; raise `ShapeshiftError` for data that are too long
+) -> tuple[Trainer, Started | None]:
+    """Build the model, with the weights of another run if it is a new one that starts from there;
+    return its trainer. Raise `ShapeshiftError` for data that are too long
     for the model."""
     subwords, training = data.subwords, config.training
     torch.manual_seed(derive(training.seed, "weights"))
     model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
     check_lengths(config, model, data, tested=tested)
+    started = None
+    if training.init_from is not None and not has_begun(directory):
+        started = start_from(training.init_from, model, config, subwords)
     metrics = training.validated_metrics
     checkpoints = Checkpoints(
         directory / "checkpoints", training.keep_checkpoints, every=training.checkpoint_every
     )
     validate = (lambda: _measure_validation(config, model, data, metrics)) if metrics else None
-    return Trainer(model, training, data.train, data.valid, checkpoints, validate, parallel)
+    trainer = Trainer(model, training, data.train, data.valid, checkpoints, validate, parallel)
+    return trainer, started
 
 
 def _open_run(
@@ -210,12 +219,12 @@ def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
     """
     models = sorted((data.directory / SUBWORDS).iterdir())
     contents = {f"{SUBWORDS}/{path.name}": path.read_bytes() for path in models}
-    contents[DATA] = (data.directory / REPORT).read_bytes()
+    contents[REPORT_OF_RUN] = (data.directory / REPORT).read_bytes()
     if not has_begun(directory):
         return contents
-    restore(directory, {DATA: contents[DATA]})
-    account = directory / DATA
-    verify(directory, DATA, remedy=f"name a new folder, or {AS_IT_IS}")
+    restore(directory, {REPORT_OF_RUN: contents[REPORT_OF_RUN]})
+    account = directory / REPORT_OF_RUN
+    verify(directory, REPORT_OF_RUN, remedy=f"name a new folder, or {AS_IT_IS}")
     if account.exists():
         before = Report.read(account, "remove it, and it is written again for the data as they are")
         if before.fingerprint != data.report.fingerprint:
@@ -230,5 +239,5 @@ def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
                 " another version of sentencepiece has trained since; name a new folder",
                 path=directory,
             )
-        contents[DATA] = account.read_bytes()
+        contents[REPORT_OF_RUN] = account.read_bytes()
     return contents

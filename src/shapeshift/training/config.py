@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -61,6 +62,11 @@ class TrainingConfig(Strict):
     """One training run."""
 
     seed: int = Field(1, ge=0, description="of weights, dropout, shuffling and offsets")
+    init_from: Path | None = Field(
+        None,
+        description="a run's folder whose final model training starts from, with its subwords; only"
+        " position may differ; null: random weights",
+    )
     max_updates: int = Field(200_000, ge=1, description="updates of the whole run")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: Schedule = Noam()

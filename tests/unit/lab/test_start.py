@@ -1,0 +1,140 @@
+"""Runs that start from another one: what is kept, what is new, what is refused."""
+
+import random
+import shutil
+
+import pytest
+import torch
+
+from shapeshift.data.prepare import prepare
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.run import Run, prepared_directory
+from shapeshift.lab.train import train
+
+ONE_UPDATE = "training.max_updates=1"
+STILL = ("training.schedule.peak=1e-30", ONE_UPDATE)
+"""Training that leaves the weights as they are."""
+
+
+@pytest.fixture(scope="module")
+def old(make_config, silent_observer, tmp_path_factory):
+    """A finished run with learned positions."""
+    folder = tmp_path_factory.mktemp("old")
+    config = make_config("position=learned", "position.parts.0.num_positions=64")
+    return train(config, folder / "old", silent_observer, prepared_root=folder / "prepared")
+
+
+@pytest.fixture(scope="module")
+def silent_observer():
+    from shapeshift.training.trainer import Silent
+
+    return Silent()
+
+
+@pytest.fixture
+def begin(old, make_config, silent, tmp_path):
+    """Starts a run from the old one; returns it, and what it had from there."""
+
+    def make(*overrides, name="new"):
+        config = make_config(f"training.init_from={old.directory}", *overrides)
+        reports = []
+        run = train(
+            config,
+            tmp_path / name,
+            silent,
+            prepared_root=tmp_path / "prepared",
+            on_start=reports.append,
+        )
+        return run, reports
+
+    return make
+
+
+def weights(run):
+    return dict(run.model().named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("position", "new", "left_out"),
+    [
+        ("position=shape", 0, 2),
+        ("position=rpe", 4, 2),
+        ("position=learned position.parts.0.num_positions=80", 2, 2),
+    ],
+)
+def test_all_is_kept_but_what_the_other_position_scheme_has_alone(
+    old, begin, position, new, left_out
+):
+    run, [started] = begin(*position.split(), *STILL)
+    assert (len(started.new), len(started.left_out)) == (new, left_out)
+    before, after = weights(old), weights(run)
+    kept = after.keys() - set(started.new)
+    assert started.num_kept == sum(after[name].numel() for name in kept) > 10_000
+    for name in kept:
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
+    assert all(".position." in name for name in started.new)
+
+
+def test_other_text_has_the_old_subwords(old, begin, text, tmp_path):
+    other = shutil.copytree(text, tmp_path / "other")
+    for path in other.iterdir():
+        lines = path.read_text("utf-8").split("\n")[:-1]
+        random.Random(1).shuffle(lines)
+        path.write_text("".join(line + "\n" for line in lines if line), "utf-8")
+    run, [started] = begin(f"data.corpus.root={other}", "position=learned", *STILL)
+    assert run.subwords().fingerprint == old.subwords().fingerprint
+    assert len(started.new) == len(started.left_out) == 2  # tables of 1,024 rows and of 64
+
+
+def test_a_run_that_goes_on_does_not_start_again(begin, old):
+    run, [_] = begin("position=shape", "training.max_updates=15")
+    before = weights(run)
+    again, reports = begin("position=shape", "training.max_updates=16")
+    assert reports == []
+    difference = max((before[n] - p).abs().max() for n, p in weights(again).items())
+    assert 0 < difference < 0.05  # one update further, not back at the start
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["model.dim=64"], "model of another shape; set model.dim=32 to start"),
+        (["model.norm=post"], "set model.norm=pre"),
+        (["data.subwords.vocab_size=30"], "of other settings than these; set .*vocab_size=40"),
+        (["data.subwords.models=null", "data.subwords.vocab_size=30"], "set data.subwords.models="),
+    ],
+)
+def test_another_model_or_other_subwords_are_refused(begin, settings, said):
+    with pytest.raises(ShapeshiftError, match=said):
+        begin("position=shape", *settings)
+
+
+def test_only_a_finished_run_can_be_started_from(begin, make_config, silent, old, tmp_path):
+    unfinished = shutil.copytree(old.directory, tmp_path / "unfinished")
+    (unfinished / "average.safetensors").unlink()
+    for folder, said in ((unfinished, "not trained to its end"), (tmp_path, "neither a run nor")):
+        with pytest.raises(ShapeshiftError, match=said):
+            train(
+                make_config(f"training.init_from={folder}", ONE_UPDATE),
+                tmp_path / "new",
+                silent,
+                prepared_root=tmp_path / "prepared",
+            )
+    assert not (tmp_path / "new" / "checkpoints").exists()
+
+
+def test_prepared_data_lend_their_subwords(old, make_config, tmp_path):
+    own = make_config()
+    first = prepare(own.data, tmp_path / "first")
+    lent = make_config(f"data.subwords.models={tmp_path / 'first'}")
+    second = prepare(lent.data, tmp_path / "second")
+    assert second.subwords.fingerprint == first.subwords.fingerprint
+    assert prepared_directory(lent.data) != prepared_directory(own.data)
+    (tmp_path / "first" / "subwords" / "joint.model").write_bytes(b"damaged")
+    with pytest.raises(ShapeshiftError, match=r"joint\.model"):
+        prepare(lent.data, tmp_path / "third")
+
+
+def test_the_run_says_where_it_started(begin, old):
+    run, _ = begin("position=shape", ONE_UPDATE)
+    assert Run(run.directory).config.training.init_from == old.directory
