@@ -44,6 +44,7 @@ FOREIGN_NAMES = {
         " early_stopping_metric",
         "training.checkpoint_every": "save_steps save_interval_updates save_checkpoint_steps",
         "training.clip_norm": "max_grad_norm clip_grad_norm gradient_clipping",
+        "training.compile": "torch_compile",
         "training.device": "use_cuda",
         "training.init_from": "train_from load_model finetune_from_model restore_file"
         " pretrained_model init_checkpoint",

@@ -79,6 +79,11 @@ class TrainingConfig(Strict):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto: bf16 autocast if the hardware multiplies bf16, else fp32"
     )
+    compile: bool = Field(
+        False,
+        description="compile each layer with `torch.compile` for training: the first updates take"
+        " minutes, later ones less time on a GPU; slower on a CPU",
+    )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
     parallel: Literal["ddp", "fsdp"] = Field(
         "ddp", description="each process holds the whole model (ddp) or a share of it (fsdp)"

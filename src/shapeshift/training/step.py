@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer, label_smoothed_loss
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.optim import build_optimizer
@@ -24,6 +28,8 @@ class TrainingStep:
 
     def __init__(self, model: Transformer, config: TrainingConfig):
         self.model = model.train()
+        if config.compile:
+            compile_layers(model)
         self.optimizer = build_optimizer(config.optimizer, model.parameters())
         self._config = config
         self._device = model.output.weight.device
@@ -31,7 +37,7 @@ class TrainingStep:
 
     def __call__(self, batch: Batch) -> None:
         """Take the step on a batch on the model's device."""
-        with autocast(self._device, self._dtype):
+        with naming_compile_errors(), autocast(self._device, self._dtype):
             loss = label_smoothed_loss(
                 self.model,
                 batch.source,
@@ -44,6 +50,30 @@ class TrainingStep:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._config.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def compile_layers(model: Transformer) -> None:
+    """Let `torch.compile` compile each layer at its first call, as one graph for all lengths. Equal
+    layers share it.
+
+    Under `torch.compiler.set_stance("force_eager")` they run as they are.
+    """
+    for layer in (*model.encoder, *model.decoder):
+        layer.compile(fullgraph=True, dynamic=True)
+
+
+@contextmanager
+def naming_compile_errors() -> Iterator[None]:
+    """Raise what the compiler of `torch.compile` complains about as a `ShapeshiftError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            raise
+        reason = " ".join(str(error).split("\n\n")[0].split())
+        raise ShapeshiftError(
+            f"torch.compile failed ({reason}); provide what it needs, or set training.compile=false"
+        ) from error
 
 
 def random_batch(

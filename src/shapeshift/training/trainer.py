@@ -32,6 +32,7 @@ from shapeshift.training.optim import learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 from shapeshift.training.running_metrics import RunningMetrics
+from shapeshift.training.step import compile_layers, naming_compile_errors
 from shapeshift.training.stopping import StoppedError, StopSignals
 from shapeshift.training.strategy import Replicated, Strategy
 
@@ -108,6 +109,8 @@ class Trainer:
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
         self.validate = validate
+        if config.compile:
+            compile_layers(model)
         self.strategy = _choose_strategy(model, config, self.device, self.parallel)
         self.optimizer = self.strategy.optimizer
         self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
@@ -175,7 +178,8 @@ class Trainer:
                 if stopping:
                     break
                 if self.validation_is_due:
-                    self._validate(log, observer)
+                    with torch.compiler.set_stance("force_eager"):  # compiled for training alone
+                        self._validate(log, observer)
                 metrics = RunningMetrics(self.device)
         if stopping := self._received(stop):
             done = progress.update
@@ -274,6 +278,7 @@ class Trainer:
         with (
             out_of_memory_as(lambda: TooLargeError(part, self.train, update, self.device)),
             self.strategy.accumulating(last),
+            naming_compile_errors(),
         ):
             loss = self._loss(
                 self.strategy.train_loss, self.train, part.pairs, self.config.label_smoothing

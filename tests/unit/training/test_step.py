@@ -1,12 +1,15 @@
 """The training step that is measured."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.data.subwords import SPECIAL_PIECES
+from shapeshift.errors import ShapeshiftError
 from shapeshift.training.step import TrainingStep, random_batch
 
 
@@ -27,6 +30,38 @@ def test_it_has_the_gradient_of_the_first_update_of_training(lab, clip_norm):
             for optimizer, p in ((step.optimizer, ours), (trainer.optimizer, theirs))
         )
         torch.testing.assert_close(*means, rtol=1e-3, atol=1e-7)
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """A compiler that counts its graphs and runs them as they are."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    yield counter
+    torch._dynamo.reset()
+
+
+def test_a_compiled_run_has_few_graphs_for_all_lengths_and_the_same_loss(lab, compiler):
+    settings = {"dropout": 0.0, "position": "rpe", "max_updates": 6, "checkpoint_every": 3}
+    plain, ours = lab.make("plain", **settings), lab.make("ours", compile=True, **settings)
+    for trainer in (plain, ours):
+        lab.fit(trainer)
+    # An encoder layer and a decoder layer, once more where two lengths of a batch happen to agree.
+    assert 2 <= compiler.frame_count <= 4
+    assert ours.progress.best_loss == pytest.approx(plain.progress.best_loss, abs=1e-4)
+    again = lab.make("ours", compile=True, **settings)
+    assert again.resume().progress.update == 6
+
+
+def test_what_the_compiler_lacks_is_one_sentence(lab, monkeypatch):
+    def broken(graph, inputs):
+        raise FileNotFoundError("no C++ compiler")
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
+    with pytest.raises(ShapeshiftError, match=r"torch.compile failed .*no C\+\+ .*compile=false"):
+        lab.fit(lab.make(compile=True))
 
 
 def test_random_sentences_have_the_length_that_is_asked_for():

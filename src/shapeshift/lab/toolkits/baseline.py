@@ -46,6 +46,7 @@ class Baseline:
             "training.optimizer.name=adam": training.optimizer.name != "adam",
             "training.optimizer.weight_decay=0": training.optimizer.weight_decay != 0,
             "training.schedule.name=noam or inverse_sqrt": isinstance(training.schedule, Cosine),
+            "training.compile=false": training.compile,
             "training.init_from=null": training.init_from is not None,
             "training.patience=null": training.patience is not None,
         }
