@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,9 @@ def test_what_cannot_be_extended_is_named(files, message, tmp_path):
 
 @pytest.mark.parametrize("page", ["commands", "configuration", "positions", "results"])
 def test_a_generated_page_is_fresh(page):
+    locked = f"typer=={metadata.version('typer')} " in (ROOT / "requirements.lock").read_text()
+    if page == "commands" and not locked:
+        pytest.skip("another version of typer words its help otherwise")
     made = runpy.run_path(str(ROOT / "docs" / f"generate_{page}.py"))["document"]()
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert written == made, f"run: python docs/generate_{page}.py"

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+CLIP = "" if int(metadata.version("transformers").split(".")[0]) >= 5 else "text_model."
+"""Where transformers has the embeddings of CLIP's text model."""
 
 ROWS = 40
 """Positions that a tiny model has room for."""
@@ -201,7 +205,7 @@ LEARNED = {
         settings={"attention_type": "original_full", "sep_token_id": 3},
     ),
     "camembert": Example("CamembertForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
-    "clip": Example("CLIPTextModel", ("embeddings.position_embedding",)),
+    "clip": Example("CLIPTextModel", (f"{CLIP}embeddings.position_embedding",)),
     "distilbert": Example("DistilBertForMaskedLM", ("distilbert.embeddings.position_embeddings",)),
     "gpt-bigcode": Example("GPTBigCodeForCausalLM", ("transformer.wpe",)),
     "gpt-neo": Example("GPTNeoForCausalLM", ("transformer.wpe",)),
