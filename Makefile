@@ -7,7 +7,7 @@ TORCH  := torch==2.13.0
 UV     := .venv-uv/bin/uv
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-slow test-lowest soak check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-slow test-lowest soak check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,8 +26,11 @@ $(STAMP): pyproject.toml requirements.lock
 demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (some four minutes a model on one core)
 	$(BIN)/shapeshift demo
 
-test: install  ## the test suite
+test: install  ## the tests that take no process of their own
 	$(BIN)/python -m pytest -n auto --maxprocesses 4
+
+test-long: install  ## tests that start processes or compile models: commands, kills, the wheel
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m 'long and not slow and not soak and not gpu and not network'
 
 test-slow: install  ## every test that this machine can run
 	$(BIN)/python -m pytest -m 'not soak and not network'

@@ -11,6 +11,28 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+LONG = {
+    "test_compile.py",
+    "test_corruption.py",
+    "test_examples.py",
+    "test_export.py",
+    "test_group.py",
+    "test_launchers.py",
+    "test_line_contract_fuzz.py",
+    "test_score.py",
+    "test_signals.py",
+    "test_streams.py",
+    "test_threads.py",
+    "test_translate.py",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole files of tests that start processes or compile models."""
+    for item in items:
+        if "integration" in item.path.parts or item.path.name in LONG:
+            item.add_marker(pytest.mark.long)
+
 
 class Backend:
     """One way to compute attention, which serves wherever it can; `calls` counts how often.

@@ -23,7 +23,6 @@ def test_every_snippet_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     KINDS.pop("root_distance")
 
 
-@pytest.mark.slow
 def test_the_kind_passes_the_contract_tests(tmp_path: Path) -> None:
     (tmp_path / "root_distance.py").write_text(SNIPPETS[0], encoding="utf-8")
     (command,) = re.findall(r"^PYTHONPATH=\. \.venv/bin/python (.*)$", PAGE, flags=re.MULTILINE)

@@ -14,10 +14,7 @@ from ..unit.report.written import write_reproduced  # noqa: TID252 (`tests` is n
 api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 PROGRAM = next(filter(None, map(shutil.which, BROWSERS)), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH"),
-]
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH")
 
 PHONE = {"width": 360, "height": 740}
 NUMBER = "#item-shape-table2-tiny .number"

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # a minute on a busy machine
-
 ROOT = Path(__file__).parents[2]
 PACKED = ("pyproject.toml", "README.md", "LICENSE", "configs", "src")
 TIMEOUT_S = 200

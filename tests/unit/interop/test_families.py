@@ -388,6 +388,7 @@ def test_a_table_that_is_not_known_is_named(
         shift_positions(getattr(transformers, head)(config), 10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["marian", pytest.param("bart", marks=pytest.mark.slow)])
 def test_positions_that_are_shifted_break_no_graph(name: str) -> None:
     model = ALL[name].build()
@@ -400,6 +401,7 @@ def test_positions_that_are_shifted_break_no_graph(name: str) -> None:
     assert (explained.graph_count, explained.graph_break_count) == (1, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> None:
     example = ALL["gpt2"]

@@ -42,6 +42,7 @@ def compiler(monkeypatch):
     torch._dynamo.reset()
 
 
+@pytest.mark.long
 def test_a_compiled_run_has_few_graphs_for_all_lengths_and_the_same_loss(lab, compiler):
     settings = {"dropout": 0.0, "position": "rpe", "max_updates": 6, "checkpoint_every": 3}
     plain, ours = lab.make("plain", **settings), lab.make("ours", compile=True, **settings)
