@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift.attention import recording
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, Scheme
@@ -223,3 +224,18 @@ def test_gradients_do_not_depend_on_how_attention_is_computed(
     backend.stop()
     for got, expected in zip(found, gradients(), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_recorded_attention_is_whole_and_changes_nothing(scheme, make_model, sentences):
+    model = make_model(scheme)
+    source, target = sentences
+    with torch.no_grad():
+        plain = model(source, target)
+        with recording() as kept:
+            recorded = model(source, target)
+        assert len(kept) == len(model.encoder) + 2 * len(model.decoder)
+        model(source, target)
+    assert len(kept) == len(model.encoder) + 2 * len(model.decoder)  # none after the block
+    torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-10)
+    for probs in kept:
+        torch.testing.assert_close(probs.sum(-1), torch.ones_like(probs[..., 0]))

@@ -1,5 +1,5 @@
 """Scaled dot-product attention with whatever a position representation adds, on every device."""
 
-from .backends import attend, attend_with_probs
+from .backends import attend, attend_with_probs, recording
 
-__all__ = ["attend", "attend_with_probs"]
+__all__ = ["attend", "attend_with_probs", "recording"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -30,6 +31,21 @@ RECOMPUTED_FROM = 512
 CPU where the fused kernel cannot serve."""
 
 
+_recorded: list[Tensor] | None = None
+
+
+@contextmanager
+def recording() -> Iterator[list[Tensor]]:
+    """Collect the probabilities `(B, H, Q, K)` of every attention in this context, in the order of
+    the calls; it is computed in plain steps. For one thread."""
+    global _recorded
+    before, _recorded = _recorded, []
+    try:
+        yield _recorded
+    finally:
+        _recorded = before
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -50,6 +66,8 @@ def attend(
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
     """
+    if _recorded is not None:
+        return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
     if prefers_fused(position, q.device.type, q.dtype, k.shape[2], dropout_p):
         bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
@@ -86,6 +104,8 @@ def attend_with_probs(
     if mask is not None:
         add(scores, mask)
     probs = dropout(_softmax(scores), dropout_p, dropout_p > 0).to(v.dtype)
+    if _recorded is not None:
+        _recorded.append(probs.detach())
     return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
 
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "score": "shapeshift.cli.score:score",
     "compare": "shapeshift.cli.compare:compare",
     "demo": "shapeshift.cli.compare:demo",
+    "inspect": "shapeshift.cli.inspect:inspect",
     "positions": "shapeshift.cli.positions:positions",
     "reproduce": "shapeshift.cli.reproduce:reproduce",
     "report": "shapeshift.cli.report:report",

@@ -64,6 +64,10 @@ class Pieces:
         """Return the ids of each text."""
         return [[self._ids.get(piece, self._unknown) for piece in text.split()] for text in texts]
 
+    def piece(self, i: int) -> str:
+        """Return the piece of an id."""
+        return self._pieces[i]
+
     def strange(self, text: str) -> list[str]:
         """Return the pieces of a text that are not in the vocabulary, except single characters,
         which even text that is split for this vocabulary may have."""

@@ -136,6 +136,14 @@ class Subwords:
         """Return the ids of each text, without `<s>` and `</s>`."""
         return self._target.encode(texts)
 
+    def source_pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each source id, as the model writes it."""
+        return [self._source.piece(i) for i in ids]
+
+    def target_pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each target id, as the model writes it."""
+        return [self._target.piece(i) for i in ids]
+
     def check_source(self, text: str) -> None:
         """Raise `ShapeshiftError` for raw text, where the models are for text that is split: more
         than a tenth of its words are no pieces. Text for SentencePiece is never refused."""
@@ -190,6 +198,10 @@ class _SentencePiece:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         ids: list[list[int]] = self._processor.encode(list(texts))
         return ids
+
+    def piece(self, i: int) -> str:
+        piece: str = self._processor.id_to_piece(int(i))
+        return piece
 
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self._processor.decode(list(ids))

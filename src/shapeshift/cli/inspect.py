@@ -1,0 +1,67 @@
+"""`shapeshift inspect`: what a model does with one sentence, as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from shapeshift.lab.run import Run
+
+
+def inspect(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    sentence: Annotated[str, typer.Argument(help="One sentence of the source language, quoted.")],
+    other: Annotated[
+        list[Path] | None,
+        typer.Option("--against", help="A run to show side by side; may be given again."),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Of the page.")] = Path("inspect.html"),
+    checkpoint: Annotated[
+        str, typer.Option(help="Weights: average, last, best or the update of a checkpoint.")
+    ] = "average",
+) -> None:
+    """Show what a trained model does with one sentence: one HTML page that opens from the disk.
+
+    It has the translation with the probability of each subword, the attention of every layer and
+    head (encoder, decoder, decoder to source), attention by distance, and how much the encoder's
+    states change when all positions are shifted.
+
+    Example: shapeshift inspect runs/mine-shape "A man is sleeping." --against runs/mine-ape
+    """
+    from shapeshift.cli.progress import console, results_console
+    from shapeshift.disk import replacing
+    from shapeshift.lab.inspection import inspect_run
+    from shapeshift.lab.run import Run
+    from shapeshift.report.inspection import inspection_page
+
+    runs = [Run(directory) for directory in (run, *(other or ()))]
+    found = []
+    for each in runs:
+        found.append(inspect_run(each, sentence, checkpoint))
+        console.print(f"{each.directory}: {found[-1].translation}", soft_wrap=True)
+    page = inspection_page(sentence, found, [_about(each) for each in runs])
+    with replacing(output) as stream:
+        stream.write(page)
+    results_console().print(str(output), soft_wrap=True)
+
+
+def _about(run: Run) -> list[tuple[str, str]]:
+    """Return what describes a run in a few lines."""
+    from shapeshift.cli.positions import describe_indices, describe_part
+
+    scheme, training = run.config.position.scheme, run.config.training
+    parts = " + ".join(map(describe_part, scheme.parts)) or "no position"
+    model = run.config.model
+    return [
+        ("position", f"{run.config.position.name}: {parts}"),
+        ("position ids", describe_indices(scheme.indices)),
+        (
+            "model",
+            f"{model.encoder_layers} + {model.decoder_layers} layers, width {model.dim},"
+            f" {model.num_heads} heads",
+        ),
+        ("training", f"{run.checkpoints.updates()[-1]:,} updates, seed {training.seed}"),
+    ]

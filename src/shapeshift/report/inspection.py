@@ -1,0 +1,112 @@
+"""The page on what models do with one sentence, as one file of HTML."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from matplotlib.image import imsave
+from numpy.typing import NDArray
+
+from shapeshift.lab.inspection import Inspection, Kind, by_distance
+
+_COLOUR = (47, 127, 214)
+"""Of attention, on light and on dark paper; its opacity is the root of the probability, so that
+small ones can be seen."""
+
+_FURTHEST = 12
+"""Distances are drawn up to this one."""
+
+_WIDTH, _HEIGHT = 100, 30
+"""Of a chart, in the units of its drawing."""
+
+
+def inspection_page(
+    sentence: str, runs: Sequence[Inspection], about: Sequence[Sequence[tuple[str, str]]]
+) -> str:
+    """Return the page. It loads nothing, has no script, and follows the light or dark theme.
+
+    Args:
+        sentence: that was given.
+        runs: from `inspect_run`, side by side.
+        about: names and values that describe each run.
+    """
+    assets = files("shapeshift.report")
+    style, own, template = (
+        (assets / name).read_text("utf-8")
+        for name in ("page.css", "inspection.css", "inspection.html")
+    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    return environment.from_string(template).render(
+        width=_WIDTH,
+        height=_HEIGHT,
+        title=f"Inside {' and '.join(run.name for run in runs)}",
+        style=style + own,
+        sentence=sentence,
+        runs=[_view(n, run, told) for n, (run, told) in enumerate(zip(runs, about, strict=True))],
+    )
+
+
+def _view(number: int, run: Inspection, about: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return what the template shows of a run."""
+    written = [(piece, math.exp(x)) for piece, x in zip(run.output, run.log_probs, strict=True)]
+    return {
+        "name": run.name,
+        "about": [*about, ("parameters", f"{run.num_parameters:,}")],
+        "translation": run.translation,
+        "source": run.source,
+        "written": written,
+        "kinds": [
+            _kind(f"{number}-{n}", run, *each) for n, each in enumerate(run.attention.items())
+        ],
+        "offsets": run.offsets[1:],
+        "similarity": run.similarity[:, 1:].tolist(),
+        "is_invariant": bool(run.similarity.min() > 1 - 1e-5),
+    }
+
+
+def _kind(anchor: str, run: Inspection, name: Kind, probs: NDArray[np.float32]) -> dict[str, Any]:
+    """Return what the template shows of the attention of one kind, `(L, H, Q, K)`."""
+    layers = []
+    for layer, heads in enumerate(probs):
+        reach, highest, lines = (0, 0.0, []) if name == "cross-attention" else _lines(heads)
+        shown = [
+            {"id": f"map-{anchor}-{layer}-{head}", "image": _image(matrix)}
+            for head, matrix in enumerate(heads)
+        ]
+        layers.append({"heads": shown, "reach": reach, "highest": f"{highest:.2f}", "lines": lines})
+    return {
+        "name": name,
+        "rows": run.source if name == "encoder self-attention" else run.target,
+        "columns": run.target if name == "decoder self-attention" else run.source,
+        "layers": layers,
+    }
+
+
+def _image(matrix: NDArray[np.float32]) -> str:
+    """Return a picture with a point for each probability `(Q, K)`, as an address."""
+    pixels = np.empty((*matrix.shape, 4), dtype=np.uint8)
+    pixels[..., :3] = _COLOUR
+    pixels[..., 3] = np.sqrt(matrix.clip(0, 1)) * 255
+    written = io.BytesIO()
+    imsave(written, pixels, format="png")
+    return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
+
+
+def _lines(heads: NDArray[np.float32]) -> tuple[int, float, list[str]]:
+    """Return the charts of a layer: the furthest distance, the highest value, and for each head the
+    line of its mean attention by distance."""
+    distances, means = by_distance(heads)
+    reach = min(_FURTHEST, max(1, distances[-1]))
+    shown = [n for n, distance in enumerate(distances) if abs(distance) <= reach]
+    highest = float(means[:, shown].max())
+    across = [_WIDTH * (distances[n] + reach) / (2 * reach) for n in shown]
+    up = _HEIGHT * (1 - means[:, shown] / highest)
+    lines = [" ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, row, strict=True)) for row in up]
+    return reach, highest, lines

@@ -1,0 +1,103 @@
+"""What `shapeshift inspect` shows of a run: the numbers are the model's own."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from shapeshift.data.batching import make_batch
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.inspection import by_distance, inspect_run
+from shapeshift.lab.train import train
+from shapeshift.report.inspection import inspection_page
+
+SENTENCE = "abc de f ba"
+
+
+@pytest.fixture(scope="module")
+def make_run(make_config, tmp_path_factory):
+    from shapeshift.training.trainer import Silent
+
+    folder = tmp_path_factory.mktemp("runs")
+
+    def make(*overrides):
+        config = make_config("training.max_updates=2", *overrides)
+        directory = folder / re.sub(r"\W+", "-", " ".join(overrides))
+        return train(config, directory, Silent(), prepared_root=folder / "prepared")
+
+    return make
+
+
+@pytest.mark.parametrize("position", ["ape", "shape", "rpe", "t5", "rope", "cross-pe"])
+def test_every_layer_and_head_is_there_and_gives_all_its_attention(make_run, position):
+    run = make_run(f"position={position}", "model.encoder_layers=2")
+    found = inspect_run(run, SENTENCE)
+    S, T = len(found.source), len(found.target)
+    assert {name: probs.shape for name, probs in found.attention.items()} == {
+        "encoder self-attention": (2, 2, S, S),
+        "decoder self-attention": (1, 2, T, T),
+        "cross-attention": (1, 2, T, S),
+    }
+    for probs in found.attention.values():
+        np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
+    assert np.all(np.triu(found.attention["decoder self-attention"][0, 0], 1) == 0)
+    assert found.translation == run.translate([SENTENCE])[0]
+    assert len(found.log_probs) == len(found.output) == T
+    assert found.source[-1] == found.output[-1] == "</s>"
+    assert "".join(found.source[:-1]).replace("▁", " ").strip() == SENTENCE
+    assert (found.similarity.min() > 1 - 1e-5) == (position in ("rpe", "t5", "rope"))
+
+
+def test_attention_is_that_of_the_formula(make_run):
+    run = make_run("position=ape")
+    found = inspect_run(run, SENTENCE)
+    model, subwords = run.model().double(), run.subwords()
+    source = make_batch(subwords.encode_source([SENTENCE]), [[]]).source
+    attention = model.encoder[0].attention
+    with torch.no_grad():
+        x, _ = model.source(source)
+        x = model.encoder[0].around_attention.norm(x)[0]
+        q, k, _ = (x @ attention.in_weight.T + attention.in_bias).chunk(3, dim=-1)
+        for head in range(2):
+            of = slice(16 * head, 16 * head + 16)
+            expected = (q[:, of] @ k[:, of].T / 4).softmax(-1)
+            got = found.attention["encoder self-attention"][0, head]
+            np.testing.assert_allclose(got, expected.numpy(), atol=1e-5)
+
+
+def test_the_mean_by_distance_is_over_the_pairs_of_that_distance():
+    probs = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+    distances, means = by_distance(probs)
+    assert list(distances) == [-2, -1, 0, 1, 2]
+    assert means.tolist() == [[6, 5, 4, 3, 2], [15, 14, 13, 12, 11]]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        ("  ", "expected one sentence, got '  '"),
+        ("a\nb", "expected one sentence"),
+        ("abc " * 40, "subwords, and the model of .* has positions for 19; give a shorter one"),
+    ],
+)
+def test_what_is_no_sentence_for_this_model_is_refused(make_run, sentence, said):
+    run = make_run("position=learned", "position.parts.0.num_positions=20")
+    with pytest.raises(ShapeshiftError, match=said):
+        inspect_run(run, sentence)
+    offsets = inspect_run(run, "a").offsets
+    assert 0 in offsets
+    assert max(offsets) < 20
+
+
+def test_the_page_has_a_picture_for_each_head_and_loads_nothing(make_run):
+    runs = [inspect_run(make_run(f"position={name}"), SENTENCE) for name in ("ape", "rpe")]
+    sentence = "<script>alert(1)</script>"
+    page = inspection_page(sentence, runs, [[("position", name)] for name in ("ape", "rpe")])
+    assert page.count('class="thumb"') == 2 * 3 * 2  # runs, kinds, heads
+    identifiers = re.findall(r' id="([^"]+)"', page)
+    assert len(set(identifiers)) == len(identifiers)
+    assert set(re.findall(r'popovertarget="([^"]+)"', page)) <= set(identifiers)
+    assert "<script" not in page
+    assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page) == []
+    assert "shift invariant" in page
