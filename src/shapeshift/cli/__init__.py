@@ -32,20 +32,28 @@ from shapeshift.cli.streams import open_standard_streams
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
-COMMANDS = {
-    "init": "shapeshift.cli.init:init",
-    "prepare": "shapeshift.cli.prepare:prepare",
-    "train": "shapeshift.cli.train:train",
-    "translate": "shapeshift.cli.translate:translate",
-    "score": "shapeshift.cli.score:score",
-    "compare": "shapeshift.cli.compare:compare",
-    "demo": "shapeshift.cli.compare:demo",
-    "inspect": "shapeshift.cli.inspect:inspect",
-    "positions": "shapeshift.cli.positions:positions",
-    "reproduce": "shapeshift.cli.reproduce:reproduce",
-    "report": "shapeshift.cli.report:report",
+GROUPS = {
+    "Your text and models": ("init", "prepare", "train", "translate", "score", "inspect"),
+    "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
+    "Reference": ("positions",),
 }
-"""Name of the subcommand → `module:function`, in the order of the help."""
+"""The subcommands, in the order of the help."""
+
+COMMANDS = {
+    name: f"shapeshift.cli.{'compare' if name == 'demo' else name}:{name}"
+    for names in GROUPS.values()
+    for name in names
+}
+"""Name of the subcommand → `module:function`."""
+
+
+EXAMPLES = (
+    "shapeshift demo",
+    "shapeshift init --source en --target de --train data/all",
+    "shapeshift compare mine.yaml --position ape,shape,rope --seeds 3",
+    "shapeshift train multi30k position=shape",
+    "shapeshift COMMAND --help",
+)
 
 
 class LazyCommands(TyperGroup):
@@ -54,6 +62,16 @@ class LazyCommands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of `COMMANDS`."""
         return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the subcommands in groups, and examples."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                width = formatter.width - 16
+                rows = [(x, self.get_command(ctx, x).get_short_help_str(width)) for x in names]
+                formatter.write_dl(rows, col_max=12, col_spacing=11 - max(map(len, names)))
+        with formatter.section("Examples"):
+            formatter.write_text("\b\n" + "\n".join(EXAMPLES))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a subcommand; a signal ends it in an orderly way."""
@@ -65,7 +83,7 @@ class LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             ctx.fail(f"no such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}")
         module, _, function = COMMANDS[cmd_name].partition(":")
-        single = _typer()
+        single = _typer(add_completion=False)
         single.command(cmd_name, cls=Subcommand)(getattr(import_module(module), function))
         return typer.main.get_command(single)
 
@@ -126,7 +144,6 @@ def _typer(**settings: Any) -> typer.Typer:
     # Markup mode None keeps rich, and its import time, out of help texts and usage errors.
     return typer.Typer(
         rich_markup_mode=None,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         **settings,

@@ -59,7 +59,7 @@ def compare(
     label: Label = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Train the same model with several position representations and compare them.
+    """Train with several position representations and compare them.
 
     Ends with BLEU, chrF and speed, over the test text and by source length, tests of significance
     against the first, and a figure. Finished runs are never run again, and one that was stopped
@@ -102,7 +102,7 @@ def demo(
     jobs: Jobs = None,
     label: Label = "",
 ) -> None:
-    """Compare APE, SHAPE and RPE on a built-in English-German corpus.
+    """Compare APE, SHAPE and RPE on the built-in corpus.
 
     The same as `shapeshift compare demo --position ape --system 'shape-10 position=shape
     position.indices.max_offset=10' --system rpe`: training pairs of at most 20 subwords, test pairs

@@ -23,11 +23,11 @@ def inspect(
         str, typer.Option(help="Weights: average, last, best or the update of a checkpoint.")
     ] = "average",
 ) -> None:
-    """Show what a trained model does with one sentence: one HTML page that opens from the disk.
+    """Show what a trained model does with one sentence, as a page.
 
-    It has the translation with the probability of each subword, the attention of every layer and
-    head (encoder, decoder, decoder to source), attention by distance, and how much the encoder's
-    states change when all positions are shifted.
+    The page opens from the disk. It has the translation with the probability of each subword, the
+    attention of every layer and head (encoder, decoder, decoder to source), attention by
+    distance, and how much the encoder's states change when all positions are shifted.
 
     Example: shapeshift inspect runs/mine-shape "A man is sleeping." --against runs/mine-ape
     """

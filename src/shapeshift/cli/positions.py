@@ -19,10 +19,11 @@ def positions(
         ),
     ] = None,
 ) -> None:
-    """List the presets, the kinds of position representation, and the ways to number tokens.
+    """List the position representations, or describe one.
 
-    With a NAME, such as rope: what it does, its options and how to use it. Parameters are those
-    that it adds to transformer-base. The tests compile and export every cell.
+    Lists the presets, the kinds of position representation, and the ways to number tokens. With a
+    NAME, such as rope: what it does, its options and how to use it. Parameters are those that
+    it adds to transformer-base. The tests compile and export every cell.
     """
     if name is not None:
         _describe(name)

@@ -22,7 +22,7 @@ def report(
         typer.Option(help="Of the page. [default: DIR/report.html]", show_default=False),
     ] = None,
 ) -> None:
-    """Write all reproduced items as one HTML page that opens from the disk.
+    """Write all that was reproduced as one HTML page.
 
     Each number shows its command, settings, metric signature and hashes. Links to the tables' and
     figures' files are relative to the page.

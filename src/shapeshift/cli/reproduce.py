@@ -128,11 +128,12 @@ def reproduce(
         typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
     ] = False,
 ) -> None:
-    """Run the grid behind a table or figure of a paper, and write it next to the paper's.
+    """Reproduce a table or figure of a paper, or run your own study.
 
-    Finished runs are never run again, and one that was stopped goes on: Ctrl-C and SIGTERM end the
-    runs at work, which save, and exit with 130 or 143. The same command may run several times at
-    once, on several machines that share the folder. A run that fails does not stop the others.
+    Runs the grid behind it, and writes our table or figure next to the paper's. Finished runs are
+    never run again, and one that was stopped goes on: Ctrl-C and SIGTERM end the runs at work,
+    which save, and exit with 130 or 143. The same command may run several times at once, on
+    several machines that share the folder. A run that fails does not stop the others.
 
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
     DIRECTORY/SCALE/PAPER/results.csv, a page of everything to DIRECTORY/report.html; with other

@@ -110,7 +110,7 @@ def score(
         ),
     ] = None,
 ) -> None:
-    """Score translations with BLEU, chrF and COMET, and by the probability that a model gives them.
+    """Score translations: BLEU, chrF, COMET, a model's probability.
 
     sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
     are printed as tables on a terminal, as one plain line each into a file or a pipe. With --paired

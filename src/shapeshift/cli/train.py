@@ -38,8 +38,9 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train a model: prepare the data, train, average the last checkpoints, test.
+    """Train and test a model, or continue a run that was stopped.
 
+    Prepares the data, trains, averages the last checkpoints, translates the test set and scores it.
     The same command continues a run that was stopped: Ctrl-C and SIGTERM end the update, save a
     checkpoint and exit with 130 or 143. The run's folder has everything that translating needs.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...

@@ -73,6 +73,25 @@ def test_every_registered_command_is_in_the_help_and_has_one_itself():
         assert own.stdout.startswith(f"Usage: shapeshift {name} ")
 
 
+def test_80_columns_show_every_command_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    overview = python("import sys; sys.argv[1:] = ['-h']; from shapeshift.cli import main; main()")
+    assert max(map(len, overview.stdout.splitlines())) <= 80
+    assert [line for line in overview.stdout.splitlines()[1:] if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "expected"),
+    [("shapeshift tr", "1", "train\ntranslate"), ("shapeshift train --dr", "2", "--dry-run")],
+)
+def test_a_shell_can_complete_commands_and_options(monkeypatch, words, at, expected):
+    monkeypatch.setenv("_SHAPESHIFT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", at)
+    done = python("from shapeshift.cli import main; main()")
+    assert done.stdout.strip() == expected
+
+
 def test_version_is_the_packages():
     from shapeshift import __version__
 
