@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shapeshift.cli.progress import duration
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -158,13 +160,6 @@ def _position_table(config: Config) -> Table:
     parts = [("part", describe_part(part)) for part in scheme.parts] or [("part", "none")]
     rows = [("indices", describe_indices(scheme.indices)), *parts]
     return Table(("position", config.position.name), rows)
-
-
-def duration(seconds: float) -> str:
-    """Return a time for people: `40 s`, `12 min`, `3.4 h`."""
-    if seconds >= 3600:
-        return f"{seconds / 3600:,.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def _bytes(count: float) -> str:

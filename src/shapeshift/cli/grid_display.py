@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shapeshift.cli.progress import LINE_EVERY_S, duration
 from shapeshift.cli.progress import console as standard_console
 from shapeshift.lab.status import CellStatus, State, Tally
 
@@ -34,7 +35,6 @@ _URGENCY = [
 ]
 """Order of the rows on a terminal, where rich cuts off those that have no room."""
 
-_LINE_EVERY_S = 30.0
 _NOTHING = "–"
 
 
@@ -96,8 +96,8 @@ class GridDisplay:
             return
         moved = (before.state, before.step) != (status.state, status.step)
         now = time.monotonic()
-        since = now - self._printed.get(cell.key, -_LINE_EVERY_S)
-        if moved or (status.state is State.RUNNING and since >= _LINE_EVERY_S):
+        since = now - self._printed.get(cell.key, -LINE_EVERY_S)
+        if moved or (status.state is State.RUNNING and since >= LINE_EVERY_S):
             self._printed[cell.key] = now
             line = _line(self._names[cell.key], status)
             if status.state in (State.FINISHED, State.FAILED):
@@ -137,7 +137,7 @@ def _cells(status: CellStatus) -> tuple[Text | str, ...]:
         f"{status.update:,}/{status.max_updates:,}",
         _NOTHING if status.loss is None else f"{status.loss:.3f}",
         _NOTHING if status.tokens_per_s is None else f"{status.tokens_per_s:,.0f}",
-        _NOTHING if status.left_s is None or not running else _duration(status.left_s),
+        _NOTHING if status.left_s is None or not running else duration(status.left_s),
     )
 
 
@@ -145,7 +145,7 @@ def _overall(tally: Tally) -> str:
     text = f"{tally.num_finished} of {tally.num_cells} cells finished"
     left_s = tally.left_s()
     over = tally.num_finished == tally.num_cells
-    return text if left_s is None or over else f"{text}, about {_duration(left_s)} left"
+    return text if left_s is None or over else f"{text}, about {duration(left_s)} left"
 
 
 def _line(name: str, status: CellStatus) -> str:
@@ -157,11 +157,5 @@ def _line(name: str, status: CellStatus) -> str:
         if status.tokens_per_s is not None:
             parts.append(f"{status.tokens_per_s:,.0f} tokens/s")
         if status.left_s is not None:
-            parts.append(f"{_duration(status.left_s)} left")
+            parts.append(f"about {duration(status.left_s)} left")
     return " · ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"

@@ -56,8 +56,7 @@ def init(
     model and a number of updates for that much text, measures a few steps, and says how long
     training will take here. On a terminal it asks for what is not given.
     """
-    from shapeshift.cli.dry_run import duration
-    from shapeshift.cli.progress import results_console
+    from shapeshift.cli.progress import duration, results_console
     from shapeshift.config import load_config
     from shapeshift.data.config import FilesCorpus
     from shapeshift.disk import replacing

@@ -26,15 +26,15 @@ def prepare(
     Training does this by itself; run it alone to see the counts, or ahead of many runs on the same
     data. Prints where the data are, and for each split the pairs read, kept and dropped.
     """
-    from shapeshift.cli.progress import Steps, make_progress, results_console
+    from shapeshift.cli.progress import Display, results_console
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
     from shapeshift.lab.run import prepared_directory
 
     settings = load_config(config, overrides or [])
     directory = prepared_directory(settings.data, prepared)
-    with make_progress() as progress:
-        data = prepare_data(settings.data, directory, Steps(progress))
+    with Display() as display:
+        data = prepare_data(settings.data, directory, display)
     results_console().print(_table(data.report.splits))
     typer.echo(directory)
 

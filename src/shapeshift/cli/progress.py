@@ -16,8 +16,6 @@ from rich.progress import (
     SpinnerColumn,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 if TYPE_CHECKING:
@@ -37,21 +35,79 @@ def results_console() -> Console:
     return PlainConsole(width=None if sys.stdout.isatty() else 200)
 
 
-def make_progress() -> Progress:
-    """Return a display with a description, a bar, counts, time spent and time left."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        refresh_per_second=4,
-        disable=not console.is_terminal,  # a file gets lines, printed below
-    )
+def duration(seconds: float) -> str:
+    """Return a time for people: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:,.1f} h"
+    if seconds >= 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+
+
+class Display:
+    """Shows what a command does, one phase after the other: on a terminal a line that moves, in a
+    file or a pipe a line twice a minute; and a line with ✓ and its time when a phase ends.
+
+    A context manager. It is called with the name of a phase, how much of it is done, and of how
+    much, if known; another name ends the phase before.
+    """
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=console,
+            refresh_per_second=4,
+            disable=not console.is_terminal,
+        )
+        self._phase: str | None = None
+        self._task = TaskID(0)
+        self._began = self._printed = self._first = 0.0
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.end()
+        self._progress.stop()
+
+    def __call__(self, phase: str, done: int, total: int | None, note: str = "") -> None:
+        """Show how far a phase is; `note` is shown next to it."""
+        now = time.monotonic()
+        if phase != self._phase:
+            self.end()
+            self._phase, self._began, self._printed, self._first = phase, now, now, done
+            self._task = self._progress.add_task(phase, total=total, completed=done, note=note)
+        elapsed = now - self._began
+        if total and done > self._first and done < total and elapsed > 1:
+            seconds = elapsed * (total - done) / (done - self._first)
+            left = "a few seconds left" if seconds < 10 else f"about {duration(seconds)} left"
+            note = f"{note} · {left}" if note else left
+        self._progress.update(self._task, completed=done, total=total, note=note)
+        if not console.is_terminal and now - self._printed > LINE_EVERY_S:
+            self._printed = now
+            of = f" of {total:,}" if total else ""
+            self.print(f"{phase}: {done:,}{of}{' · ' * bool(note)}{note}")
+
+    def print(self, line: str) -> None:
+        """Print a line above what moves."""
+        console.print(line, soft_wrap=True)
+
+    def end(self) -> None:
+        """End the phase."""
+        if self._phase is not None:
+            self._progress.remove_task(self._task)
+            self.print(f"✓ {self._phase} ({duration(time.monotonic() - self._began)})")
+        self._phase = None
+
+
+LINE_EVERY_S = 30.0
+"""Seconds between lines in a file or a pipe."""
 
 
 def show_started(started: Started) -> None:
@@ -76,45 +132,20 @@ def show_skipped(found: NonFinite) -> None:
     console.print(f"warning: skipped: {found}", style="yellow", soft_wrap=True)
 
 
-class Steps:
-    """A display of stages, one bar each; usable as a callback
-    `(stage, done, total)`."""
-
-    def __init__(self, progress: Progress):
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
-
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
-        if stage not in self._tasks:
-            for task in self._progress.tasks:  # a new stage begins where the last one ended
-                if task.id in self._tasks.values() and not task.finished:
-                    end = max(task.completed, 1)
-                    self._progress.update(task.id, completed=end, total=end)
-            self._tasks[stage] = self._progress.add_task(stage, total=total, note="")
-            if not console.is_terminal:
-                console.print(stage, soft_wrap=True)
-        self._progress.update(self._tasks[stage], completed=done, total=total)
-
-
 class TrainingDisplay:
-    """Shows a run's updates, loss, speed and time left; prints a line for each validation."""
+    """Shows a run's updates, loss and speed; prints a line for each validation."""
 
-    def __init__(self, progress: Progress, name: str, max_updates: int):
-        self._progress = progress
-        self._name = name
-        self._max_updates = max_updates
-        self._task = progress.add_task(f"train {name}", total=max_updates, note="")
-        self._printed = time.monotonic()
+    def __init__(self, display: Display, name: str, max_updates: int):
+        self._display, self._name, self._max_updates = display, name, max_updates
+        self._note = ""
+
+    def advanced(self, update: int) -> None:
+        """Move the bar."""
+        self._display(f"train {self._name}", update, self._max_updates, self._note)
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        """Move the bar; without a terminal, print a line twice a minute."""
-        note = f"loss {loss:.3f} · {tokens_per_s:,.0f} tokens/s"
-        self._progress.update(self._task, completed=update, note=note)
-        if not console.is_terminal and time.monotonic() - self._printed > 30:
-            self._printed = time.monotonic()
-            console.print(
-                f"{self._name}: update {update}/{self._max_updates} · {note}", soft_wrap=True
-            )
+        """Show loss and speed from now on."""
+        self._note = f"loss {loss:.3f} · {tokens_per_s:,.0f} tokens/s"
 
     def validated(self, update: int, values: dict[str, float]) -> None:
         """Print the values of a validation."""
@@ -124,4 +155,4 @@ class TrainingDisplay:
         for name in ("bleu", "chrf", "chrf++", "comet"):
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
-        console.print(line, soft_wrap=True)
+        self._display.print(line)

@@ -295,7 +295,7 @@ def _run(
 ) -> Report:
     """Run the cells of all grids, whichever is next as soon as there is room."""
     from shapeshift.cli.grid_display import GridDisplay
-    from shapeshift.cli.progress import Steps, console, make_progress
+    from shapeshift.cli.progress import Display, console
     from shapeshift.errors import ShapeshiftError
     from shapeshift.lab.launchers import Slurm
     from shapeshift.papers import reproduce as papers
@@ -309,15 +309,15 @@ def _run(
     if missing:
         raise ShapeshiftError("; ".join(missing))
     check_space(plan, directory, finished)
-    with make_progress() as progress:
-        plan.fetch(finished, Steps(progress))
+    with Display() as display:
+        plan.fetch(finished, display)
     for grid, cells in plan.trained.items():
         done = sum((grid, cell.key) in finished for cell in cells)
         title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
         for line in (title, *plan.usable(grid)[1]):
             console.print(line, soft_wrap=True)
-    with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as display:
-        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=display)
+    with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as table:
+        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=table)
 
 
 def _write(plan: Plan, directory: Path, prepared: Path) -> bool:

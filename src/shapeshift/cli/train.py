@@ -91,10 +91,9 @@ def _note_warmup(settings: Config) -> None:
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:
     """Train; return the run in the main process and `None` in the others."""
     from shapeshift.cli.progress import (
-        Steps,
+        Display,
         TrainingDisplay,
         console,
-        make_progress,
         show_resumed,
         show_skipped,
         show_started,
@@ -108,14 +107,14 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
     with join(settings.training) as parallel:
         console.quiet = not parallel.is_main
         console.print(f"run {directory}", soft_wrap=True)
-        with make_progress() as progress:
+        with Display() as display:
             done = train_run(
                 settings,
                 directory,
-                TrainingDisplay(progress, directory.name, settings.training.max_updates),
+                TrainingDisplay(display, directory.name, settings.training.max_updates),
                 prepared_root=prepared,
                 tested=tested,
-                on_prepare=Steps(progress),
+                on_prepare=display,
                 on_start=show_started,
                 on_resume=show_resumed,
                 on_skip=show_skipped,
@@ -136,17 +135,17 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 
 
 def _test(run: Run, prepared: Path) -> None:
-    from shapeshift.cli.progress import Steps, make_progress
+    from shapeshift.cli.progress import Display, console
     from shapeshift.evaluation.tables import length_table, score_table
     from shapeshift.lab.score import translate_and_score
 
     name = run.directory.name
-    with make_progress() as progress:
-        steps = Steps(progress)
+    with Display() as display:
         scores = translate_and_score(
             run,
             prepared_root=prepared,
-            on_translate=lambda count, total: steps(f"test {name}", count, total),
+            on_translate=lambda count, total: display(f"test {name}", count, total),
         )
     for table in (score_table({name: scores}), length_table({name: scores})):
         typer.echo(table.markdown())
+    console.print(f"translations and scores: {run.directory / 'results'}", soft_wrap=True)

@@ -73,7 +73,7 @@ def prepare(
     directory = Path(directory)
     report = on_progress or _silent
     fetch(config.corpus, report)
-    report("fingerprint", 0, None)
+    report("check the text", 0, None)
     fingerprint = _fingerprint(config)
     if _holds(directory, config, fingerprint):
         return Prepared(directory)

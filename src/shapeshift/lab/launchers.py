@@ -50,6 +50,9 @@ class _Relay:
     def __init__(self, order: Order):
         self._order = order
 
+    def advanced(self, update: int) -> None:
+        """Nothing is written yet."""
+
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         self._order.on_update()
 

@@ -40,6 +40,9 @@ from shapeshift.training.strategy import Replicated, Strategy
 class Observer(Protocol):
     """Watches a run, such as a progress bar does."""
 
+    def advanced(self, update: int) -> None:
+        """Called after each update."""
+
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """Called every `log_every` updates; loss in nats a token since the last call."""
 
@@ -49,6 +52,9 @@ class Observer(Protocol):
 
 class Silent:
     """An `Observer` that does nothing."""
+
+    def advanced(self, update: int) -> None:
+        """See `Observer`."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """See `Observer`."""
@@ -167,6 +173,8 @@ class Trainer:
             while progress.update < config.last_update(progress):
                 self._update([next(batches) for _ in range(config.accumulation)], metrics)
                 done, stopping = progress.update, self._received(stop)
+                if log is not None:
+                    observer.advanced(done)
                 at_end = done == config.max_updates
                 regular = done % config.checkpoint_every == 0 or at_end
                 saving = regular or self.validation_is_due or bool(stopping)

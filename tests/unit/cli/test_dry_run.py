@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from shapeshift.cli import train
-from shapeshift.cli.dry_run import duration, show_estimate, show_plan
+from shapeshift.cli.dry_run import show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
 from shapeshift.papers import dry_run
 from shapeshift.papers.catalogue import find_items
@@ -105,13 +105,6 @@ def test_all_runs_of_a_paper_each_model_measured_once(capsys, monkeypatch, tmp_p
     assert out.count("wmt16_en_de.tar.gz") == 1
     assert rows["test set wmt14/full en-de"] == ["from sacreBLEU's servers"]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(1.2, "1 s"), (300.0, "5 min"), (1_000_000.0, "277.8 h")]
-)
-def test_time_is_given_in_the_unit_that_shows_it(seconds, expected):
-    assert duration(seconds) == expected
 
 
 @pytest.mark.parametrize(("answer", "trains"), [("y\n", True), ("n\n", False)])

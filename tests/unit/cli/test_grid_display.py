@@ -45,7 +45,7 @@ def test_a_row_shows_state_updates_loss_speed_and_time_left(console):
         display.changed(CELLS[0], RUNNING)
     text = lines(display, console)
     [first] = [line.split() for line in text if "ape/1" in line]
-    assert first == ["ape/1", "running:", "train", "1,200/2,000", "1.234", "28,123", "1:02:03"]
+    assert first == ["ape/1", "running:", "train", "1,200/2,000", "1.234", "28,123", "1.0", "h"]
     [second] = [line.split() for line in text if "ape/2" in line]
     assert second == ["ape/2", "waiting", "0/200,000", "–", "–", "–"]
     assert "1 running, 1 waiting" in "\n".join(text)
@@ -73,7 +73,7 @@ def test_a_pipe_gets_a_line_for_each_event(pipe):
         display.changed(CELLS[0], CellStatus(State.RUNNING, "score-test"))
         display.changed(CELLS[0], CellStatus(State.FINISHED))
     assert pipe.file.getvalue().splitlines() == [
-        "ape/1: train · update 1200/2000 · loss 1.234 · 28,123 tokens/s · 1:02:03 left",
+        "ape/1: train · update 1200/2000 · loss 1.234 · 28,123 tokens/s · about 1.0 h left",
         "ape/1: score-test",
         "ape/1: finished (1 of 1 cells finished)",
     ]
@@ -89,7 +89,7 @@ def test_how_far_all_are_stands_below_and_behind_what_is_finished(console, pipe)
         display.changed(CELLS[0], CellStatus(State.FINISHED, update=total))
     # One cell in a minute, and six are left.
     assert pipe.file.getvalue().splitlines()[-1] == (
-        "ape/1: finished (2 of 8 cells finished, about 0:06:00 left)"
+        "ape/1: finished (2 of 8 cells finished, about 6 min left)"
     )
     display = GridDisplay(CELLS[:2], console)
     display.changed(CELLS[0], CellStatus(State.FINISHED))

@@ -102,7 +102,7 @@ def test_preparing_again_changes_nothing(text, tmp_path):
     stages = []
     prepare(config(text), tmp_path / "out", lambda stage, done, total: stages.append(stage))
     assert snapshot(tmp_path) == before
-    assert stages == ["fingerprint"]
+    assert stages == ["check the text"]
 
 
 def test_preparing_elsewhere_gives_the_same_bytes(text, tmp_path):
@@ -150,7 +150,7 @@ def test_one_process_prepares_and_the_others_wait(text, tmp_path):
 
     with ThreadPoolExecutor(3) as threads:  # a lock belongs to an open file: one for each thread
         assert len({*threads.map(run, range(3))}) == 1
-    assert stages.count("fingerprint") == 3
+    assert stages.count("check the text") == 3
     assert stages.count("encode valid") == 2  # its beginning and its end
 
 
@@ -193,7 +193,7 @@ def test_progress_names_every_stage_and_ends_complete(text, tmp_path):
     prepare(config(text), tmp_path / "out", lambda *x: last.__setitem__(x[0], x[1:]))
     assert last["encode train"] == (205, 205)
     assert list(last) == [
-        "fingerprint",
+        "check the text",
         "train subwords",
         "encode test",
         "encode valid",

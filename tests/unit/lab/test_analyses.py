@@ -25,6 +25,7 @@ from shapeshift.lab.measures import (
 )
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
+from shapeshift.training.trainer import Silent
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def trained(make_config, tmp_path_factory):
     def make(*overrides, max_updates=15):
         folder = tmp_path_factory.mktemp("analyses")
         config = make_config(f"training.max_updates={max_updates}", *overrides)
-        observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
+        observer = Silent()
         run = train(config, folder / "run", observer, prepared_root=folder)
         return run, Prepared(prepared_directory(config.data, folder))
 

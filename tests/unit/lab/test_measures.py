@@ -18,6 +18,7 @@ from shapeshift.lab.measures import (
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
+from shapeshift.training.trainer import Silent
 
 MINE = """
 class Mine:
@@ -55,7 +56,7 @@ def two_sets(make_config, text, tmp_path_factory):
     config = make_config(
         "data.corpus.test=[test, valid]", "training.max_updates=15", "evaluation.length_buckets=[4]"
     )
-    observer = SimpleNamespace(updated=lambda *_: None, validated=lambda *_: None)
+    observer = Silent()
     run = train(config, folder / "run", observer, prepared_root=folder)
     return run, Prepared(prepared_directory(config.data, folder))
 

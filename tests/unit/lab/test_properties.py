@@ -8,6 +8,7 @@ from shapeshift.lab import properties, speed
 from shapeshift.lab.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
 from shapeshift.lab.run import prepared_directory
 from shapeshift.lab.train import train
+from shapeshift.training.trainer import Silent
 
 
 @pytest.fixture(scope="module")
@@ -15,16 +16,9 @@ def trained(make_config, tmp_path_factory):
     """Makes a run of two updates, with its data."""
     folder = tmp_path_factory.mktemp("properties")
 
-    class Unwatched:
-        def updated(self, *_):
-            pass
-
-        def validated(self, *_):
-            pass
-
     def make(position):
         config = make_config("training.max_updates=2", f"position={position}")
-        run = train(config, folder / position, Unwatched(), prepared_root=folder)
+        run = train(config, folder / position, Silent(), prepared_root=folder)
         return run, Prepared(prepared_directory(config.data, folder))
 
     return make

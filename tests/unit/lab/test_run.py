@@ -22,7 +22,7 @@ from shapeshift.lab.score import translate_and_score
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
-from shapeshift.training.trainer import Trainer
+from shapeshift.training.trainer import Silent, Trainer
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,9 @@ def trained(make_config, tmp_path_factory):
     class Observer:
         def __init__(self):
             self.validations = []
+
+        def advanced(self, update):
+            pass
 
         def updated(self, update, loss, tokens_per_s):
             pass
@@ -425,9 +428,8 @@ def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config)
     """`char` does not mind where words end: with the same words joined it finds the characters."""
     config = make_config("training.validate_metrics=bleu", "evaluation.tokenize=char")
     seen = []
-    observer = SimpleNamespace(
-        updated=lambda *_: None, validated=lambda update, values: seen.append(values)
-    )
+    observer = Silent()
+    observer.validated = lambda update, values: seen.append(values)
     run = train(config, tmp_path / "run", observer, prepared_root=trained.prepared)
     scores = translate_and_score(run, "valid", "last", prepared_root=trained.prepared)
     assert "|tok:char|" in scores.find("BLEU").signature

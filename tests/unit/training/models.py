@@ -33,6 +33,9 @@ class Recorder:
         self.at, self.do = at, do
         self.updates, self.validations = [], []
 
+    def advanced(self, update):
+        pass
+
     def updated(self, update, loss, tokens_per_s):
         assert tokens_per_s > 0
         self.updates.append((update, loss))
