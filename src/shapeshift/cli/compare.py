@@ -61,7 +61,7 @@ def compare(
 ) -> None:
     """Train with several position representations and compare them.
 
-    Ends with BLEU, chrF and speed, over the test text and by source length, tests of significance
+    Ends with BLEU, chrF, speed and memory, over the test text and by source length, tests of significance
     against the first, and a figure. Finished runs are never run again, and one that was stopped
     goes on.
 

@@ -43,14 +43,18 @@ _LONGEST = 512  # that an exported model has to take
 
 class StepMemory:
     """The most bytes of tensors alive at a time in a training step (forward, backward, update) on
-    sentences of `MEMORY_LENGTH` subwords: `step_bytes`, weights and optimiser included, and
-    `step_memory`, that over APE's. On a CPU what PyTorch's operations return is counted, on a GPU
-    what its allocator hands out, so that neither other programs nor the interpreter count."""
+    sentences of `MEMORY_LENGTH` subwords, or as many as the model has positions for: `step_bytes`,
+    weights and optimiser included, and `step_memory`, that over APE's. On a CPU what PyTorch's
+    operations return is counted, on a GPU what its allocator hands out, so that neither other
+    programs nor the interpreter count."""
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it with fresh weights; see `Measure`."""
-        own, first = (_peak_bytes(run, data, scheme) for scheme in (_scheme(run), BASELINE))
-        bucket = f"length {MEMORY_LENGTH}"
+        model = _fresh(run, data, _scheme(run), torch.device("cpu"))
+        room = capacity(model, training=True)
+        length = min(MEMORY_LENGTH, room.source or MEMORY_LENGTH, room.target or MEMORY_LENGTH)
+        own, first = (_peak_bytes(run, data, scheme, length) for scheme in (_scheme(run), BASELINE))
+        bucket = f"length {length}"
         return [
             Measurement(metric="step_bytes", value=own, bucket=bucket),
             Measurement(metric="step_memory", value=own / first, bucket=bucket),
@@ -187,12 +191,12 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.now -= size
 
 
-def _peak_bytes(run: Run, data: Prepared, scheme: Scheme) -> int:
+def _peak_bytes(run: Run, data: Prepared, scheme: Scheme, length: int) -> int:
     config = run.config.training
     device = choose_device(config.device)
     step = TrainingStep(_fresh(run, data, scheme, device), config)
-    num_sentences = max(1, config.batch.max_tokens // MEMORY_LENGTH)
-    batch = random_batch(num_sentences, MEMORY_LENGTH, _vocabularies(data), device)
+    num_sentences = max(1, config.batch.max_tokens // length)
+    batch = random_batch(num_sentences, length, _vocabularies(data), device)
     step(batch)  # which allocates the optimiser's moments
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

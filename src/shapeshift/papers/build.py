@@ -309,7 +309,7 @@ def _groups(grid: str, table: TableSpec, study: Study) -> list[Settings]:
 
 def _rows(study: Study, grid: str, settings: Settings, column: ColumnSpec) -> list[Row]:
     dataset = mean_of(column.split) if column.split else None
-    return study.rows(grid, column.metric, settings, dataset=dataset)
+    return study.rows(grid, column.metric, settings, dataset=dataset, bucket=column.bucket)
 
 
 _STATISTIC = "statistic"

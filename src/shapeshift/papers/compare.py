@@ -14,6 +14,7 @@ from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.lab.analysis import length_bleu
 from shapeshift.lab.grid import Cell, Grid
+from shapeshift.lab.properties import MEMORY_LENGTH
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.build import build
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
@@ -59,7 +60,7 @@ def comparison(
             "scales": {path.stem: {}},
             "seeds": [*range(1, num_seeds + 1)],
             "base": read_document(path),
-            "steps": ["score-test", "speed"],
+            "steps": ["score-test", "speed", "step-memory"],
         },
     )
     item = Item(title, (grid.name,), partial(_build, grid.name, [*systems]))
@@ -75,6 +76,7 @@ def _build(grid: str, systems: Sequence[str], study: Study) -> Content:
         f"over {first}": ColumnSpec(gain_of="BLEU"),
         "chrF": ColumnSpec(metric="chrF2", split="test"),
         "speed": ColumnSpec(metric="speed"),
+        "memory": ColumnSpec(metric="step_memory", bucket=f"length {MEMORY_LENGTH}"),
         "parameters": ColumnSpec(metric="parameters", show="whole number"),
     }
     table = TableSpec(
@@ -82,7 +84,10 @@ def _build(grid: str, systems: Sequence[str], study: Study) -> Content:
         rows=(AXIS,),
         columns=columns,
         baseline={AXIS: first} if len(systems) > 1 else {},
-        notes=("speed: of training, over that of ape on the same batches",),
+        notes=(
+            "speed: of training, over that of ape on the same batches",
+            f"memory: of a training step on {MEMORY_LENGTH} subwords a sentence, over that of ape",
+        ),
     )
     content = build(ItemSpec(title="", grid=grid, tables=(table,)), ITEM, grid, study)
     runs = {name: study.finished(grid, {AXIS: name}) for name in systems}

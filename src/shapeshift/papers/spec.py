@@ -58,12 +58,14 @@ class ColumnSpec(Strict):
         metric: name of a measurement, such as `BLEU`, `speed` or `parameters`.
         split: that was translated, the mean over its files; `each set`: a column for each file
             of both splits, and one for their average; `None` for measurements of a run.
+        bucket: part of a measurement, such as `length 256` of `step_memory`.
         show: how the values of several seeds become one field.
         gain_of: instead of a metric: the difference to the baseline in that column.
     """
 
     metric: str = "BLEU"
     split: Split | Literal["each set"] | None = None
+    bucket: str | None = None
     show: Show = "mean ± stdev"
     gain_of: str = ""
 

@@ -18,7 +18,7 @@ def trained(make_config, tmp_path_factory):
 
     def make(position):
         config = make_config("training.max_updates=2", f"position={position}")
-        run = train(config, folder / position, Silent(), prepared_root=folder)
+        run = train(config, folder / str(abs(hash(position))), Silent(), prepared_root=folder)
         return run, Prepared(prepared_directory(config.data, folder))
 
     return make
@@ -62,6 +62,13 @@ def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_one
     assert relative["step_memory"] > 1
     ratio = relative["step_bytes"] / absolute["step_bytes"]
     assert ratio == pytest.approx(relative["step_memory"])
+
+
+def test_memory_is_measured_at_lengths_that_the_model_has_positions_for(trained):
+    run, data = trained(
+        "{name: short, indices: {name: absolute}, parts: [{kind: learned, num_positions: 20}]}"
+    )
+    assert {x.bucket for x in STEP_MEMORY.measure(run, data)} == {"length 20"}
 
 
 def test_memory_does_not_depend_on_the_moment(trained):
