@@ -61,9 +61,9 @@ def compare(
 ) -> None:
     """Train with several position representations and compare them.
 
-    Ends with BLEU, chrF, speed and memory, over the test text and by source length, tests of significance
-    against the first, and a figure. Finished runs are never run again, and one that was stopped
-    goes on.
+    Ends with BLEU, chrF, speed and memory, over the test text and by source length, tests of
+    significance against the first, and a figure. Finished runs are never run again, and one that
+    was stopped goes on.
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
