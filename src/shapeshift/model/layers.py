@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.attention.dropout import dropout
+from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
@@ -41,7 +42,16 @@ class Embedding(nn.Module):
     def forward(
         self, ids: Tensor, *, start: int = 0, offset: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `(B, T, D)` of `ids (B, T)` and their positions `(B|1, T)`."""
+        """Return the embeddings `(B, T, D)` of `ids (B, T)` and their positions `(B|1, T)`.
+
+        Raises:
+            ShapeshiftError: `ids` are not whole numbers in two dimensions.
+        """
+        if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
+            raise ShapeshiftError(
+                "token ids must be an integer tensor (B, T), one row for each sentence, got"
+                f" {str(ids.dtype).removeprefix('torch.')} {tuple(ids.shape)}"
+            )
         pos = self.indices(*ids.shape, start=start, offset=offset, device=ids.device)
         x = self.position.embed(self.tokens(ids) * self.scale, pos)
         return dropout(x, self.dropout, self.training), pos

@@ -79,6 +79,11 @@ class Transformer(nn.Module):
         """Return the decoder's output `(B, T, D)` for `target_input (B, T)`, which starts with
         `<s>`."""
         x, pos = self.target(target_input, offset=offset)
+        if x.shape[0] != memory.hidden.shape[0]:
+            raise ShapeshiftError(
+                f"{memory.hidden.shape[0]} sources and {x.shape[0]} targets; a batch has one of"
+                " each for every pair"
+            )
         mask = causal_mask(x.shape[1], x.shape[1], x.dtype, x.device)
         for layer in self.decoder:
             x = layer(x, pos, pos, mask, memory)

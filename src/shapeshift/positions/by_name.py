@@ -33,7 +33,11 @@ def get(name: str, **options: Any) -> Representation:
     check_options(KINDS[kind], given, f"{name!r}")
     missing = [key for key in taken if key not in options and key != "causal"]
     if missing:
-        raise ShapeshiftError(f"{name!r} needs {' and '.join(missing)}, sizes of your model")
+        example = ", ".join(f"{key}=64" if key != "num_heads" else "num_heads=8" for key in missing)
+        raise ShapeshiftError(
+            f"{name!r} needs {' and '.join(missing)} of your model, such as"
+            f" get({name!r}, {example})"
+        )
     return KINDS[kind].build(**options)
 
 

@@ -120,3 +120,19 @@ def test_learned_positions_end_while_decoding() -> None:
     state.extend(torch.tensor([[2, 4, 5, 6]]))
     with pytest.raises(ShapeshiftError, match=r"position 4.*ends at 3"):
         state.step(torch.tensor([7]))
+
+
+IDS = torch.tensor([[5, 6, 3], [7, 3, 0]])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (IDS[0], IDS, r"integer tensor \(B, T\).*, got int64 \(3,\)"),
+        (IDS, IDS.float(), r"integer tensor \(B, T\).*, got float32 \(2, 3\)"),
+        (IDS, IDS[:1], "2 sources and 1 targets; a batch has one of each for every pair"),
+    ],
+)
+def test_what_is_no_batch_is_refused(source, target, said) -> None:
+    with pytest.raises(ShapeshiftError, match=said):
+        make()(source, target)
