@@ -41,7 +41,7 @@ class Observer(Protocol):
     """Watches a run, such as a progress bar does."""
 
     def advanced(self, update: int) -> None:
-        """Called after each update."""
+        """Called when training begins or goes on, and after each update."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """Called every `log_every` updates; loss in nats a token since the last call."""
@@ -168,6 +168,8 @@ class Trainer:
         with tuned(self.device):
             if self.validation_is_due:
                 self._validate(log, observer)
+            if log is not None:
+                observer.advanced(progress.update)
             metrics = RunningMetrics(self.device)
             batches = self._batches()
             while progress.update < config.last_update(progress):

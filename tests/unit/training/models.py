@@ -31,10 +31,10 @@ class Recorder:
 
     def __init__(self, at=None, do=None):
         self.at, self.do = at, do
-        self.updates, self.validations = [], []
+        self.updates, self.validations, self.seen = [], [], []
 
     def advanced(self, update):
-        pass
+        self.seen.append(update)
 
     def updated(self, update, loss, tokens_per_s):
         assert tokens_per_s > 0

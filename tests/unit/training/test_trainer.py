@@ -72,7 +72,7 @@ def test_stopped_and_resumed_is_the_same_run(lab, checkpoint_every, stop_at, res
     again = lab.make("stopped", checkpoint_every=checkpoint_every)
     assert (again.resume() is not None) == (resumed_at > 0)
     assert again.progress.update == resumed_at
-    lab.fit(again)
+    assert lab.fit(again).seen == [*range(resumed_at, 21)]  # where it goes on, and each update
 
     assert whole.progress.epoch == again.progress.epoch == 3
     assert whole.progress.batch == again.progress.batch == 1
