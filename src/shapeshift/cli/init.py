@@ -100,7 +100,11 @@ def init(
     )
     out.print("Next, train one model, or compare several positions:")
     out.print(f"  shapeshift train {output}", soft_wrap=True)
-    out.print(f"  shapeshift compare {output} --position ape,shape,rpe", soft_wrap=True)
+    # So short a run does not learn word order with the paper's K of 500 (docs/faq.md).
+    shape = "shape-10 position=shape position.indices.max_offset=10"
+    out.print(
+        f"  shapeshift compare {output} --position ape,rpe --system '{shape}'", soft_wrap=True
+    )
 
 
 def _ask(option: str, question: str) -> str:
