@@ -21,9 +21,9 @@ from shapeshift.data.prepare import prepare
 from shapeshift.disk import replacing, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.document import save_data
-from shapeshift.lab.analysis.length_bleu import LengthBleu
-from shapeshift.lab.analysis.style import save as save_figure
+from shapeshift.lab.analysis.similarity import ShiftSimilarity
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import keep_lines
 from shapeshift.lab.results import Results, Row
@@ -88,9 +88,7 @@ WRITERS = {
     "checkpoint": write_checkpoint,
     "translations": lambda folder: keep_lines(folder / "results" / "test.txt", ["a", "b"]),
     "figure": lambda folder: save_figure(Figure(), folder / "figure", ("png", "svg")),
-    "data of a figure": lambda folder: save_data(
-        LengthBleu((), (), None, None), folder / "figure.json"
-    ),
+    "data of a figure": lambda folder: save_data(ShiftSimilarity((), ()), folder / "figure.json"),
     "CSV": lambda folder: Results((ROW,)).write_csv(folder / "results.csv"),
     "Parquet": lambda folder: Results((ROW,)).write_parquet(folder / "results.parquet"),
     "item": lambda folder: write_item(ItemDocument(**dict.fromkeys(FIELDS, "x")), [], folder / "i"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.resources import files
@@ -11,14 +10,14 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.data.config import FilesCorpus
-from shapeshift.lab.analysis import by_setting
+from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import mean_of
 from shapeshift.lab.results import Row
-from shapeshift.lab.significance import MARK, summarise
+from shapeshift.lab.significance import MARK
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import missing, number, words
-from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.spec import (
     ALL,
     ClaimSpec,
@@ -35,6 +34,9 @@ from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding, mark_note, s
 
 Settings = dict[str, str]
 """Axis → setting."""
+
+_MIN_SPAN = 2.0
+"""Of the vertical axis of a plot, BLEU: less is within the noise of most test sets."""
 
 
 def shipped_item(paper: str, name: str) -> Item:
@@ -207,29 +209,26 @@ def _published(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> D
 
 def _plot(
     grid: str, table: TableSpec, plot: PlotSpec, table_name: str, study: Study
-) -> Drawn | None:
-    """Draw a column over an axis, a line for each setting of `across`; bars are spread."""
-    settings = tuple(study.settings(grid, plot.x))
+) -> Figure | None:
+    """Draw a column over an axis, a line for each setting of `across`."""
+    settings = study.settings(grid, plot.x)
+    column = table.columns[plot.y]
     lines = []
     for group in _groups(grid, table, study):
-        found = [
-            [row.value for row in _rows(study, grid, group | {plot.x: x}, table.columns[plot.y])]
-            for x in settings
+        values = [
+            [row.value for row in _rows(study, grid, group | {plot.x: x}, column)] for x in settings
         ]
-        if any(found):
-            summaries = [summarise(values) if values else None for values in found]
-            mean = tuple(math.nan if each is None else each.mean for each in summaries)
-            spread = tuple(math.nan if each is None else each.stdev for each in summaries)
-            lines.append(by_setting.Line(" ".join(group.values()) or plot.y, mean, spread))
+        if any(values):
+            name = " ".join(group.values()) or plot.y
+            lines.append(Line(name, range(len(settings)), values))
     if not lines:
         return None
-    data = by_setting.BySetting(plot.x_title or plot.x, settings, plot.y, tuple(lines))
     described = "; ".join(
         f"{line.name}: "
         + ", ".join(
-            f"{mean:.1f} at {x}"
-            for x, mean in zip(settings, line.mean, strict=True)
-            if mean == mean
+            f"{fmean(values):.1f} at {x}"
+            for x, values in zip(settings, line.values, strict=True)
+            if values
         )
         for line in lines
     )
@@ -239,7 +238,8 @@ def _plot(
         table=table_name,
         alt=f"{plot.y} over {plot.x}. {described}.",
     )
-    return Drawn(about, by_setting.plot(data))
+    panel = Panel(lines, plot.y, places=settings, min_span=_MIN_SPAN)
+    return Figure(about, draw_lines([panel], plot.x_title or plot.x))
 
 
 def _finding(grid: str, claim: ClaimSpec, study: Study) -> Finding:

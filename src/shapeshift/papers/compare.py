@@ -3,26 +3,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from shapeshift.config import Config
 from shapeshift.config_file import find_config, read_document
-from shapeshift.data.config import Extrapolate, LengthSlice
-from shapeshift.evaluation.lengths import FEW_SEGMENTS
-from shapeshift.lab.analysis import length_bleu
-from shapeshift.lab.grid import Cell, Grid
+from shapeshift.lab.grid import Grid
 from shapeshift.lab.properties import MEMORY_LENGTH
-from shapeshift.lab.significance import MARK
 from shapeshift.papers.build import build
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
-from shapeshift.papers.entries import missing, number, words
-from shapeshift.papers.item import Content, Drawn, Item, Paper
+from shapeshift.papers.by_length import add_lengths
+from shapeshift.papers.item import Content, Item, Paper
 from shapeshift.papers.spec import ColumnSpec, ItemSpec, TableSpec
 from shapeshift.papers.study import Study
-from shapeshift.papers.verdicts import mark_note, significant
 
 ITEM = "comparison"
 """Name of the item, and of its folder."""
@@ -31,8 +23,6 @@ AXIS = "position"
 
 BY_LENGTH = "bleu-by-length"
 """Name of the second table, and of the figure."""
-
-SHADED = "; lengths that training has not shown are shaded"
 
 
 def comparison(
@@ -91,79 +81,13 @@ def _build(grid: str, systems: Sequence[str], study: Study) -> Content:
     )
     content = build(ItemSpec(title="", grid=grid, tables=(table,)), ITEM, grid, study)
     runs = {name: study.finished(grid, {AXIS: name}) for name in systems}
-    runs = {name: cells for name, cells in runs.items() if cells}
-    if not runs:
-        return content
-    config = next(iter(runs.values()))[0].config
-    if not config.evaluation.length_buckets:
-        return content
-    data = length_bleu.compute(
-        {name: [study.scores(cell) for cell in cells] for name, cells in runs.items()},
-        baseline=first if first in runs and len(runs) > 1 else None,
-        trained=_trained(config),
-    )
-    content.tables.append(_by_length(grid, data, runs, study))
-    about = DocumentFigure(
-        name=BY_LENGTH,
-        title="BLEU by source length in subwords" + (SHADED if data.trained else ""),
-        table=BY_LENGTH,
-        alt="BLEU by source length, a line for each system; the numbers stand in the table.",
-    )
-    content.figures.append(Drawn(about, length_bleu.plot(data)))
-    return content
-
-
-def _by_length(
-    grid: str, data: length_bleu.LengthBleu, runs: Mapping[str, Sequence[Cell]], study: Study
-) -> DocumentTable:
-    """Lay out BLEU by source length, and test each range against the first system."""
-    marked = {
-        curve.name: _significant(grid, curve.name, data, study)
-        for curve in data.curves
-        if data.baseline not in (None, curve.name)
-    }
-    laid_out = length_bleu.tabulate(data)
-    rows = []
-    for place, texts in enumerate(laid_out.rows):
-        fields: list[Entry] = [*words(texts[0]), Entry(text=texts[1])]
-        for curve, text in zip(data.curves, texts[2:], strict=True):
-            mark = MARK if place in marked.get(curve.name, ()) else ""
-            mean = curve.mean[place]
-            if math.isnan(mean):  # no sentence is so long
-                fields.append(missing())
-                continue
-            value = number(mean, cells=runs[curve.name])
-            fields.append(value.model_copy(update={"text": text + mark}))
-        rows.append(tuple(fields))
-    notes = [*laid_out.notes]
-    if marked:
-        notes.append(mark_note(str(data.baseline), "lengths of the system"))
-    return DocumentTable(
-        name=BY_LENGTH,
-        title="BLEU by source length in subwords",
-        header=tuple(laid_out.header),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )
-
-
-def _significant(grid: str, system: str, data: length_bleu.LengthBleu, study: Study) -> set[int]:
-    """Return the places of the buckets in which a system differs from the baseline."""
-    tests = {
-        place: study.compare(
-            grid, {AXIS: system}, {AXIS: str(data.baseline)}, lengths=(bucket.low, bucket.high)
+    if any(cell.config.evaluation.length_buckets for cells in runs.values() for cell in cells):
+        add_lengths(
+            content,
+            study,
+            runs,
+            BY_LENGTH,
+            "BLEU by source length in subwords",
+            tested=(grid, AXIS) if len(systems) > 1 else None,
         )
-        for place, bucket in enumerate(data.buckets)
-        if bucket.num_segments >= FEW_SEGMENTS
-    }
-    return significant(tests)
-
-
-def _trained(config: Config) -> tuple[int, int | None] | None:
-    """Return the half-open range of source lengths in training, where the dataset limits it."""
-    match config.data.dataset:
-        case Extrapolate(max_length=longest):
-            return (1, longest + 1)
-        case LengthSlice(min_length=shortest, max_length=end):
-            return (shortest, end)
-    return None
+    return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
@@ -13,11 +13,11 @@ from shapeshift.papers.study import Axes, Study, fits
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Figure:
     """A figure and what is to be said of it."""
 
     about: DocumentFigure
-    figure: Figure
+    drawing: Drawing
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Content:
 
     Attributes:
         tables: ours first, then the paper's; every figure's data stand in one of ours.
-        figures: drawn.
+        figures: what shows them.
         findings: the claims of the paper that the item is about.
         lacks_text: whether text that it counts cannot be had; a finding says why.
     """
 
     tables: list[DocumentTable] = field(default_factory=list)
-    figures: list[Drawn] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     lacks_text: bool = False
 

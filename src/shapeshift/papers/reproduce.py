@@ -121,7 +121,7 @@ def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder
     entries = (entry for table in content.tables for row in table.rows for entry in row)
     study.cite(key for entry in entries if not entry.data for key in entry.cells)
     cells = [cell for grid in item.grids for cell in study.cells(grid)]
-    drawn_from = {drawn.about.table for drawn in content.figures}
+    shown = {figure.about.table for figure in content.figures}
     done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
     document = ItemDocument(
         paper=plan.name,
@@ -132,8 +132,8 @@ def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder
         command=plan.command,
         version=__version__,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
-        tables=tuple(table for table in content.tables if table.rows or table.name in drawn_from),
-        figures=tuple(drawn.about for drawn in content.figures),
+        tables=tuple(table for table in content.tables if table.rows or table.name in shown),
+        figures=tuple(figure.about for figure in content.figures),
         findings=tuple(content.findings),
         measurements=study.measurements,
         configs={cell.key: cell.config.to_yaml() for cell in done},

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from shapeshift.disk import save
 from shapeshift.evaluation.tables import Table
-from shapeshift.lab.analysis.style import save as save_figure
+from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.results import csv_text
 from shapeshift.papers.document import DocumentTable, ItemDocument
-from shapeshift.papers.item import Drawn
+from shapeshift.papers.item import Figure
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -34,7 +34,7 @@ _LATEX = {
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 
-def write_item(document: ItemDocument, figures: Iterable[Drawn], directory: Path) -> list[Path]:
+def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
     rest is.
 
@@ -47,8 +47,8 @@ def write_item(document: ItemDocument, figures: Iterable[Drawn], directory: Path
         for suffix, text in texts.items():
             paths.append(directory / f"{table.name}.{suffix}")
             save(paths[-1], text)
-    for drawn in figures:
-        paths += save_figure(drawn.figure, directory / drawn.about.name)
+    for figure in figures:
+        paths += save_figure(figure.drawing, directory / figure.about.name)
     return [*paths, document.save(directory)]
 
 

@@ -152,7 +152,7 @@ def test_figure3_shows_what_all_finished_slices_have(slices):
     by_length, sizes, paper = content.tables
     [drawn] = content.figures
     assert drawn.about.table == by_length.name
-    titles = [axes.get_title(loc="left") for axes in drawn.figure.axes]
+    titles = [axes.get_title(loc="left") for axes in drawn.drawing.axes]
     assert [title.split(":")[0] for title in titles if title] == ["(a) all", "(b) 0–9", "(c) ≥ 26"]
     assert "original-embedding" in drawn.about.alt
     assert "original-qkv" not in drawn.about.alt  # it is not finished on the short slice

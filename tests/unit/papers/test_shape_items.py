@@ -91,7 +91,7 @@ def test_every_number_of_ours_says_what_it_is_from_but_for_updates(name, content
 @pytest.mark.parametrize("name", DRAWN)
 def test_an_item_of_figures_draws_them(name, contents, finished):
     assert contents[name].figures
-    axes = [axes for drawn in contents[name].figures for axes in drawn.figure.axes]
+    axes = [axes for drawn in contents[name].figures for axes in drawn.drawing.axes]
     assert all(each.has_data() for each in axes if each.axison)
 
 
@@ -277,13 +277,13 @@ def test_text_that_is_not_there_leaves_dashes(tmp_path):
 @pytest.mark.parametrize(("num_pairs", "verdict"), [(4_480, "supported"), (4_300, "contradicted")])
 def test_sizes_are_compared_at_the_papers_scale(num_pairs, verdict, monkeypatch):
     sizes = {"vanilla": num_pairs, "extrapolate": 3_900, "interpolate": 450}
-    assert {name: count // 1000 for name, count in datasets.PUBLISHED.items()} == {
+    assert {name: count // 1000 for name, (_, count) in datasets.PUBLISHED.items()} == {
         "vanilla": 4_500,
         "extrapolate": 3_900,
         "interpolate": 450,
     }
     monkeypatch.setattr(
-        datasets, "PUBLISHED", {name: count // 1000 for name, count in datasets.PUBLISHED.items()}
+        datasets, "PUBLISHED", {k: ("", v // 1000) for k, (_, v) in datasets.PUBLISHED.items()}
     )
 
     class Sized:
@@ -334,10 +334,8 @@ def test_figures_8_and_9_have_every_validation(contents, finished):
 
 
 def test_runs_whose_times_are_lost_are_left_out_of_figure_9(finished, monkeypatch):
-    read = curves.curves.read_run
-    monkeypatch.setattr(
-        curves.curves, "read_run", lambda folder: replace(read(folder), elapsed_s=None)
-    )
+    read = curves.read_run
+    monkeypatch.setattr(curves, "read_run", lambda folder: replace(read(folder), elapsed_s=None))
     content = PAPER.items["figure9"].build(finished)
     assert not content.figures
     assert content.tables[0].rows[0][3].text == NO_VALUE

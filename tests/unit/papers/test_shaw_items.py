@@ -71,8 +71,8 @@ def test_table2_is_measured_on_validation_and_its_figure_shows_the_table(study):
         assert row[1].value == valid.value
     [drawn] = content.figures
     assert drawn.about.table == ours.name
-    [line] = drawn.figure.axes[0].containers
-    assert list(line[0].get_ydata()) == [row[1].value for row in ours.rows]
+    [line] = [each for each in drawn.drawing.axes[0].lines if each.get_label() == "valid BLEU"]
+    assert list(line.get_ydata()) == [row[1].value for row in ours.rows]
 
 
 def test_a_finding_names_the_run_that_is_missing(make_study):

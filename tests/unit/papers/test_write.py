@@ -5,10 +5,10 @@ import io
 import math
 
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, ItemDocument
-from shapeshift.papers.item import Drawn
+from shapeshift.papers.item import Figure
 from shapeshift.papers.write import (
     comma_separated,
     escape_latex,
@@ -98,7 +98,7 @@ def test_an_item_is_all_files_the_document_last(tmp_path):
         paper="toy", item="one", title="t", citation="c", scale="tiny", command="x", version="0",
         time="now", tables=(TABLE,), figures=(about,),
     )  # fmt: skip
-    paths = write_item(document, [Drawn(about, Figure(figsize=(1, 1)))], tmp_path / "toy")
+    paths = write_item(document, [Figure(about, Drawing(figsize=(1, 1)))], tmp_path / "toy")
     names = [path.name for path in paths]
     assert names[-1] == "item.json"
     assert sorted(names[:-1]) == sorted(

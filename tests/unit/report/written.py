@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
-from shapeshift.lab.analysis.style import look, styled
+from shapeshift.lab.figures import look, styled
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import (
     DocumentFigure,
@@ -16,7 +16,7 @@ from shapeshift.papers.document import (
     ItemDocument,
 )
 from shapeshift.papers.entries import missing, number, words
-from shapeshift.papers.item import Drawn
+from shapeshift.papers.item import Figure
 from shapeshift.papers.write import write_item
 
 POSITIONS = {"ape": (28.91, 30.12), "rpe": (9.5, 9.02), "shape": (29.43, 31.7)}
@@ -126,7 +126,7 @@ def table_item() -> ItemDocument:
     )
 
 
-def figure_item() -> tuple[ItemDocument, list[Drawn]]:
+def figure_item() -> tuple[ItemDocument, list[Figure]]:
     """Two figures of the same numbers."""
     buckets = ("[0,10)", "[10,20)", "[20,30)", "[30,inf)")
     rows, lines = [], []
@@ -142,7 +142,7 @@ def figure_item() -> tuple[ItemDocument, list[Drawn]]:
     )
     figure = draw(lines, buckets)
     drawn = [
-        Drawn(
+        Figure(
             DocumentFigure(
                 name=name,
                 title=f"BLEU by length of the source, {times}",
@@ -167,10 +167,10 @@ def figure_item() -> tuple[ItemDocument, list[Drawn]]:
     return document, drawn
 
 
-def draw(lines: list[tuple[Entry, ...]], buckets: tuple[str, ...]) -> Figure:
+def draw(lines: list[tuple[Entry, ...]], buckets: tuple[str, ...]) -> Drawing:
     """Lines and an image, as our figures have them."""
     with styled():
-        figure = Figure(figsize=(6.3, 2.6), layout="constrained")
+        figure = Drawing(figsize=(6.3, 2.6), layout="constrained")
         left, right = figure.subplots(1, 2)
         for place, (name, *entries) in enumerate(lines):
             own = look(place)

@@ -19,7 +19,7 @@ from matplotlib.image import AxesImage
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
+from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 
 OFFSETS = (0, 100, 250, 500)
@@ -121,7 +121,7 @@ def compute(
 def plot(data: ShiftSimilarity, sentence: int | None = None) -> Figure:
     """Draw heat maps: a row for each system, a column for the embeddings and each layer.
 
-    All panels share one colour scale, which ends at 1. Save it with `style.save`.
+    All panels share one colour scale, which ends at 1. Save it with `figures.save`.
 
     Args:
         data: what `compute` returned.

@@ -27,7 +27,7 @@ from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.scoring import score_references
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import Table
-from shapeshift.lab.analysis.style import TEXT_WIDTH_IN, styled
+from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 
 POSITION_EDGES = (10, 20, 30, 40, 50, 60, 70)
@@ -156,7 +156,7 @@ def in_order(
 
 
 def plot(data: TokenGain, trained: int | None = None) -> Figure:
-    """Draw the heat map; 50 %, where neither is better, is white. Save it with `style.save`.
+    """Draw the heat map; 50 %, where neither is better, is white. Save it with `figures.save`.
 
     Args:
         data: what `compute` returned.

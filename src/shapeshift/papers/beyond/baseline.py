@@ -18,9 +18,9 @@ def bleu_by_position(
     grid: str,
     axes: Mapping[str, str],
     lengths: tuple[int, int | None] | None = None,
-) -> dict[str, Entry]:
-    """Return position → its test BLEU, marked where it differs from the baseline's: the mean over
-    the seeds that both have; a dash where there are none.
+) -> tuple[dict[str, Entry], set[str]]:
+    """Return position → its test BLEU, the mean over the seeds that it has in common with the
+    baseline, a dash where there are none; and which differ from the baseline, and are marked.
 
     Args:
         study: with the runs.
@@ -38,7 +38,7 @@ def bleu_by_position(
     }
     tests = {name: part.comparison for name, part in parts.items() if part.comparison}
     if not tests:
-        return {name: missing() for name in positions}
+        return {name: missing() for name in positions}, set()
     scores = {name: (test.score, test.p_values) for name, test in tests.items()}
     most = max(tests.values(), key=lambda test: len(test.p_values))
     scores[BASELINE] = most.baseline_score, most.p_values
@@ -49,4 +49,4 @@ def bleu_by_position(
         entry = number(score, cells=cells)
         mark = MARK if name in marked else ""
         entries[name] = entry.model_copy(update={"text": entry.text + mark})
-    return entries
+    return entries, marked

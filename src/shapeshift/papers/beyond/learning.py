@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shapeshift.lab.analyses import SHIFTS
-from shapeshift.lab.analysis import progress
-from shapeshift.lab.analysis.progress import Panel, Progress
+from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.results import Row
 from shapeshift.papers.beyond.baseline import BASELINE, bleu_by_position
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
-from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import mark_note
 
@@ -71,9 +70,15 @@ def _drops(rows: Rows) -> dict[int, float]:
     return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
 
 
-def _value(rows: Rows, column: str) -> float:
+def _values(rows: Rows, column: str) -> list[float]:
+    """Return the value of each seed."""
     values = _drops(rows) if column == _DROP else _by_seed(rows.get(column, ()))
-    return fmean(values.values()) if values else math.nan
+    return [*values.values()]
+
+
+def _value(rows: Rows, column: str) -> float:
+    values = _values(rows, column)
+    return fmean(values) if values else math.nan
 
 
 _COLUMNS = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_ALIKE.values())
@@ -115,7 +120,7 @@ def _ends(
     positions: Sequence[str],
     points: Mapping[tuple[str, int], Rows],
 ) -> DocumentTable:
-    bleu, last = bleu_by_position(study, GRID, {}), _last(points)
+    (bleu, _), last = bleu_by_position(study, GRID, {}), _last(points)
     columns = (_DROP, *_ALIKE.values())
     return DocumentTable(
         name="learned",
@@ -147,29 +152,28 @@ def _last(points: Mapping[tuple[str, int], Rows]) -> dict[str, Rows]:
     return {position: rows for (position, _), rows in points.items()}
 
 
-def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> Drawn:
-    there = {position for position, _ in points}
-    systems = tuple(name for name in positions if name in there)
-    updates = tuple(sorted({update for _, update in points}))
+def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> Figure:
+    systems = [name for name in positions if any(name == own for own, _ in points)]
     titles = {
         _BLEU: _BLEU,
         _DROP: "BLEU lost by swapped order",
-        **{_ALIKE[most]: f"similarity of states, offsets to {most}" for most in SHIFTS},
+        **{_ALIKE[most]: f"similarity, offsets to {most}" for most in SHIFTS},
     }
-    data = Progress(
-        systems,
-        updates,
-        tuple(
-            Panel(
-                title,
-                tuple(
-                    tuple(_value(points.get((name, update), {}), column) for update in updates)
-                    for name in systems
-                ),
-            )
-            for column, title in titles.items()
-        ),
-    )
+    panels = [
+        Panel(
+            [
+                Line(
+                    name,
+                    [update for own, update in points if own == name],
+                    [_values(rows, column) for (own, _), rows in points.items() if own == name],
+                )
+                for name in systems
+            ],
+            title,
+            min_span=0.05 if column in _ALIKE.values() else 1.0,
+        )
+        for column, title in titles.items()
+    ]
     last = _last(points)
     described = "; ".join(
         f"{name} {_value(last[name], _BLEU):.1f}, {_value(last[name], _DROP):.1f} and"
@@ -183,7 +187,7 @@ def _draw(positions: Sequence[str], points: Mapping[tuple[str, int], Rows]) -> D
         alt=f"Panels against updates, a line for each of {', '.join(systems)}. Validation"
         f" BLEU, BLEU lost by swapped order and similarity to {SHIFTS[0]} at the end: {described}.",
     )
-    return Drawn(about, progress.plot(data))
+    return Figure(about, draw_lines(panels, "updates"))
 
 
 ITEM = Item("How shift invariance is learned, by K", (GRID,), build)

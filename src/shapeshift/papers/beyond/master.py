@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shapeshift.evaluation.metrics import BY_SENTENCE
+from shapeshift.lab.figures import Point, draw_points
 from shapeshift.lab.measures import mean_of
 from shapeshift.lab.properties import DECODED_LENGTH, MEMORY_LENGTH
 from shapeshift.lab.results import Row
-from shapeshift.papers.beyond import figures
 from shapeshift.papers.beyond.baseline import BASELINE, bleu_by_position
-from shapeshift.papers.document import DocumentTable, Entry
+from shapeshift.papers.by_length import add_lengths
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import missing, words
-from shapeshift.papers.item import Content, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.shape.shared import JOINED, longest_trained
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import mark_note
@@ -24,12 +25,13 @@ _INSIDE, _BEYOND = "BLEU inside", "BLEU beyond"
 _WHOLE = ("vanilla", "interpolate")
 _JOINED = "BLEU interpolate"
 _SENTENCES = _JOINED + BY_SENTENCE
+_TRADEOFF = "BLEU beyond the training lengths against training speed"
 
 
 def build(study: Study) -> Content:
     """Make the table, BLEU by source length, and quality against speed."""
     positions = study.settings(PROPERTIES, "position")
-    columns = _columns(study)
+    columns, differing = _columns(study)
     master = DocumentTable(
         name="master",
         title="Every position of the library",
@@ -51,18 +53,49 @@ def build(study: Study) -> Content:
     )
     content = Content(tables=[master])
     runs = {
-        name: cells
+        name: study.finished(DATASETS, {"dataset": "extrapolate", "position": name})
         for name in positions
-        if (cells := study.finished(DATASETS, {"dataset": "extrapolate", "position": name}))
     }
-    figures.add_lengths(content, study, runs, longest_trained(study, DATASETS))
-    figures.add_tradeoff(
-        content,
-        {name: columns[_BEYOND][name] for name in runs},
-        {name: _property(study, name, "speed") for name in runs},
-        BASELINE,
-    )
+    add_lengths(content, study, runs, "lengths", "BLEU by source length, Extrapolate")
+    beyond = columns[_BEYOND]
+    speed = {name: _property(study, name, "speed") for name in beyond}
+    points = [
+        Point(name, x, y, marked=name in differing)
+        for name in beyond
+        if (x := speed[name].value) is not None and (y := beyond[name].value) is not None
+    ]
+    if points:
+        rows = [(*words(point.name), speed[point.name], beyond[point.name]) for point in points]
+        content.tables.append(
+            DocumentTable(
+                name="tradeoff",
+                title=_TRADEOFF,
+                header=("position", "training speed", _BEYOND),
+                rows=tuple(rows),
+            )
+        )
+        content.figures.append(_tradeoff(points))
     return content
+
+
+def _tradeoff(points: Sequence[Point]) -> Figure:
+    """Draw quality beyond the training lengths against speed."""
+    best = max(points, key=lambda point: point.y)
+    about = DocumentFigure(
+        name="tradeoff",
+        title=_TRADEOFF,
+        table="tradeoff",
+        alt=f"A point for each of {len(points)} positions; {best.name} is highest, at"
+        f" {best.y:.1f} BLEU and {best.x:.2f} of {BASELINE}'s speed.",
+    )
+    drawing = draw_points(
+        points,
+        f"training speed ({BASELINE} = 1)",
+        "BLEU beyond the training lengths",
+        marked=f"differs from {BASELINE} significantly",
+        baseline=BASELINE,
+    )
+    return Figure(about, drawing)
 
 
 def is_declared(scheme: Scheme) -> bool:
@@ -70,18 +103,20 @@ def is_declared(scheme: Scheme) -> bool:
     return all(KINDS[part.kind].build.shift_invariant for part in scheme.parts)
 
 
-def _columns(study: Study) -> dict[str, dict[str, Entry]]:
-    """Return title → position → BLEU."""
+def _columns(study: Study) -> tuple[dict[str, dict[str, Entry]], set[str]]:
+    """Return title → position → BLEU, and the positions that differ from the baseline beyond the
+    training lengths."""
     longest = longest_trained(study, DATASETS)
     ranges = {_INSIDE: (0, longest + 1), _BEYOND: (longest + 1, None)}
-    columns = {
-        title: bleu_by_position(study, DATASETS, {"dataset": "extrapolate"}, lengths)
+    extrapolate = {"dataset": "extrapolate"}
+    found = {
+        title: bleu_by_position(study, DATASETS, extrapolate, lengths)
         for title, lengths in ranges.items()
     }
     there = study.settings(DATASETS, "dataset")
     for dataset in (name for name in _WHOLE if name in there):
-        columns[f"BLEU {dataset}"] = bleu_by_position(study, DATASETS, {"dataset": dataset})
-    return columns
+        found[f"BLEU {dataset}"] = bleu_by_position(study, DATASETS, {"dataset": dataset})
+    return {title: entries for title, (entries, _) in found.items()}, found[_BEYOND][1]
 
 
 def _row(study: Study, name: str, columns: Mapping[str, Mapping[str, Entry]]) -> tuple[Entry, ...]:

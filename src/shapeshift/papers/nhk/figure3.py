@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shapeshift.data.config import LengthSlice
+import numpy as np
+
 from shapeshift.evaluation.lengths import LengthBucket
-from shapeshift.lab.analysis import nhk_lengths
-from shapeshift.lab.analysis.nhk_lengths import SliceBleu, Trained
+from shapeshift.lab.analysis import length_bleu
+from shapeshift.lab.analysis.length_bleu import Bounds
+from shapeshift.lab.figures import draw_lines
+from shapeshift.papers.by_length import trained_lengths
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import counted, missing, number, words
-from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.nhk.shared import READINGS
 from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.study import Study
@@ -28,21 +31,16 @@ PUBLISHED: dict[str, tuple[int, int, float, float]] = {
     "80 < tokens": (394_505, 44_813_104, 29.44, 25.97),
 }
 
-Bounds = tuple[int, int | None]
-"""Of source lengths, `[from, to)`."""
-
 
 def build(study: Study) -> Content:
     """Make the figure, its data and Table 4, and the paper's."""
-    slices = {name: _bounds(study, name) for name in study.settings(GRID, "lengths")}
-    data = _measured(study, slices)
+    slices = {
+        name: trained_lengths(study.cells(GRID, {"lengths": name})[0].config)
+        for name in study.settings(GRID, "lengths")
+    }
     return Content(
-        tables=[
-            _by_length(study, slices),
-            _sizes(study, slices, data),
-            published(),
-        ],
-        figures=[] if data is None else [_figure(data)],
+        tables=[_by_length(study, slices), _sizes(study, slices), published()],
+        figures=_figures(study, slices),
         findings=[_lengths_decide(study, slices), _unseen(study, slices)],
     )
 
@@ -71,11 +69,6 @@ def published() -> DocumentTable:
     )
 
 
-def _bounds(study: Study, name: str) -> Bounds | None:
-    dataset = study.cells(GRID, {"lengths": name})[0].config.data.dataset
-    return (dataset.min_length, dataset.max_length) if isinstance(dataset, LengthSlice) else None
-
-
 def label(bounds: Bounds | None) -> str:
     """Return what people call a slice, and results the bucket of the same lengths."""
     if bounds is None:
@@ -83,46 +76,38 @@ def label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
-def _measured(study: Study, slices: Mapping[str, Bounds | None]) -> SliceBleu | None:
-    """Return BLEU by length of the systems that are finished for every slice that has any."""
-    done = {name: _finished_systems(study, name) for name in slices}
-    done = {name: systems for name, systems in done.items() if systems}
-    shared = [
-        system
-        for system in study.settings(GRID, "system")
-        if all(system in systems for systems in done.values())
-    ]
-    if not done or not shared:
-        return None
-    trained = {}
-    for name in done:
-        cells = {
-            system: study.finished(GRID, {"lengths": name, "system": system}) for system in shared
+def _figures(study: Study, slices: Mapping[str, Bounds | None]) -> list[Figure]:
+    """Draw a panel for each slice, with the systems that are finished for every slice that has
+    any; lengths outside of the slice are shaded."""
+    runs = {
+        name: {
+            system: cells
+            for system in study.settings(GRID, "system")
+            if (cells := study.finished(GRID, {"lengths": name, "system": system}))
         }
-        trained[label(slices[name])] = Trained(
-            slices[name],
-            study.prepared(cells[shared[0]][0]).train,
-            {system: [study.scores(cell) for cell in each] for system, each in cells.items()},
-        )
-    return nhk_lengths.compute(trained)
-
-
-def _finished_systems(study: Study, name: str) -> set[str]:
-    return {cell.axes["system"] for cell in study.finished(GRID, {"lengths": name})}
-
-
-def _figure(data: SliceBleu) -> Drawn:
-    systems = ", ".join(curve.name for curve in data.panels[0].bleu.curves)
+        for name in slices
+    }
+    runs = {name: systems for name, systems in runs.items() if systems}
+    shared = [s for s in study.settings(GRID, "system") if all(s in own for own in runs.values())]
+    if not runs or not shared:
+        return []
+    panels, titles = [], []
+    for letter, (name, systems) in zip("abcdefgh", runs.items(), strict=False):
+        scores = {each: [study.scores(cell) for cell in systems[each]] for each in shared}
+        data = length_bleu.compute(scores, trained=slices[name])
+        num_pairs = len(study.prepared(systems[shared[0]][0]).train)
+        panels.append(data.panel(title=f"({letter}) {label(slices[name])}: {num_pairs:,} pairs"))
+        titles.append(data.x_title)
     about = DocumentFigure(
         name="figure3",
         title="BLEU by source length of models trained on all lengths and on slices of them; bars"
         " are one standard deviation over seeds",
         table="figure3",
-        alt=f"{len(data.panels)} panels, one for each set of training lengths"
-        f" ({', '.join(panel.name for panel in data.panels)}), with lines of BLEU over source"
-        f" length for {systems}; lengths that training never showed are shaded.",
+        alt=f"{len(panels)} panels, one for each set of training lengths"
+        f" ({', '.join(label(slices[name]) for name in runs)}), with lines of BLEU over source"
+        f" length for {', '.join(shared)}; lengths that training never showed are shaded.",
     )
-    return Drawn(about, nhk_lengths.plot(data))
+    return [Figure(about, draw_lines(panels, max(titles, key=len)))]
 
 
 def _by_length(study: Study, slices: Mapping[str, Bounds | None]) -> DocumentTable:
@@ -149,25 +134,20 @@ def _score(study: Study, name: str, system: str, bucket: str) -> Entry:
     )
 
 
-def _sizes(
-    study: Study, slices: Mapping[str, Bounds | None], data: SliceBleu | None
-) -> DocumentTable:
-    sizes = {panel.name: panel for panel in data.panels} if data else {}
+def _sizes(study: Study, slices: Mapping[str, Bounds | None]) -> DocumentTable:
     systems = study.settings(GRID, "system")
     rows = []
     for name, bounds in slices.items():
         if bounds is None:
             continue
-        panel = sizes.get(label(bounds))
-        cells = study.finished(GRID, {"lengths": name})
-        counts = (
-            (missing(), missing())
-            if panel is None
-            else (
-                counted(panel.num_pairs, study.prepared(cells[0]), cells[0]),
-                counted(panel.num_source_tokens, study.prepared(cells[0]), cells[0]),
+        counts: tuple[Entry, ...] = (missing(), missing())
+        if cells := study.finished(GRID, {"lengths": name}):
+            data = study.prepared(cells[0])
+            num_tokens = int(data.train.source_lengths.sum(dtype=np.int64))
+            counts = (
+                counted(len(data.train), data, cells[0]),
+                counted(num_tokens, data, cells[0]),
             )
-        )
         scores = [_score(study, name, system, label(bounds)) for system in systems]
         rows.append((*words(label(bounds)), *counts, *scores))
     return DocumentTable(

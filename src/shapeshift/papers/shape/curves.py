@@ -2,95 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from statistics import fmean
+from typing import Literal
 
-from shapeshift.lab.analysis import curves
-from shapeshift.lab.analysis.curves import Against, Curves, RunCurve, SystemCurves
+from shapeshift.lab.analysis.curves import RunCurve, read_run
+from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.entries import missing, number, words
-from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.shape.shared import GRID
 from shapeshift.papers.study import Study
 
-Runs = dict[str, dict[int, tuple[Cell, RunCurve]]]
-"""Position → seed → the run and its validations."""
+Against = Literal["updates", "training time"]
+Runs = Sequence[tuple[Cell, RunCurve]]
+
+_UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
 def build(item: str, against: Against, study: Study) -> Content:
-    """Make a figure and a table for each dataset."""
+    """Make a figure and a table for each dataset; in the figure against time, runs whose times are
+    lost are left out."""
     content = Content()
     for dataset in study.settings(GRID, "dataset"):
-        runs: Runs = {}
-        for cell in study.finished(GRID, {"dataset": dataset}):
-            curve = curves.read_run(study.run(cell).directory)
-            runs.setdefault(cell.axes["position"], {})[cell.seed] = (cell, curve)
+        cells = study.finished(GRID, {"dataset": dataset})
+        runs = [(cell, read_run(study.run(cell).directory)) for cell in cells]
         name = f"{item}-{dataset}"
         content.tables.append(_table(name, dataset, runs))
-        drawn = _timed(runs) if against == "time" else runs
-        if drawn:
-            content.figures.append(_draw(name, dataset, drawn, against))
+        if against != "updates":
+            runs = [(cell, curve) for cell, curve in runs if curve.elapsed_s is not None]
+        if runs:
+            content.figures.append(_figure(name, dataset, runs, against))
     return content
 
 
-def _timed(runs: Runs) -> Runs:
-    """Leave out runs whose times are lost."""
-    kept = {
-        position: {seed: each for seed, each in own.items() if each[1].elapsed_s is not None}
-        for position, own in runs.items()
-    }
-    return {position: own for position, own in kept.items() if own}
-
-
-def _draw(name: str, dataset: str, runs: Runs, against: Against) -> Drawn:
-    data = Curves(
-        tuple(
-            SystemCurves(system, tuple(run for _, run in each.values()))
-            for system, each in runs.items()
+def _figure(name: str, dataset: str, runs: Runs, against: Against) -> Figure:
+    """Draw a line for each run; the runs of a system share their look."""
+    unit, seconds = "", 1.0
+    if against != "updates":
+        longest = max(curve.elapsed_s[-1] for _, curve in runs if curve.elapsed_s)
+        unit, seconds = next((each for each in _UNITS if longest >= 2 * each[1]), _UNITS[-1])
+    lines = [
+        Line(
+            cell.axes["position"],
+            [x / seconds for x in (curve.elapsed_s or ())] if unit else curve.updates,
+            [[value] for value in curve.perplexity],
         )
-    )
-    axis = "updates" if against == "updates" else "training time"
+        for cell, curve in runs
+    ]
+    ends: dict[str, list[float]] = {}
+    for line in lines:
+        ends.setdefault(line.name, []).append(line.values[-1][0])
     about = DocumentFigure(
         name=name,
-        title=f"Validation perplexity against {axis}, {dataset.capitalize()}",
+        title=f"Validation perplexity against {against}, {dataset.capitalize()}",
         table=name,
-        alt=f"Validation perplexity on {dataset} falls with {axis}, a line for each run; at the"
-        f" end {_ends(runs)}.",
+        alt=f"Validation perplexity on {dataset} falls with {against}, a line for each run; at the"
+        f" end {', '.join(f'{system} {fmean(each):.2f}' for system, each in ends.items())}.",
     )
-    return Drawn(about, curves.plot(data, against=against))
+    # It falls from thousands to a few: a linear axis would show the first updates and nothing else.
+    panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
+    return Figure(about, draw_lines([panel], f"{against} ({unit})" if unit else against))
 
 
 def _table(name: str, dataset: str, runs: Runs) -> DocumentTable:
     """Lay out all validations of some runs."""
     rows: list[tuple[Entry, ...]] = []
-    for position, own in runs.items():
-        for seed, (cell, run) in own.items():
-            times = run.elapsed_s or (None,) * len(run.updates)
-            for update, elapsed_s, perplexity in zip(
-                run.updates, times, run.perplexity, strict=True
-            ):
-                rows.append(
-                    (
-                        *words(position, str(seed)),
-                        Entry(text=f"{update:,}", value=update),
-                        missing() if elapsed_s is None else number(elapsed_s, ",.0f", [cell]),
-                        number(perplexity, ".3f", [cell]),
-                    )
+    for cell, curve in runs:
+        times = curve.elapsed_s or (None,) * len(curve.updates)
+        for update, elapsed_s, perplexity in zip(
+            curve.updates, times, curve.perplexity, strict=True
+        ):
+            rows.append(
+                (
+                    *words(cell.axes["position"], str(cell.seed)),
+                    Entry(text=f"{update:,}", value=update),
+                    missing() if elapsed_s is None else number(elapsed_s, ",.0f", [cell]),
+                    number(perplexity, ".3f", [cell]),
                 )
+            )
     return DocumentTable(
         name=name,
         title=f"Validation perplexity during training, {dataset.capitalize()}",
         header=("position", "seed", "update", "time (s)", "perplexity"),
         rows=tuple(rows),
         notes=("time: as the clock had it, whatever else the machine did",),
-    )
-
-
-def _ends(runs: Runs) -> str:
-    return ", ".join(
-        f"{position} {fmean(run.perplexity[-1] for _, run in own.values()):.2f}"
-        for position, own in runs.items()
     )
 
 
@@ -102,5 +100,5 @@ FIGURE8 = Item(
 FIGURE9 = Item(
     "Figure 9: validation perplexity against training time",
     (GRID,),
-    partial(build, "figure9", "time"),
+    partial(build, "figure9", "training time"),
 )

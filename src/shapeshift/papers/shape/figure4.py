@@ -13,7 +13,7 @@ from shapeshift.lab.analysis.token_gain import FEW_TOKENS, TokenGain
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import number, words
-from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.shape.shared import GRID, PAIR, longest_trained, paired
 from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.study import Study
@@ -57,7 +57,7 @@ def build(study: Study) -> Content:
                 " scores higher than APE, by position in the decoder and by occurrences in"
                 f" training; {total.overall():.1f} over all tokens.",
             )
-            content.figures.append(Drawn(about, token_gain.plot(total, limit)))
+            content.figures.append(Figure(about, token_gain.plot(total, limit)))
     content.findings.extend(_findings(study, found, longest))
     return content
 

@@ -10,7 +10,7 @@ from shapeshift.lab.analysis.similarity import OFFSETS, ShiftSimilarity, SystemS
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, Finding
 from shapeshift.papers.entries import number, words
-from shapeshift.papers.item import Content, Drawn, Item
+from shapeshift.papers.item import Content, Figure, Item
 from shapeshift.papers.shape.shared import GRID, PAIR, paired
 from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.study import Study
@@ -207,7 +207,7 @@ def _by_sentence(
 
 def _draw(
     name: str, title: str, data: Sequence[ShiftSimilarity], sentence: int | None
-) -> list[Drawn]:
+) -> list[Figure]:
     if not data:
         return []
     first = data[0]
@@ -224,7 +224,7 @@ def _draw(
         f" each layer. Means over the layers: {'; '.join(ranges)}."
     )
     about = DocumentFigure(name=name, title=title, table=name, alt=alt)
-    return [Drawn(about, similarity.plot(first, sentence))]
+    return [Figure(about, similarity.plot(first, sentence))]
 
 
 def layer_name(layer: int) -> str:

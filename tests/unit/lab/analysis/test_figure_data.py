@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis import length_bleu
 from shapeshift.lab.analysis.document import Measured, load_data, save_data
 
 
@@ -40,15 +39,6 @@ def test_what_was_not_measured_is_null_in_the_file_and_nan_again(tmp_path):
     assert second == 3
 
 
-def test_figures_with_scores_are_redrawn_from_their_file(tmp_path, make_scores):
-    scores = [make_scores(20, (30, None, 10), (10, 20))]
-    data = length_bleu.compute({"APE": scores, "SHAPE": scores}, baseline="APE", trained=(1, 11))
-    save_data(data, tmp_path / "figure.json")
-    again = load_data(length_bleu.LengthBleu, tmp_path / "figure.json")
-    assert length_bleu.tabulate(again) == length_bleu.tabulate(data)
-    assert len(length_bleu.plot(again).axes) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -76,7 +66,7 @@ def test_a_number_that_has_changed_is_noticed(tmp_path):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ShapeshiftError, match=r"figure\.json: cannot read"):
-        load_data(length_bleu.LengthBleu, tmp_path / "figure.json")
+        load_data(Figure, tmp_path / "figure.json")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -1,0 +1,476 @@
+"""The figures of all results: panels of lines, named points, and how a figure becomes files.
+
+A position representation has the same colour, marker and dash in every figure. Lines are named at
+their right ends; a line of several seeds is their mean, with a bar of one standard deviation and a
+dot for each seed.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from shapeshift import disk
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import PRESETS
+
+FORMATS = ("png", "svg", "pdf")
+TEXT_WIDTH_IN = 6.3
+"""Width of the text block of an ACL page, in inches."""
+
+_PANEL_HEIGHT_IN = 2.3
+_LABEL_PT = 7.0
+_LABEL_LINE_IN = 9 / 72  # from one name to the next
+_SAMPLE_IN = 0.28  # of a line, before its name
+_NUDGE = 0.05  # of the room of a named place, between one line and the next
+_GREY = "#999999"
+
+# Okabe and Ito (2008): distinct under every common colour blindness. Their yellow is left out: it
+# is too pale for a line on white. Shade and marker differ as well, for print in black and white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", ":", "-.")
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4.5,
+    "lines.markeredgewidth": 0.7,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
+    "svg.hashsalt": "shapeshift",  # the same figure gives the same bytes
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A system in a panel.
+
+    Attributes:
+        name: of the system, which decides its look.
+        xs: where it was measured: numbers, or places among `Panel.places`, counted from 0.
+        values: for each of `xs` the value of each seed; empty where nothing was measured.
+        hollow: indices of points that are drawn hollow.
+    """
+
+    name: str
+    xs: Sequence[float]
+    values: Sequence[Sequence[float]]
+    hollow: Collection[int] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of a figure.
+
+    Attributes:
+        lines: drawn in this order.
+        y_title: of the vertical axis; the number of seeds is added.
+        title: above the panel.
+        places: names of the places 0, 1, … of the horizontal axis; by default it is numeric.
+        shaded: spans of the horizontal axis, `(from, to)`.
+        zero: draw a line at 0.
+        log: logarithmic vertical axis.
+        min_span: least range of the vertical axis, so that noise does not look like an effect; on
+            a logarithmic axis a factor.
+    """
+
+    lines: Sequence[Line]
+    y_title: str
+    title: str = ""
+    places: Sequence[str] = ()
+    shaded: Sequence[tuple[float, float]] = ()
+    zero: bool = False
+    log: bool = False
+    min_span: float = 0.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """A system in a scatter plot; it is filled if it is `marked`."""
+
+    name: str
+    x: float
+    y: float
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one system looks in every panel of a figure."""
+
+    colour: str
+    marker: str
+    dash: str
+
+
+def look(number: int, variant: int = 0) -> Look:
+    """Return the look of the system with this number, counted from 0; 28 of them differ.
+
+    Args:
+        number: of the system; decides the colour.
+        variant: of the system: the same colour with another marker and dash.
+    """
+    size = len(_COLOURS)
+    return Look(
+        _COLOURS[number % size],
+        _MARKERS[(number + variant) % size],
+        _DASHES[(number // size + variant) % len(_DASHES)],
+    )
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """Return name → look. Each preset of the library has its own in every figure, the SHAPE paper's
+    three the first; `shape-10` and the like look like variants of the preset; the others take
+    the remaining looks in order.
+
+    Args:
+        names: of all systems, in the figure's order.
+    """
+    known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS))
+    numbers = {name: number for number, name in enumerate(known)}
+    variants: dict[str, int] = {}
+    found: dict[str, Look | None] = {}
+    for name in dict.fromkeys(names):
+        own = [each for each in known if f"{name.lower()}-".startswith(f"{each}-")]
+        preset = max(own, key=len, default=None)
+        if preset is None:
+            found[name] = None
+            continue
+        variants[preset] = variants.get(preset, -1) + 1
+        found[name] = look(numbers[preset], variants[preset])
+    free = (number for number in count() if look(number) not in found.values())
+    return {name: each or look(next(free)) for name, each in found.items()}
+
+
+def draw_lines(panels: Sequence[Panel], x_title: str, *, num_columns: int = 2) -> Figure:
+    """Draw panels of lines, each line named at its right end. Save the figure with `save`.
+
+    Args:
+        panels: at least one, read from left to right.
+        x_title: of the horizontal axis that all share.
+        num_columns: panels side by side.
+    """
+    num_columns = min(num_columns, len(panels))
+    num_rows = -(-len(panels) // num_columns)
+    named = max(len({line.name for line in panel.lines}) for panel in panels)
+    height = max(_PANEL_HEIGHT_IN, 1.3 * _LABEL_LINE_IN * named)
+    with styled():
+        width = TEXT_WIDTH_IN if num_columns > 1 else 0.8 * TEXT_WIDTH_IN
+        figure = Figure(figsize=(width, num_rows * height + 0.3), layout="constrained")
+        grid = figure.subplots(num_rows, num_columns, squeeze=False).flat
+        styles = looks([line.name for panel in panels for line in panel.lines])
+        for number, axes in enumerate(grid):
+            if number < len(panels):
+                _draw_panel(axes, panels[number], styles, height)
+            else:
+                axes.set_axis_off()
+        figure.supxlabel(x_title, fontsize=8)
+    return figure
+
+
+def draw_points(
+    points: Sequence[Point], x_title: str, y_title: str, *, marked: str = "", baseline: str = ""
+) -> Figure:
+    """Draw a scatter plot with a named point for each system. Save the figure with `save`.
+
+    Args:
+        points: at least one.
+        x_title, y_title: of the axes, with units.
+        marked: what it means that a point is marked; empty if none is.
+        baseline: the system that dotted lines go through.
+
+    Raises:
+        ShapeshiftError: there is no point.
+    """
+    if not points:
+        raise ShapeshiftError("no system to draw: expected at least one point")
+    height = 3.0
+    with styled():
+        figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, height), layout="constrained")
+        axes = figure.subplots()
+        styles = looks([point.name for point in points])
+        for point in points:
+            style = styles[point.name]
+            axes.plot(
+                point.x,
+                point.y,
+                marker=style.marker,
+                linestyle="none",
+                color=style.colour,
+                markerfacecolor=style.colour if point.marked else "white",
+            )
+            if point.name == baseline:
+                axes.axvline(point.x, color=_GREY, linestyle=":", linewidth=0.8, zorder=0)
+                axes.axhline(point.y, color=_GREY, linestyle=":", linewidth=0.8, zorder=0)
+        axes.margins(0.1)
+        axes.set_xlim(axes.get_xlim())
+        axes.set_ylim(axes.get_ylim())
+        _write_names(axes, {point.name: (point.x, point.y) for point in points}, styles, height)
+        axes.set_xlabel(x_title)
+        axes.set_ylabel(y_title)
+        if marked:
+            axes.set_title(f"filled: {marked}", loc="left", fontsize=8)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Look], height_in: float) -> None:
+    axes.grid(axis="y")
+    if panel.log:
+        axes.set_yscale("log")
+    if panel.zero:
+        axes.axhline(0, color="#555555", linewidth=0.8)
+    for low, high in panel.shaded:
+        axes.axvspan(low, high, color="#ececec", linewidth=0, zorder=0)
+    order = list(dict.fromkeys(line.name for line in panel.lines))
+    ends: dict[str, tuple[float, float]] = {}
+    for line in panel.lines:
+        # Side by side, so that systems with equal scores do not hide each other.
+        nudge = _NUDGE * (order.index(line.name) - (len(order) - 1) / 2) if panel.places else 0.0
+        points = _draw_line(axes, line, styles[line.name], nudge)
+        if points:
+            ends.setdefault(line.name, points[-1])
+    if panel.places:
+        axes.set_xticks(range(len(panel.places)), panel.places)
+        axes.set_xlim(-0.5, len(panel.places) - 0.5)
+    else:
+        if min(x for line in panel.lines for x in line.xs) > 0:
+            axes.set_xlim(0)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    _set_heights(axes, panel)
+    axes.set_title(panel.title, loc="left")
+    axes.set_ylabel(panel.y_title + _num_seeds(panel.lines))
+    if len(order) > 1:
+        _write_names(axes, ends, styles, height_in, at_the_right=True)
+
+
+def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> list[tuple[float, float]]:
+    """Draw a line and return its points."""
+    xs = [x + nudge for x in line.xs]
+    ys = [fmean(values) if values else math.nan for values in line.values]
+    axes.plot(
+        xs,
+        ys,
+        color=style.colour,
+        marker=style.marker,
+        linestyle=style.dash,
+        markeredgecolor="white",
+        label=line.name,
+    )
+    several = [place for place, values in enumerate(line.values) if len(values) > 1]
+    if several:
+        axes.errorbar(
+            [xs[place] for place in several],
+            [ys[place] for place in several],
+            [stdev(line.values[place]) for place in several],
+            fmt="none",
+            ecolor=style.colour,
+            elinewidth=0.8,
+            capsize=2,
+        )
+        axes.plot(
+            [xs[place] for place in several for _ in line.values[place]],
+            [value for place in several for value in line.values[place]],
+            linestyle="none",
+            marker=".",
+            markersize=2.5,
+            markeredgewidth=0,
+            color=style.colour,
+            alpha=0.6,
+        )
+    axes.plot(
+        [xs[place] for place in line.hollow],
+        [ys[place] for place in line.hollow],
+        linestyle="none",
+        color=style.colour,
+        marker=style.marker,
+        markerfacecolor="white",
+    )
+    return [(x, y) for x, y in zip(xs, ys, strict=True) if not math.isnan(y)]
+
+
+def _set_heights(axes: Axes, panel: Panel) -> None:
+    """Set the vertical limits, and the ticks of a logarithmic axis."""
+    axes.margins(y=0.1)
+    low, high = axes.get_ylim()
+    if panel.log:
+        if panel.min_span and high / low < panel.min_span:
+            middle = (low * high) ** 0.5
+            low, high = middle / panel.min_span**0.5, middle * panel.min_span**0.5
+        steps = (1, 2, 5) if high / low > 4 else tuple(range(1, 10))
+        axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.minorticks_off()
+    elif high - low < panel.min_span:
+        middle = (low + high) / 2
+        low, high = middle - panel.min_span / 2, middle + panel.min_span / 2
+    axes.set_ylim(low, high)
+
+
+def _num_seeds(lines: Sequence[Line]) -> str:
+    """Return how many seeds the points of the lines are means of, to stand in a title."""
+    counts = {len(values) for line in lines for values in line.values if values}
+    if not counts or len({line.name for line in lines}) < len(lines):  # a line for each run
+        return ""
+    if max(counts) == 1:
+        return " (one seed)"
+    return f" (mean of {'–'.join(map(str, sorted({min(counts), max(counts)})))} seeds)"
+
+
+def _write_names(
+    axes: Axes,
+    points: Mapping[str, tuple[float, float]],
+    styles: Mapping[str, Look],
+    height_in: float,
+    *,
+    at_the_right: bool = False,
+) -> None:
+    """Write each name right of its point, or of the panel, level with the point or as near as there
+    is room: names are kept a line apart, and a thin line leads to one that has moved."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    places = {name: to_axes.transform(point) for name, point in points.items()}
+    gap = _LABEL_LINE_IN / (0.8 * height_in)  # the panel is some four fifths of its room
+    heights = _inside(spread([float(y) for _, y in places.values()], gap), gap)
+    for (name, (x, y)), height in zip(places.items(), heights, strict=True):
+        led = abs(height - float(y)) > gap / 2 or (at_the_right and x < 0.8)
+        left = 1.04 if at_the_right else float(x) + 0.03
+        text = left
+        if at_the_right:  # a sample of the line, since colours repeat
+            text = left + _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
+            middle = (left + text - 0.01) / 2
+            for xs, marker in (((left, text - 0.01), ""), ((middle,), styles[name].marker)):
+                axes.plot(
+                    xs,
+                    [height] * len(xs),
+                    color=styles[name].colour,
+                    linestyle=styles[name].dash,
+                    marker=marker,
+                    markeredgecolor="white",
+                    transform=axes.transAxes,
+                    clip_on=False,
+                    scalex=False,
+                    scaley=False,
+                )
+        axes.text(
+            text,
+            height,
+            name,
+            transform=axes.transAxes,
+            va="center",
+            color=styles[name].colour,
+            fontsize=_LABEL_PT,
+        )
+        if led:
+            axes.annotate(
+                "",
+                points[name],
+                xytext=(left - 0.01, height),
+                textcoords="axes fraction",
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": _GREY,
+                    "linewidth": 0.4,
+                    "shrinkA": 0,
+                    "shrinkB": 2,
+                },
+                annotation_clip=False,
+            )
+
+
+def _inside(heights: Sequence[float], gap: float) -> list[float]:
+    """Move names that stand below or above the panel into it, and their neighbours with them."""
+    moved = list(heights)
+    order = sorted(range(len(moved)), key=moved.__getitem__)
+    for rank, number in enumerate(order):
+        moved[number] = max(moved[number], (rank + 0.5) * gap)
+    for rank, number in enumerate(reversed(order)):
+        moved[number] = min(moved[number], 1 - (rank + 0.5) * gap)
+    return moved
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Return places in the order of `wanted`, near them, no two nearer than `gap`.
+
+    Labels that would overlap form a block around the mean of what they want.
+    """
+
+    def bottom(block: Sequence[int]) -> float:
+        return fmean(wanted[number] for number in block) - gap * (len(block) - 1) / 2
+
+    blocks: list[list[int]] = []
+    for number in sorted(range(len(wanted)), key=wanted.__getitem__):
+        blocks.append([number])
+        while len(blocks) > 1 and bottom(blocks[-2]) + gap * len(blocks[-2]) > bottom(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    places = [0.0] * len(wanted)
+    for block in blocks:
+        for rank, number in enumerate(block):
+            places[number] = bottom(block) + rank * gap
+    return places
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw or save under the settings that all figures share; they are undone afterwards."""
+    with mpl.rc_context(_SETTINGS):
+        yield
+
+
+def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write a figure once for each format, reproducibly: no dates inside; each file whole or not at
+    all.
+
+    Args:
+        figure: what `plot` returned.
+        stem: path without a suffix; its directory is made if need be.
+        formats: any of `FORMATS`.
+
+    Returns:
+        The files, in the order of `formats`.
+
+    Raises:
+        ShapeshiftError: an unknown format, or a file cannot be written.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ShapeshiftError(
+            f"unknown figure format {unknown[0]!r}: expected {', '.join(FORMATS)}"
+        )
+    stem = Path(stem)
+    paths = [stem.with_name(f"{stem.name}.{name}") for name in formats]
+    date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with styled():
+        for name, path in zip(formats, paths, strict=True):
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=name, metadata=date[name])
+            disk.save(path, drawn.getbuffer())
+    return paths

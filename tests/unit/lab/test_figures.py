@@ -1,0 +1,253 @@
+"""Figures: their looks, lines, points and files."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.figures import (
+    Line,
+    Panel,
+    Point,
+    draw_lines,
+    draw_points,
+    look,
+    looks,
+    save,
+    spread,
+    styled,
+)
+from shapeshift.positions import PRESETS
+
+MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def figure():
+    with styled():
+        made = Figure(figsize=(2, 1))
+        made.subplots().plot([1, 2])
+    return made
+
+
+def test_a_figure_becomes_one_file_for_each_format(tmp_path):
+    paths = save(figure(), tmp_path / "made" / "bleu.v1")
+    assert [path.name for path in paths] == ["bleu.v1.png", "bleu.v1.svg", "bleu.v1.pdf"]
+    for path in paths:
+        assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])
+
+
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
+    first, second = (save(figure(), tmp_path / name) for name in ("a", "b"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_a_figure_that_fails_half_way_leaves_the_old_files(tmp_path, monkeypatch):
+    old = [path.read_bytes() for path in save(figure(), tmp_path / "a")]
+    made = figure()
+
+    def fail(target, **options):  # after the first bytes
+        if isinstance(target, Path):
+            target.write_bytes(b"<?xml")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made, "savefig", fail)
+    with pytest.raises(KeyboardInterrupt):
+        save(made, tmp_path / "a")
+    assert [(tmp_path / f"a.{name}").read_bytes() for name in MAGIC] == old
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ShapeshiftError, match="unknown figure format 'jpg'"):
+        save(figure(), tmp_path / "a", ("png", "jpg"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ShapeshiftError, match="cannot be written: Not a directory"):
+        save(figure(), tmp_path / "file" / "a")
+
+
+def test_28_systems_look_different():
+    assert len({look(number) for number in range(28)}) == 28
+
+
+def test_a_preset_looks_the_same_in_every_figure():
+    every = looks([*PRESETS])
+    assert len(set(every.values())) == len(PRESETS)
+    for names in (["shape", "ape"], ["rope", "mine", "alibi"], ["skew-cross-pe", "skew"]):
+        assert all(looks(names)[name] == every[name] for name in names if name in PRESETS)
+    assert looks(["SHAPE"])["SHAPE"] == every["shape"]
+
+
+def test_variants_of_a_preset_share_its_colour_and_differ_in_marker_and_dash():
+    found = [*looks(["ape", "shape-10", "shape-40", "shape-500"]).values()]
+    assert len(set(found)) == 4
+    assert len({each.colour for each in found[1:]}) == 1
+
+
+def test_other_systems_take_looks_that_are_free():
+    found = looks(["first", "ape", "second", "rpe"])
+    assert len(set(found.values())) == 4
+
+
+def drawn(*panels, **options):
+    return draw_lines(panels, "x", **options)
+
+
+def line_named(axes, name):
+    [found] = [line for line in axes.lines if line.get_label() == name]
+    return found
+
+
+def test_a_line_is_the_mean_of_its_seeds_with_their_deviation_and_a_dot_for_each():
+    [axes] = drawn(Panel([Line("ape", [1, 2, 3], [[1.0, 3.0], [], [5.0]])], "BLEU")).axes
+    line = line_named(axes, "ape")
+    assert list(line.get_xdata()) == [1, 2, 3]
+    assert line.get_ydata()[0] == 2.0
+    assert math.isnan(line.get_ydata()[1])
+    [bars] = axes.containers
+    [[(_, low), (_, high)]] = [each.tolist() for each in bars[2][0].get_segments()]
+    assert (low, high) == pytest.approx((2 - math.sqrt(2), 2 + math.sqrt(2)))
+    [dots] = [each for each in axes.lines if list(each.get_ydata()) == [1.0, 3.0]]
+    assert dots.get_linestyle() == "None"
+
+
+@pytest.mark.parametrize(
+    ("values", "title"),
+    [
+        ([[1.0], [2.0]], "BLEU (one seed)"),
+        ([[1.0, 2.0], []], "BLEU (mean of 2 seeds)"),
+        ([[1.0, 2.0], [1.0, 2.0, 3.0]], "BLEU (mean of 2–3 seeds)"),
+    ],
+)
+def test_the_axis_says_how_many_seeds_there_are(values, title):
+    [axes] = drawn(Panel([Line("ape", [0, 1], values)], "BLEU")).axes
+    assert axes.get_ylabel() == title
+
+
+def test_equal_scores_at_named_places_do_not_hide_each_other():
+    panel = Panel(
+        [Line(name, [0, 1], [[1.0], [2.0]]) for name in ("a", "b")], "BLEU", places=["0", "16"]
+    )
+    [axes] = drawn(panel).axes
+    first, second = (line_named(axes, name).get_xdata() for name in ("a", "b"))
+    assert first[0] != second[0]
+    assert max(abs(x - place) for place, x in enumerate(first)) < 0.1
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "16"]
+
+
+def test_several_panels_share_the_looks_and_the_rest_of_the_grid_is_empty():
+    lines = [Line(name, [100, 200], [[1.0], [2.0]]) for name in ("ape", "shape-10")]
+    figure = drawn(*(Panel(lines, title) for title in "abc"))
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert len(shown) == 3
+    colours = [[line_named(axes, each.name).get_color() for each in lines] for axes in shown]
+    assert colours[0] == colours[1] == colours[2]
+    assert len(set(colours[0])) == 2
+
+
+def written(axes):
+    """The names, without the thin lines that lead to them."""
+    return [text for text in axes.texts if text.get_text()]
+
+
+def overlapping(axes):
+    axes.figure.draw_without_rendering()
+    texts = written(axes)
+    boxes = [text.get_window_extent() for text in texts]
+    return [
+        (texts[a].get_text(), texts[b].get_text())
+        for a in range(len(boxes))
+        for b in range(a)
+        if boxes[a].overlaps(boxes[b])
+    ]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_lines_are_named_at_their_ends_without_overlap(log):
+    names = [*PRESETS][:12]
+    lines = [Line(name, [1, 2], [[9.0], [20.0 + 0.01 * n]]) for n, name in enumerate(names)]
+    [axes] = drawn(Panel(lines, "BLEU", log=log)).axes
+    assert [text.get_text() for text in written(axes)] == names
+    assert overlapping(axes) == []
+    right = axes.get_window_extent().x1
+    assert all(text.get_window_extent().x0 > right for text in written(axes))
+    assert axes.figure.bbox.x1 > max(text.get_window_extent().x1 for text in written(axes))
+
+
+def test_runs_of_one_system_look_alike_and_are_named_once():
+    lines = [Line(name, [1, 2], [[9.0], [y]]) for name, y in (("ape", 6), ("ape", 5), ("shape", 4))]
+    [axes] = drawn(Panel(lines, "perplexity", log=True)).axes
+    one, other, shape = [line for line in axes.lines if line.get_label() in ("ape", "shape")]
+    assert one.get_color() == other.get_color() != shape.get_color()
+    assert [text.get_text() for text in written(axes)] == ["ape", "shape"]
+    assert axes.get_ylabel() == "perplexity"
+
+
+def test_a_single_line_needs_no_name():
+    [axes] = drawn(Panel([Line("BLEU", [0, 1], [[1.0], [2.0]])], "BLEU")).axes
+    assert not axes.texts
+
+
+def test_small_differences_do_not_fill_the_panel():
+    lines = [Line("ape", [0, 1], [[20.0], [20.1]])]
+    [axes] = drawn(Panel(lines, "BLEU", min_span=2.0)).axes
+    assert axes.get_ylim() == pytest.approx((19.05, 21.05))
+    [axes] = drawn(Panel(lines, "perplexity", min_span=4.0, log=True)).axes
+    low, high = axes.get_ylim()
+    assert high / low == pytest.approx(4.0)
+
+
+def test_names_of_points_at_one_place_do_not_overlap():
+    points = [Point(name, 1.0, 20.0 + 0.01 * n) for n, name in enumerate("abcdef")]
+    [axes] = draw_points(points, "speed", "BLEU").axes
+    assert [text.get_text() for text in written(axes)] == list("abcdef")
+    assert overlapping(axes) == []
+
+
+def test_marked_points_are_filled_and_the_title_says_why():
+    points = [Point("a", 1.0, 2.0, marked=True), Point("b", 0.9, 3.0)]
+    [axes] = draw_points(points, "speed", "BLEU", marked="sure").axes
+    filled = [line.get_markerfacecolor() != "white" for line in axes.lines]
+    assert filled == [True, False]
+    assert axes.get_title(loc="left") == "filled: sure"
+
+
+def test_one_point_and_points_alike_can_be_drawn():
+    for points in ([Point("a", 1.0, 2.0)], [Point("a", 1.0, 2.0), Point("b", 1.0, 2.0)]):
+        [axes] = draw_points(points, "speed", "BLEU", baseline="a").axes
+        low, high = axes.get_xlim()
+        assert low < 1.0 < high
+
+
+def test_no_point_is_an_error():
+    with pytest.raises(ShapeshiftError, match="at least one point"):
+        draw_points([], "speed", "BLEU")
+
+
+@given(st.lists(st.floats(0, 1), max_size=9), st.floats(0.01, 0.3))
+def test_names_keep_their_order_and_the_gap(wanted, gap):
+    places = spread(wanted, gap)
+    ordered = sorted(range(len(wanted)), key=lambda n: (wanted[n], n))
+    for lower, upper in pairwise(ordered):
+        assert places[upper] - places[lower] >= gap - 1e-9
+    assert sum(places) == pytest.approx(sum(wanted), abs=1e-9)
+
+
+def test_names_that_stand_apart_stay_where_they_are():
+    assert spread([0.9, 0.1, 0.5], 0.1) == [0.9, 0.1, 0.5]
+
+
+def test_settings_do_not_leak():
+    before = rcParams["font.size"]
+    with styled():
+        assert rcParams["font.size"] != before
+    assert rcParams["font.size"] == before
