@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shapeshift.cli.progress import duration
+from shapeshift.cli.output import console, duration, notice, show_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,6 @@ def announce(config: Config) -> float:
     """Print in a line what a run will take, from a few steps measured here; return its seconds."""
     from datetime import datetime, timedelta
 
-    from shapeshift.cli.progress import console
     from shapeshift.training.estimate import assumed_length, count_parameters, measure
 
     run, training = (config.model, config.position.scheme), config.training
@@ -69,11 +68,10 @@ def announce(config: Config) -> float:
     update = measure(*run, training, vocab_size, assumed_length(config.data)).seconds_per_update
     seconds = training.max_updates * update
     end = datetime.now() + timedelta(seconds=seconds)
-    console.print(
+    notice(
         f"{num_parameters:,} parameters, {training.max_updates:,} updates of about {update:.2g} s"
         f" (measured): {duration(seconds)}, until {end:%H:%M}"
-        + (f" on {end:%d %B}" if seconds > DAY_S / 2 else ""),
-        soft_wrap=True,
+        + (f" on {end:%d %B}" if seconds > DAY_S / 2 else "")
     )
     return seconds
 
@@ -87,11 +85,10 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     """
     from rich.text import Text
 
-    from shapeshift.cli.progress import console
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.dry_run import find_origins, measure_runs
 
-    with console.status("") as status:
+    with console().status("") as status:
         made = measure_runs(plan, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
         (
@@ -117,24 +114,17 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     _print_table(Table(header, rows, notes))
     _print_table(Table(("text", ""), [(one.what, one.state) for one in find_origins(made)]))
     for line in plan.missing(prepared_root, packages_only=True):
-        console.print(f"missing here: {line}", style="yellow", soft_wrap=True)
+        notice(f"missing here: {line}", "yellow")
 
 
 def _print_table(table: Table) -> None:
     if sys.stdout.isatty():
-        from shapeshift.cli.progress import results_console
-
-        out = results_console()
-        out.print(table.rich())
-        for note in table.notes:
-            out.print(note, style="dim", soft_wrap=True)
+        show_table(table)
     else:
         print(table.markdown())
 
 
 def _warn_missing(parts: Sequence[Origin]) -> None:
-    from shapeshift.cli.progress import console
-
     missing = [part for part in parts if not part.here]
     if not missing:
         return
@@ -146,10 +136,10 @@ def _warn_missing(parts: Sequence[Origin]) -> None:
         )
     else:
         text = "the text is not here yet; training fetches it:"
-    console.print(text, style="yellow" if lost else None, soft_wrap=True)
+    notice(text, "yellow" if lost else None)
     for part in missing:
         line = part.what if part.where is None else f"{part.what} {part.state}"
-        console.print(f"  {line}", soft_wrap=True)
+        notice(f"  {line}")
 
 
 def _position_table(config: Config) -> Table:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from shapeshift.cli.progress import LINE_EVERY_S, duration
-from shapeshift.cli.progress import console as standard_console
+from shapeshift.cli import output
+from shapeshift.cli.output import duration, notice
+from shapeshift.cli.progress import LINE_EVERY_S
 from shapeshift.lab.status import CellStatus, State, Tally
 
 if TYPE_CHECKING:
@@ -44,17 +43,11 @@ class GridDisplay:
     Args:
         cells: of one or of several grids, in the order of the table; of those that share a folder,
             the first is shown.
-        console: where to draw.
         clock: see `Tally`.
     """
 
-    def __init__(
-        self,
-        cells: Sequence[Cell],
-        console: Console = standard_console,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self._console, self._tally = console, Tally(cells, clock)
+    def __init__(self, cells: Sequence[Cell], clock: Callable[[], float] = time.monotonic):
+        self._console, self._tally = output.console(), Tally(cells, clock)
         several = len({cell.grid for cell in cells}) > 1
         self._names: dict[str, str] = {}
         for cell in cells:
@@ -65,19 +58,14 @@ class GridDisplay:
             for cell in cells
         }
         self._printed: dict[str, float] = {}
-        self._live = Live(console=console, get_renderable=self.table, auto_refresh=False)
+        self._live = Live(console=self._console, get_renderable=self.table, auto_refresh=False)
 
     def __enter__(self) -> GridDisplay:
         if self._console.is_terminal:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 
@@ -102,7 +90,7 @@ class GridDisplay:
             line = _line(self._names[cell.key], status)
             if status.state in (State.FINISHED, State.FAILED):
                 line += f" ({_overall(self._tally)})"
-            self._console.print(line, soft_wrap=True)
+            notice(line)
 
     def table(self) -> Table:
         """Return the table as it is now, running cells first."""
@@ -120,12 +108,12 @@ class GridDisplay:
         return table
 
 
-def show_failures(report: Report, console: Console = standard_console) -> None:
+def show_failures(report: Report) -> None:
     """Print the last lines of each cell that failed."""
     for cell in report.failed:
-        console.print(Text(f"{cell.name} ({cell.key}) failed:", style="bold red"), soft_wrap=True)
+        notice(f"{cell.name} ({cell.key}) failed:", "bold red")
         for line in report.statuses[cell.key].message.splitlines():
-            console.print(f"  {line}", soft_wrap=True)
+            notice(f"  {line}")
 
 
 def _cells(status: CellStatus) -> tuple[Text | str, ...]:

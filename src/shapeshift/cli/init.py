@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift.cli.output import duration, results_console, show, write
+
 if TYPE_CHECKING:
     from shapeshift.data.config import FilesCorpus, Split
     from shapeshift.data.survey import Survey
@@ -56,14 +58,11 @@ def init(
     model and a number of updates for that much text, measures a few steps, and says how long
     training will take here. On a terminal it asks for what is not given.
     """
-    from shapeshift.cli.progress import duration, results_console
     from shapeshift.config import load_config
     from shapeshift.data.config import FilesCorpus
-    from shapeshift.disk import replacing
     from shapeshift.errors import ShapeshiftError
     from shapeshift.training.estimate import measure
 
-    out = results_console()
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
     source = source or _ask("--source", "Ending of the source files, such as en")
@@ -79,32 +78,28 @@ def init(
     ]
     if valid is None:
         folder = output.with_suffix("")
-        out.print(f"validation and test text are taken out of the training text: {folder}/")
+        show(f"validation and test text are taken out of the training text: {folder}/")
         given = _hold_out(given[0], folder, languages)
     corpus = FilesCorpus(
         source=source, target=target, train=given[0], valid=given[1], test=given[2]
     )
     surveys = _survey(corpus)
-    out.print(_table(surveys, corpus))
-    with replacing(output) as stream:
-        stream.write(_yaml(corpus, surveys["train"]))
+    results_console().print(_table(surveys, corpus))
+    write(output, _yaml(corpus, surveys["train"]))
     config = load_config(output)
     vocab_size, updates = config.data.subwords.vocab_size, config.training.max_updates
     length = round(1.4 * surveys["train"].mean_words) + 1  # subwords of a sentence, about
     step = measure(config.model, config.position.scheme, config.training, vocab_size, length)
-    out.print(
+    show(
         f"{output}: a {config.model.size} model, {updates:,} updates; on this machine about"
         f" {duration(updates * step.seconds_per_update)} of training"
-        f" ({step.seconds_per_update:.2g} s an update, measured)",
-        soft_wrap=True,
+        f" ({step.seconds_per_update:.2g} s an update, measured)"
     )
-    out.print("Next, train one model, or compare several positions:")
-    out.print(f"  shapeshift train {output}", soft_wrap=True)
+    show("Next, train one model, or compare several positions:")
+    show(f"  shapeshift train {output}")
     # So short a run does not learn word order with the paper's K of 500 (docs/faq.md).
     shape = "shape-10 position=shape position.indices.max_offset=10"
-    out.print(
-        f"  shapeshift compare {output} --position ape,rpe --system '{shape}'", soft_wrap=True
-    )
+    show(f"  shapeshift compare {output} --position ape,rpe --system '{shape}'")
 
 
 def _ask(option: str, question: str) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift.cli.output import notice, show, write
+
 if TYPE_CHECKING:
     from shapeshift.lab.run import Run
 
@@ -31,8 +33,6 @@ def inspect(
 
     Example: shapeshift inspect runs/mine-shape "A man is sleeping." --against runs/mine-ape
     """
-    from shapeshift.cli.progress import console, results_console
-    from shapeshift.disk import replacing
     from shapeshift.lab.inspection import inspect_run
     from shapeshift.lab.run import Run
     from shapeshift.report.inspection import inspection_page
@@ -41,11 +41,9 @@ def inspect(
     found = []
     for each in runs:
         found.append(inspect_run(each, sentence, checkpoint))
-        console.print(f"{each.directory}: {found[-1].translation}", soft_wrap=True)
-    page = inspection_page(sentence, found, [_about(each) for each in runs])
-    with replacing(output) as stream:
-        stream.write(page)
-    results_console().print(str(output), soft_wrap=True)
+        notice(f"{each.directory}: {found[-1].translation}")
+    write(output, inspection_page(sentence, found, [_about(each) for each in runs]))
+    show(output)
 
 
 def _about(run: Run) -> list[tuple[str, str]]:

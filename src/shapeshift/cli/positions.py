@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shapeshift.cli.output import results_console
+
 if TYPE_CHECKING:
     from shapeshift.positions import IndicesChoice, Part
     from shapeshift.positions.registry import Entry
@@ -30,7 +32,6 @@ def positions(
         return
     from rich.table import Table
 
-    from shapeshift.cli.progress import results_console
     from shapeshift.model import catalogue
     from shapeshift.positions import INDICES, KINDS, PRESETS
 
@@ -61,7 +62,6 @@ def _describe(name: str) -> None:
     """Print what a preset or a kind does, its options, its cost and how a configuration says it."""
     import inspect
 
-    from shapeshift.cli.progress import results_console
     from shapeshift.errors import ShapeshiftError, nearest
     from shapeshift.model import catalogue
     from shapeshift.positions import INDICES, KINDS, PRESETS

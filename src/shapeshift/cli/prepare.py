@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
+from shapeshift.cli.output import results_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ def prepare(
     Training does this by itself; run it alone to see the counts, or ahead of many runs on the same
     data. Prints where the data are, and for each split the pairs read, kept and dropped.
     """
-    from shapeshift.cli.progress import Display, results_console
+    from shapeshift.cli.progress import Display
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
     from shapeshift.lab.run import prepared_directory

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -18,30 +15,16 @@ from rich.progress import (
     TextColumn,
 )
 
+from shapeshift.cli import output
+from shapeshift.cli.output import duration, notice
+
 if TYPE_CHECKING:
     from shapeshift.lab.start import Started
     from shapeshift.training.checkpoints import Resumed
     from shapeshift.training.guards import NonFinite
 
-PlainConsole = partial(Console, markup=False, emoji=False, highlight=False)
-"""Prints text, such as a path with `[` in it, without markup."""
-
-console = PlainConsole(stderr=True)
-"""Progress goes to standard error: standard output has results only."""
-
-
-def results_console() -> Console:
-    """Return the console for standard output; in a file or a pipe tables are not folded."""
-    return PlainConsole(width=None if sys.stdout.isatty() else 200)
-
-
-def duration(seconds: float) -> str:
-    """Return a time for people: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
-    if seconds >= 3600:
-        return f"{seconds / 3600:,.1f} h"
-    if seconds >= 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+LINE_EVERY_S = 30.0
+"""Seconds between lines in a file or a pipe."""
 
 
 class Display:
@@ -59,9 +42,9 @@ class Display:
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}", markup=False),
-            console=console,
+            console=output.console(),
             refresh_per_second=4,
-            disable=not console.is_terminal,
+            disable=not output.console().is_terminal,
         )
         self._phase: str | None = None
         self._task = TaskID(0)
@@ -89,25 +72,17 @@ class Display:
             left = "a few seconds left" if seconds < 10 else f"about {duration(seconds)} left"
             note = f"{note} · {left}" if note else left
         self._progress.update(self._task, completed=done, total=total, note=note)
-        if not console.is_terminal and now - self._printed > LINE_EVERY_S:
+        if not output.console().is_terminal and now - self._printed > LINE_EVERY_S:
             self._printed = now
             of = f" of {total:,}" if total else ""
-            self.print(f"{phase}: {done:,}{of}{' · ' * bool(note)}{note}")
-
-    def print(self, line: str) -> None:
-        """Print a line above what moves."""
-        console.print(line, soft_wrap=True)
+            notice(f"{phase}: {done:,}{of}{' · ' * bool(note)}{note}")
 
     def end(self) -> None:
         """End the phase."""
         if self._phase is not None:
             self._progress.remove_task(self._task)
-            self.print(f"✓ {self._phase} ({duration(time.monotonic() - self._began)})")
+            notice(f"✓ {self._phase} ({duration(time.monotonic() - self._began)})")
         self._phase = None
-
-
-LINE_EVERY_S = 30.0
-"""Seconds between lines in a file or a pipe."""
 
 
 def show_started(started: Started) -> None:
@@ -117,19 +92,19 @@ def show_started(started: Started) -> None:
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             line += f"; {what}: {', '.join(names[:3])}{more}"
-    console.print(line, soft_wrap=True)
+    notice(line)
 
 
 def show_resumed(resumed: Resumed) -> None:
     """Print where a run continues, and a warning for each damaged checkpoint."""
     for skipped in resumed.skipped:
-        console.print(f"warning: {skipped}", style="yellow", soft_wrap=True)
-    console.print(str(resumed), soft_wrap=True)
+        notice(f"warning: {skipped}", "yellow")
+    notice(resumed)
 
 
 def show_skipped(found: NonFinite) -> None:
     """Print a warning for a skipped update."""
-    console.print(f"warning: skipped: {found}", style="yellow", soft_wrap=True)
+    notice(f"warning: skipped: {found}", "yellow")
 
 
 class TrainingDisplay:
@@ -155,4 +130,4 @@ class TrainingDisplay:
         for name in ("bleu", "chrf", "chrf++", "comet"):
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
-        self._display.print(line)
+        notice(line)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift.cli.output import show, write
+
 if TYPE_CHECKING:
     from shapeshift.report.collect import ReportPaper
 
@@ -27,16 +29,14 @@ def report(
     Each number shows its command, settings, metric signature and hashes. Links to the tables' and
     figures' files are relative to the page.
     """
-    from shapeshift.cli.progress import results_console
     from shapeshift.report.collect import count, findings
 
     papers = write_page(directory, output or directory / PAGE)
     items = [item for paper in papers for item in paper.items]
     counts = count(finding for _, finding in findings(items))
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    out = results_console()
-    out.print(f"items: {len(items)}; claims: {said or 'none'}")
-    out.print(str(output or directory / PAGE), soft_wrap=True)
+    show(f"items: {len(items)}; claims: {said or 'none'}")
+    show(output or directory / PAGE)
 
 
 def write_page(directory: Path, path: Path) -> list[ReportPaper]:
@@ -49,12 +49,9 @@ def write_page(directory: Path, path: Path) -> list[ReportPaper]:
     Raises:
         ShapeshiftError: there is no item, or one that cannot be read.
     """
-    from shapeshift.disk import replacing
     from shapeshift.report.collect import collect
     from shapeshift.report.page import page
 
     papers = collect(directory)
-    text = page(papers, path.parent)
-    with replacing(path) as stream:
-        stream.write(text)
+    write(path, page(papers, path.parent))
     return papers

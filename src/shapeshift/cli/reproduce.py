@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
+from shapeshift.cli.output import notice, results_console, show, show_table
 
 if TYPE_CHECKING:
     from shapeshift.lab.grid import Grid
@@ -142,7 +143,6 @@ def reproduce(
     import shlex
     import sys
 
-    from shapeshift.cli.progress import console
     from shapeshift.papers.catalogue import find_items, read_study
     from shapeshift.papers.planning import find_grid, plan_items
 
@@ -179,7 +179,7 @@ def reproduce(
         name, paper, items, scale, settings, seeds, command, label, chosen, substitute
     )
     for each in (item for item in items if item not in plan.items):
-        console.print(f"{name}:{each} has no run with this seed: left out", soft_wrap=True)
+        notice(f"{name}:{each} has no run with this seed: left out")
     make(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
 
 
@@ -295,7 +295,7 @@ def _run(
 ) -> Report:
     """Run the cells of all grids, whichever is next as soon as there is room."""
     from shapeshift.cli.grid_display import GridDisplay
-    from shapeshift.cli.progress import Display, console
+    from shapeshift.cli.progress import Display
     from shapeshift.errors import ShapeshiftError
     from shapeshift.lab.launchers import Slurm
     from shapeshift.papers import reproduce as papers
@@ -315,14 +315,13 @@ def _run(
         done = sum((grid, cell.key) in finished for cell in cells)
         title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
         for line in (title, *plan.usable(grid)[1]):
-            console.print(line, soft_wrap=True)
+            notice(line)
     with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as table:
         return papers.run(plan, directory, launcher, prepared_root=prepared, observer=table)
 
 
 def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
     """Write and show the items; return whether all could be made, and no text was missing."""
-    from shapeshift.cli.progress import console
     from shapeshift.errors import ShapeshiftError
     from shapeshift.papers import reproduce as papers
 
@@ -334,41 +333,36 @@ def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
     made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
     _show(made)
     for failure in failures:
-        console.print(failure, style="bold red", soft_wrap=True)
+        notice(failure, "bold red")
     return not failures and not any(one.lacks_text for one in made)
 
 
 def _report(directory: Path) -> None:
     """Write the page of all results; that it cannot be made takes nothing from the items."""
-    from shapeshift.cli.progress import console, results_console
     from shapeshift.cli.report import PAGE, write_page
     from shapeshift.errors import ShapeshiftError
 
     try:
         write_page(directory, directory / PAGE)
     except ShapeshiftError as error:
-        console.print(f"{PAGE} is not written: {error}", style="bold red", soft_wrap=True)
+        notice(f"{PAGE} is not written: {error}", "bold red")
     else:
-        results_console().print(str(directory / PAGE), soft_wrap=True)
+        show(directory / PAGE)
 
 
 def _show(made: list[Made]) -> None:
-    from shapeshift.cli.progress import results_console
     from shapeshift.papers.write import text_table
 
-    out = results_console()
     for one in made:
         for table in one.document.tables:
-            out.print(f"{one.document.title}: {table.title}", soft_wrap=True)
-            out.print(text_table(table).rich())
-            for note in table.notes:
-                out.print(note, style="dim", soft_wrap=True)
+            show(f"{one.document.title}: {table.title}")
+            show_table(text_table(table))
         for finding in one.document.findings:
-            out.print(f"{finding.verdict}: {finding.claim}", soft_wrap=True)
-            out.print(f"  {finding.measured}", soft_wrap=True)
+            show(f"{finding.verdict}: {finding.claim}")
+            show(f"  {finding.measured}")
         for figure in one.document.figures:
-            out.print(str(one.directory / f"{figure.name}.png"), soft_wrap=True)
-        out.print(str(one.directory), soft_wrap=True)
+            show(one.directory / f"{figure.name}.png")
+        show(one.directory)
 
 
 def _list(
@@ -377,7 +371,6 @@ def _list(
     from rich import box
     from rich.table import Table
 
-    from shapeshift.cli.progress import results_console
     from shapeshift.papers.catalogue import PAPERS, find_items
     from shapeshift.papers.planning import item_progress
 

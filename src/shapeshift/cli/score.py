@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import OF_A_TRAINED_MODEL, STDIN, refuse_without_effect
+from shapeshift.cli.output import show_table, write
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
@@ -159,9 +160,9 @@ def score(
         translator = Run(run, settings).translator()
         pairs = translator.score(sources, translations, names=(source, title))
         if log_probs is not None:
-            _write(log_probs, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
+            write(log_probs, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
     if json is not None:
-        _write(json, scores.document())
+        write(json, scores.document())
     if sys.stdout.isatty():
         _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
     else:
@@ -230,26 +231,17 @@ def _parse_bounds(text: str) -> list[int]:
         ) from None
 
 
-def _write(path: Path, text: str) -> None:
-    from shapeshift.disk import replacing
-
-    with replacing(path) as stream:
-        stream.write(text)
-
-
 def _print_tables(name: str, scores: Scores) -> None:
-    from shapeshift.cli.progress import results_console
+    from dataclasses import replace
+
     from shapeshift.evaluation.tables import length_table, score_table
 
-    console = results_console()
-    tables = [score_table({name: scores})]
-    if scores.by_length is not None:
-        tables.append(length_table({name: scores}))
-    for table in tables:
-        console.print(table.rich())
-    # The length table's signature is the first table's; marks are explained once, at the end.
-    for note in dict.fromkeys(note for table in tables for note in table.notes):
-        console.print(note, style="dim", soft_wrap=True)
+    table = score_table({name: scores})
+    if scores.by_length is not None:  # all notes stand at the end, each once
+        lengths = length_table({name: scores})
+        show_table(replace(table, notes=()))
+        table = replace(lengths, notes=list(dict.fromkeys([*table.notes, *lengths.notes])))
+    show_table(table)
 
 
 def _print_lines(scores: Scores) -> None:

@@ -10,6 +10,7 @@ from types import FrameType
 
 import typer
 
+from shapeshift.cli.output import notice
 from shapeshift.training.stopping import SIGNALS, StoppedError
 
 
@@ -61,10 +62,10 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
         yield
     except SignalledError as stopped:
         name = signal.Signals(stopped.number).name
-        _say(f"stopped by {name}; {remark}" if remark else f"stopped by {name}")
+        notice(f"stopped by {name}; {remark}" if remark else f"stopped by {name}")
         raise typer.Exit(128 + stopped.number) from None
     except StoppedError as stopped:
-        _say(str(stopped))
+        notice(str(stopped))
         raise typer.Exit(stopped.status) from None
     finally:
         restore()
@@ -76,9 +77,3 @@ def _is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _say(text: str) -> None:
-    from shapeshift.cli.progress import console  # imported late to keep the help fast
-
-    console.print(text, soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
+from shapeshift.cli.output import console, notice
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
@@ -77,27 +78,16 @@ def _note_warmup(settings: Config) -> None:
     """Print a note if the learning rate rises to the end, which is allowed."""
     warmup, updates = settings.training.schedule.warmup_updates, settings.training.max_updates
     if warmup >= updates:
-        from shapeshift.cli.progress import console
-
-        console.print(
+        notice(
             f"note: training.schedule.warmup_updates={warmup} is not below"
             f" training.max_updates={updates}: the learning rate rises to the end",
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
+            "yellow",
         )
 
 
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:
     """Train; return the run in the main process and `None` in the others."""
-    from shapeshift.cli.progress import (
-        Display,
-        TrainingDisplay,
-        console,
-        show_resumed,
-        show_skipped,
-        show_started,
-    )
+    from shapeshift.cli import progress
     from shapeshift.lab.train import train as train_run
     from shapeshift.threads import set_num_threads
     from shapeshift.training.parallel import join
@@ -105,19 +95,19 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 
     set_num_threads(settings.model.dim)
     with join(settings.training) as parallel:
-        console.quiet = not parallel.is_main
-        console.print(f"run {directory}", soft_wrap=True)
-        with Display() as display:
+        console().quiet = not parallel.is_main
+        notice(f"run {directory}")
+        with progress.Display() as display:
             done = train_run(
                 settings,
                 directory,
-                TrainingDisplay(display, directory.name, settings.training.max_updates),
+                progress.TrainingDisplay(display, directory.name, settings.training.max_updates),
                 prepared_root=prepared,
                 tested=tested,
                 on_prepare=display,
-                on_start=show_started,
-                on_resume=show_resumed,
-                on_skip=show_skipped,
+                on_start=progress.show_started,
+                on_resume=progress.show_resumed,
+                on_skip=progress.show_skipped,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
                 parallel=parallel,
             )
@@ -126,16 +116,15 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
         last = done.checkpoints.updates()[-1]
         if last < settings.training.max_updates:
             best = done.checkpoints.progress(last).best_update
-            console.print(
+            notice(
                 f"ended after update {last}: no validation since update {best} was better"
-                f" (training.patience={settings.training.patience})",
-                soft_wrap=True,
+                f" (training.patience={settings.training.patience})"
             )
         return done
 
 
 def _test(run: Run, prepared: Path) -> None:
-    from shapeshift.cli.progress import Display, console
+    from shapeshift.cli.progress import Display
     from shapeshift.evaluation.tables import length_table, score_table
     from shapeshift.lab.score import translate_and_score
 
@@ -148,4 +137,4 @@ def _test(run: Run, prepared: Path) -> None:
         )
     for table in (score_table({name: scores}), length_table({name: scores})):
         typer.echo(table.markdown())
-    console.print(f"translations and scores: {run.directory / 'results'}", soft_wrap=True)
+    notice(f"translations and scores: {run.directory / 'results'}")

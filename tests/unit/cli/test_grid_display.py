@@ -4,10 +4,9 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from shapeshift.cli import output
 from shapeshift.cli.grid_display import GridDisplay, show_failures
-from shapeshift.cli.progress import PlainConsole
 from shapeshift.config import parse_config
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Report
@@ -24,26 +23,38 @@ RUNNING = CellStatus(
 
 
 @pytest.fixture
-def console():
-    return Console(file=io.StringIO(), width=90, height=12, force_terminal=True, color_system=None)
+def make_console(monkeypatch):
+    """Return a function that puts a file, or a terminal, in place of standard error."""
+
+    def make(**settings):
+        console = output.plain_console(file=io.StringIO(), width=90, **settings)
+        monkeypatch.setattr(output, "console", lambda: console)
+        return console
+
+    return make
 
 
 @pytest.fixture
-def pipe():
-    return PlainConsole(file=io.StringIO(), width=90)
+def terminal(make_console):
+    return make_console(height=12, force_terminal=True, color_system=None)
 
 
-def lines(display, console):
-    with console.capture() as capture:
-        console.print(display.table())
+@pytest.fixture
+def pipe(make_console):
+    return make_console()
+
+
+def lines(display, terminal):
+    with terminal.capture() as capture:
+        terminal.print(display.table())
     return capture.get().splitlines()
 
 
-def test_a_row_shows_state_updates_loss_speed_and_time_left(console):
-    display = GridDisplay(CELLS[:2], console)
+def test_a_row_shows_state_updates_loss_speed_and_time_left(terminal):
+    display = GridDisplay(CELLS[:2])
     with display:
         display.changed(CELLS[0], RUNNING)
-    text = lines(display, console)
+    text = lines(display, terminal)
     [first] = [line.split() for line in text if "ape/1" in line]
     assert first == ["ape/1", "running:", "train", "1,200/2,000", "1.234", "28,123", "1.0", "h"]
     [second] = [line.split() for line in text if "ape/2" in line]
@@ -51,22 +62,22 @@ def test_a_row_shows_state_updates_loss_speed_and_time_left(console):
     assert "1 running, 1 waiting" in "\n".join(text)
 
 
-def test_a_small_terminal_shows_what_matters_most(console):
-    display = GridDisplay(CELLS, console)
+def test_a_small_terminal_shows_what_matters_most(terminal):
+    display = GridDisplay(CELLS)
     with display:
         for cell in CELLS[:5]:
             display.changed(cell, CellStatus(State.FINISHED))
         display.changed(CELLS[5], CellStatus(State.FAILED))
         display.changed(CELLS[6], RUNNING)
-        drawn = console.file.getvalue()  # at the end, all cells are drawn
+        drawn = terminal.file.getvalue()  # at the end, all cells are drawn
     last = drawn[drawn.rindex("1 running, 1 failed, 1 waiting, 5 finished") :].splitlines()
-    assert len(last) <= console.height
+    assert len(last) <= terminal.height
     shown = [line.split()[0] for line in last if "ape/" in line]
     assert shown[:3] == ["ape/7", "ape/6", "ape/8"]
 
 
 def test_a_pipe_gets_a_line_for_each_event(pipe):
-    with GridDisplay(CELLS[:1], pipe) as display:
+    with GridDisplay(CELLS[:1]) as display:
         display.changed(CELLS[0], CellStatus(State.WAITING))
         display.changed(CELLS[0], RUNNING)
         display.changed(CELLS[0], RUNNING)
@@ -79,10 +90,10 @@ def test_a_pipe_gets_a_line_for_each_event(pipe):
     ]
 
 
-def test_how_far_all_are_stands_below_and_behind_what_is_finished(console, pipe):
+def test_how_far_all_are_stands_behind_what_is_finished(pipe):
     seconds = iter((0.0, 60.0, 60.0, 60.0))
     total = CELLS[0].config.training.max_updates
-    with GridDisplay(CELLS, pipe, lambda: next(seconds)) as display:
+    with GridDisplay(CELLS, lambda: next(seconds)) as display:
         display.changed(CELLS[7], CellStatus(State.FINISHED, update=total))
         display.changed(CELLS[0], CellStatus(State.WAITING))
         display.changed(CELLS[0], CellStatus(State.RUNNING, "train", update=total))
@@ -91,16 +102,19 @@ def test_how_far_all_are_stands_below_and_behind_what_is_finished(console, pipe)
     assert pipe.file.getvalue().splitlines()[-1] == (
         "ape/1: finished (2 of 8 cells finished, about 6 min left)"
     )
-    display = GridDisplay(CELLS[:2], console)
+
+
+def test_how_far_all_are_stands_above_the_table(terminal):
+    display = GridDisplay(CELLS[:2])
     display.changed(CELLS[0], CellStatus(State.FINISHED))
-    shown = "\n".join(lines(display, console))
+    shown = "\n".join(lines(display, terminal))
     assert "1 waiting, 1 finished" in shown
     assert "1 of 2 cells finished" in shown
 
 
 def test_cells_of_several_grids_are_named_with_their_grid(pipe):
     other = replace(CELLS[1], grid="other")
-    with GridDisplay([CELLS[0], other], pipe) as display:
+    with GridDisplay([CELLS[0], other]) as display:
         display.changed(CELLS[0], RUNNING)
         display.changed(other, CellStatus(State.RUNNING, "score-test"))
     names = [line.split(":")[0] for line in pipe.file.getvalue().splitlines()]
@@ -108,7 +122,7 @@ def test_cells_of_several_grids_are_named_with_their_grid(pipe):
 
 
 def test_cells_that_were_finished_before_are_not_listed(pipe):
-    with GridDisplay(CELLS[:1], pipe) as display:
+    with GridDisplay(CELLS[:1]) as display:
         display.changed(CELLS[0], CellStatus(State.FINISHED))
     assert pipe.file.getvalue() == ""
 
@@ -118,7 +132,7 @@ def test_a_failure_shows_its_last_lines(pipe):
         CELLS[0].key: CellStatus(State.FAILED, message="Traceback\nKeyError: '[bold]'"),
         CELLS[1].key: CellStatus(State.FINISHED),
     }
-    show_failures(Report(statuses, tuple(CELLS[:2])), pipe)
+    show_failures(Report(statuses, tuple(CELLS[:2])))
     text = pipe.file.getvalue()
     assert text.splitlines()[0] == f"ape/1 ({CELLS[0].key}) failed:"
     assert text.splitlines()[1:] == ["  Traceback", "  KeyError: '[bold]'"]

@@ -4,8 +4,9 @@ import io
 
 import pytest
 
-from shapeshift.cli import progress
-from shapeshift.cli.progress import Display, PlainConsole, TrainingDisplay, duration
+from shapeshift.cli import output, progress
+from shapeshift.cli.output import duration, plain_console
+from shapeshift.cli.progress import Display, TrainingDisplay
 
 
 @pytest.fixture
@@ -21,15 +22,15 @@ def show(monkeypatch):
     """Puts a file, or a terminal, in place of standard error; returns a function that reads it."""
 
     def make(**settings):
-        console = PlainConsole(file=io.StringIO(), **settings)
-        monkeypatch.setattr(progress, "console", console)
+        console = plain_console(file=io.StringIO(), **settings)
+        monkeypatch.setattr(output, "console", lambda: console)
         return console.file.getvalue
 
     return make
 
 
 def test_brackets_and_colons_in_names_are_printed_as_they_are():
-    out = PlainConsole(file=io.StringIO(), width=80)
+    out = plain_console(file=io.StringIO(), width=80)
     out.print("runs/[/bold] [red]x :smile:")
     assert out.file.getvalue() == "runs/[/bold] [red]x :smile:\n"
 

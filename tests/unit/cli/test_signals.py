@@ -18,7 +18,7 @@ from shapeshift.training.stopping import StoppedError, StopSignals
 @pytest.fixture
 def said(monkeypatch):
     lines = []
-    monkeypatch.setattr(signals, "_say", lines.append)
+    monkeypatch.setattr(signals, "notice", lines.append)
     return lines
 
 

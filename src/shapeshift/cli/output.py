@@ -1,0 +1,69 @@
+"""What commands print: results on standard output, notices on standard error.
+
+rich is imported with the first line that is printed, which keeps `--help` fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from shapeshift.evaluation.tables import Table
+
+
+def plain_console(**settings: Any) -> Console:
+    """Return a console that prints text, such as a path with `[` in it, without markup."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False, **settings)
+
+
+@cache
+def console() -> Console:
+    """Return the console for standard error, where progress goes."""
+    return plain_console(stderr=True)
+
+
+def results_console() -> Console:
+    """Return the console for standard output; in a file or a pipe tables are not folded."""
+    return plain_console(width=None if sys.stdout.isatty() else 200)
+
+
+def show(line: object) -> None:
+    """Print a line of results, which is not folded."""
+    results_console().print(str(line), soft_wrap=True)
+
+
+def notice(line: object, style: str | None = None) -> None:
+    """Print a line on standard error, which is not folded."""
+    console().print(str(line), style=style, soft_wrap=True)
+
+
+def show_table(table: Table) -> None:
+    """Print a table, and its notes below it."""
+    out = results_console()
+    out.print(table.rich())
+    for line in table.notes:
+        out.print(line, style="dim", soft_wrap=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that the user named; it appears whole or not at all."""
+    from shapeshift.disk import replacing
+
+    with replacing(path) as stream:
+        stream.write(text)
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:,.1f} h"
+    if seconds >= 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
