@@ -51,7 +51,10 @@ def show_estimate(config: Config) -> None:
         + ("" if measured.is_whole else ", and scaled up to whole batches"),
         "without validation and translation",
     ]
-    _print_table(_position_table(config))
+    scheme = config.position.scheme
+    parts = [("part", str(part)) for part in scheme.parts] or [("part", "none")]
+    position = [("indices", str(scheme.indices)), *parts]
+    _print_table(Table(("position", config.position.name), position))
     _print_table(Table(("run", ""), rows, notes))
     _warn_missing(origins(config.data.corpus))
 
@@ -140,16 +143,6 @@ def _warn_missing(parts: Sequence[Origin]) -> None:
     for part in missing:
         line = part.what if part.where is None else f"{part.what} {part.state}"
         notice(f"  {line}")
-
-
-def _position_table(config: Config) -> Table:
-    from shapeshift.cli.positions import describe_indices, describe_part
-    from shapeshift.evaluation.tables import Table
-
-    scheme = config.position.scheme
-    parts = [("part", describe_part(part)) for part in scheme.parts] or [("part", "none")]
-    rows = [("indices", describe_indices(scheme.indices)), *parts]
-    return Table(("position", config.position.name), rows)
 
 
 def _bytes(count: float) -> str:

@@ -48,18 +48,15 @@ def inspect(
 
 def _about(run: Run) -> list[tuple[str, str]]:
     """Return what describes a run in a few lines."""
-    from shapeshift.cli.positions import describe_indices, describe_part
-
-    scheme, training = run.config.position.scheme, run.config.training
-    parts = " + ".join(map(describe_part, scheme.parts)) or "no position"
-    model = run.config.model
+    scheme, model = run.config.position.scheme, run.config.model
+    parts = " + ".join(map(str, scheme.parts)) or "no position"
     return [
         ("position", f"{run.config.position.name}: {parts}"),
-        ("position ids", describe_indices(scheme.indices)),
+        ("position ids", str(scheme.indices)),
         (
             "model",
             f"{model.encoder_layers} + {model.decoder_layers} layers, width {model.dim},"
             f" {model.num_heads} heads",
         ),
-        ("training", f"{run.checkpoints.updates()[-1]:,} updates, seed {training.seed}"),
+        ("training", f"{run.checkpoints.updates()[-1]:,} updates, seed {run.config.training.seed}"),
     ]

@@ -9,7 +9,6 @@ import typer
 from shapeshift.cli.output import results_console
 
 if TYPE_CHECKING:
-    from shapeshift.positions import IndicesChoice, Part
     from shapeshift.positions.registry import Entry
 
 
@@ -38,9 +37,8 @@ def positions(
     presets = Table("preset", "indices", "kind at place", "parameters")
     for name, num_parameters in catalogue.preset_parameters().items():
         scheme = PRESETS[name]
-        parts = " + ".join(map(describe_part, scheme.parts)) or "none"
-        indices_used = describe_indices(scheme.indices)
-        presets.add_row(name, indices_used, parts, f"{num_parameters:,}")
+        parts = " + ".join(map(str, scheme.parts)) or "none"
+        presets.add_row(name, str(scheme.indices), parts, f"{num_parameters:,}")
     kinds = Table("kind", "what it does", "shift invariant", "options", "source")
     for name, entry in KINDS.items():
         invariant = "yes" if entry.build.shift_invariant else "no"
@@ -74,8 +72,8 @@ def _describe(name: str) -> None:
     classes: dict[str, Entry[Any]] = {}
     if name in PRESETS:
         scheme = PRESETS[name]
-        parts = " + ".join(map(describe_part, scheme.parts)) or "no position"
-        out.print(f"preset {name}: {parts}, position ids {describe_indices(scheme.indices)}")
+        parts = " + ".join(map(str, scheme.parts)) or "no position"
+        out.print(f"preset {name}: {parts}, position ids {scheme.indices}")
         cost["in transformer-base"] = catalogue.count_parameters(scheme)
         classes = {part.kind: KINDS[part.kind] for part in scheme.parts}
         if scheme.indices.name != "absolute":
@@ -98,24 +96,3 @@ def _describe(name: str) -> None:
     added = ", ".join(f"{count:,} {where}" for where, count in cost.items())
     out.print(f"parameters added: {added}; exports to {', '.join(catalogue.EXPORTS)}")
     out.print(f"in a configuration: {usage}", soft_wrap=True)
-
-
-def describe_indices(indices: IndicesChoice) -> str:
-    """Return `shifted, max_offset=500`."""
-    return ", ".join((indices.name, *map(_option, indices.options.items())))
-
-
-def describe_part(part: Part) -> str:
-    """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
-    from shapeshift.positions import KINDS
-
-    place = part.place or KINDS[part.kind].build.places[0]
-    said = [] if part.stacks == "both" else [part.stacks]
-    if part.layers is not None:
-        said.append(f"first {part.layers} layer" + "s" * (part.layers > 1))
-    said += map(_option, part.options.items())
-    return f"{part.kind} at {place}" + (f" ({', '.join(said)})" if said else "")
-
-
-def _option(item: tuple[str, object]) -> str:
-    return f"{item[0]}={item[1]}"

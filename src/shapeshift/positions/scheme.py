@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .registry import KINDS
+
 PLACES = ("embedding", "self", "cross")
 STACKS = ("encoder", "decoder", "both")
 
@@ -16,6 +18,10 @@ class IndicesChoice:
 
     name: str = "absolute"
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return `shifted, max_offset=500`."""
+        return ", ".join((self.name, *_assignments(self.options)))
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,15 @@ class Part:
     options: Mapping[str, Any] = field(default_factory=dict)
     share_layers: bool | None = None
 
+    def __str__(self) -> str:
+        """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
+        place = self.place or KINDS[self.kind].build.places[0]
+        limits = [] if self.stacks == "both" else [self.stacks]
+        if self.layers is not None:
+            limits.append(f"first {self.layers} layer" + "s" * (self.layers > 1))
+        limits += _assignments(self.options)
+        return f"{self.kind} at {place}" + (f" ({', '.join(limits)})" if limits else "")
+
 
 @dataclass(frozen=True)
 class Scheme:
@@ -48,6 +63,10 @@ class Scheme:
 
     indices: IndicesChoice = IndicesChoice()
     parts: tuple[Part, ...] = ()
+
+
+def _assignments(options: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in options.items()]
 
 
 SINUSOIDAL = (Part("sinusoidal", "embedding"),)
