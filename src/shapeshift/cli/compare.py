@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
+from shapeshift.cli.options import (
+    PREPARED_ROOT,
+    ConfigFile,
+    DryRunOfGrid,
+    Jobs,
+    Label,
+    Overrides,
+    PreparedRoot,
+    usage_error,
+)
 
 Positions = Annotated[
     str,
@@ -28,22 +37,6 @@ Systems = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]
 Directory = Annotated[Path, typer.Option(help="Folder of runs and results.")]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="Runs at a time, the cores divided among them; 0: one after the other in this"
-        " process. [default: by GPUs, or by cores and the models' width]",
-        show_default=False,
-    ),
-]
-Label = Annotated[
-    str, typer.Option(help="Keeps results with other settings apart.", show_default=False)
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what all runs take, measured here, and stop.")
-]
-
 DEMO_SYSTEMS = ("shape-10 position=shape position.indices.max_offset=10",)
 
 
@@ -57,7 +50,7 @@ def compare(
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
     label: Label = "",
-    dry_run: DryRun = False,
+    dry_run: DryRunOfGrid = False,
 ) -> None:
     """Train with several position representations and compare them.
 
@@ -67,19 +60,15 @@ def compare(
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
-    import shlex
-    import sys
-
-    from shapeshift.cli.reproduce import make
+    from shapeshift.cli.reproduce import command_line, make
     from shapeshift.papers.compare import comparison
     from shapeshift.papers.planning import plan_items
 
     for setting in overrides or ():
         if setting.startswith("training.seed="):
-            raise typer.BadParameter("give --seeds NUMBER instead", param_hint=setting)
+            raise usage_error(setting, "give --seeds NUMBER instead")
     systems = _parse_systems([*position.split(","), *(system or ())])
     paper, grid = comparison(config, systems, seeds)
-    command = shlex.join(["shapeshift", *sys.argv[1:]])
     [scale] = grid.config.scales
     plan = plan_items(
         "positions",
@@ -87,7 +76,7 @@ def compare(
         paper.items,
         scale,
         overrides or [],
-        command=command,
+        command=command_line(),
         label=label,
         substitute=grid,
     )
@@ -128,18 +117,18 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
     from shapeshift.positions import PRESETS
     from shapeshift.schema import PlainName
 
+    options = "--position, --system"
     systems: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, *settings = text.split() or [""]
         try:
             TypeAdapter(PlainName).validate_python(name)
         except ValidationError:
-            raise typer.BadParameter(
-                f"expected the name of a preset, or a name and settings, got {text!r}",
-                param_hint="--position, --system",
+            raise usage_error(
+                options, f"expected the name of a preset, or a name and settings, got {text!r}"
             ) from None
         if name in systems:
-            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--position, --system")
+            raise usage_error(options, f"{name!r} is given twice")
         preset = [f"position={name}"] if name in PRESETS or not settings else []
         systems[name] = (*preset, *settings)
     return systems

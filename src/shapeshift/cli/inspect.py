@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift.cli.options import TrainedRun
 from shapeshift.cli.output import notice, show, write
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    run: TrainedRun,
     sentence: Annotated[str, typer.Argument(help="One sentence of the source language, quoted.")],
     other: Annotated[
         list[Path] | None,

@@ -1,8 +1,9 @@
-"""Options that several subcommands share."""
+"""Options and arguments that several subcommands share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,37 @@ Overrides = Annotated[
 PreparedRoot = Annotated[Path, typer.Option(help="Folder of prepared data, shared by all runs.")]
 PREPARED_ROOT = Path("prepared")
 
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Runs at a time, the cores divided among them; 0: one after the other in this"
+        " process. [default: one for each GPU; without one, for each core if the models are"
+        " narrow, else for each four]",
+        show_default=False,
+    ),
+]
+
+Label = Annotated[
+    str,
+    typer.Option(
+        help="Items go to SCALE-LABEL: keeps results with other settings, such as another text,"
+        " apart.",
+        show_default=False,
+    ),
+]
+
+DryRunOfGrid = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Check every setting, print what all runs take and where their text comes from,"
+        " and stop.",
+    ),
+]
+
+TrainedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
+
 STDIN = "-"
 """Stands for standard input where a file is named."""
 
@@ -37,6 +69,24 @@ OF_A_TRAINED_MODEL = (
     "training.precision",
 )
 """Settings and sections that affect how a trained model translates."""
+
+
+def usage_error(option: str, problem: str) -> typer.BadParameter:
+    """Return the error for an option that is missing or misused; it ends the command with 2."""
+    return typer.BadParameter(problem, param_hint=option)
+
+
+def read_text(name: str) -> tuple[str, Iterator[str]]:
+    """Return what errors call a text, and its lines; see `data.sources.files.read_lines`.
+
+    Args:
+        name: of a file, or `STDIN`.
+    """
+    from shapeshift.data.sources.files import read_lines, read_stream
+
+    if name != STDIN:
+        return name, read_lines(name)
+    return "<stdin>", read_stream(sys.stdin.buffer, "<stdin>")
 
 
 def refuse_without_effect(
@@ -54,6 +104,5 @@ def refuse_without_effect(
     """
     for key in (setting.partition("=")[0] for setting in settings):
         if not any(f"{key}.".startswith(f"{each}.") for each in allowed):
-            raise typer.BadParameter(
-                f"{key} has no effect{remark}; give {' or '.join(allowed)}", param_hint="--set"
-            )
+            known = " or ".join(allowed)
+            raise usage_error("--set", f"{key} has no effect{remark}; give {known}")

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shapeshift.cli.output import show, write
-
-if TYPE_CHECKING:
-    from shapeshift.report.collect import ReportPaper
-
-PAGE = "report.html"
+from shapeshift.cli.output import show
 
 
 def report(
@@ -30,28 +25,11 @@ def report(
     figures' files are relative to the page.
     """
     from shapeshift.report.collect import count, findings
+    from shapeshift.report.page import PAGE, write_page
 
-    papers = write_page(directory, output or directory / PAGE)
-    items = [item for paper in papers for item in paper.items]
+    path = output or directory / PAGE
+    items = [item for paper in write_page(directory, path) for item in paper.items]
     counts = count(finding for _, finding in findings(items))
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     show(f"items: {len(items)}; claims: {said or 'none'}")
-    show(output or directory / PAGE)
-
-
-def write_page(directory: Path, path: Path) -> list[ReportPaper]:
-    """Write the page of all items below a folder, and return them.
-
-    Args:
-        directory: that `reproduce` wrote to.
-        path: of the page.
-
-    Raises:
-        ShapeshiftError: there is no item, or one that cannot be read.
-    """
-    from shapeshift.report.collect import collect
-    from shapeshift.report.page import page
-
-    papers = collect(directory)
-    write(path, page(papers, path.parent))
-    return papers
+    show(path)

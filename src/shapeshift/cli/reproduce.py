@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shapeshift.cli.options import PREPARED_ROOT, Overrides, PreparedRoot
+from shapeshift.cli.options import (
+    PREPARED_ROOT,
+    DryRunOfGrid,
+    Jobs,
+    Label,
+    Overrides,
+    PreparedRoot,
+    usage_error,
+)
 from shapeshift.cli.output import notice, results_console, show, show_table
 
 if TYPE_CHECKING:
@@ -16,13 +26,6 @@ if TYPE_CHECKING:
     from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
     from shapeshift.papers.reproduce import Made
-
-NARROW = 128
-"""Models of at most this width are trained with one thread each on a CPU: two such runs next to
-each other are done sooner than one after the other with two threads."""
-
-THREADS = 4
-"""Threads of a run of a wider model."""
 
 STUDIES = "studies"
 """Folder of studies of one's own, next to those of the papers."""
@@ -62,16 +65,7 @@ def reproduce(
         Path, typer.Option(help="Folder of runs and results, shared by all papers and scales.")
     ] = Path("reproduced"),
     prepared: PreparedRoot = PREPARED_ROOT,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Runs at a time, the cores divided among them; 0: one after the other in this"
-            " process. [default: one for each GPU; without one, for each core if tiny, else for"
-            " each four]",
-            show_default=False,
-        ),
-    ] = None,
+    jobs: Jobs = None,
     gpus: Annotated[
         str | None,
         typer.Option(
@@ -105,25 +99,11 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    label: Annotated[
-        str,
-        typer.Option(
-            help="Items go to SCALE-LABEL: keeps results with other settings, such as another text,"
-            " apart.",
-            show_default=False,
-        ),
-    ] = "",
+    label: Label = "",
     run: Annotated[
         bool, typer.Option(help="Train what is missing; --no-run writes what is there.")
     ] = True,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Check every setting, print what all runs take and where their text comes from,"
-            " and stop.",
-        ),
-    ] = False,
+    dry_run: DryRunOfGrid = False,
     show_list: Annotated[
         bool,
         typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
@@ -140,28 +120,24 @@ def reproduce(
     DIRECTORY/SCALE/PAPER/results.csv, a page of everything to DIRECTORY/report.html; with other
     settings than those of items that are there, or fewer seeds, only with a --label of their own.
     """
-    import shlex
-    import sys
-
     from shapeshift.papers.catalogue import find_items, read_study
     from shapeshift.papers.planning import find_grid, plan_items
 
     settings, seeds = overrides or [], seed or []
+    substitute: Grid | None = None
     is_study = target is not None and target.endswith((".yaml", ".yml"))
     if target is not None and "=" in target and not is_study:  # a setting, and no paper before it
         settings, target = [target, *settings], None
-    if show_list and not is_study:
+    if show_list:
+        if is_study:
+            raise usage_error("--list", "lists papers; see a study with --dry-run")
         _list(target, scale or "tiny", directory, settings, seeds)
         return
     if target is None:
-        raise typer.BadParameter("name a paper; --list shows them", param_hint="PAPER")
-    if show_list:
-        raise typer.BadParameter("lists papers; see a study with --dry-run", param_hint="--list")
-    substitute: Grid | None = None
+        raise usage_error("PAPER", "name a paper; --list shows them")
+    if is_study and grid is not None:
+        raise usage_error("--grid", "has no effect: the study's file names its grid")
     if is_study:
-        if grid is not None:
-            message = "has no effect: the study's file names its grid"
-            raise typer.BadParameter(message, param_hint="--grid")
         name, (paper, substitute) = STUDIES, read_study(Path(target))
         items = paper.items
     else:
@@ -171,16 +147,21 @@ def reproduce(
             label = label or substitute.name
     scales = [*substitute.config.scales] if substitute else []
     scale = scale or (scales[0] if len(scales) == 1 else "tiny")
-    command = shlex.join(["shapeshift", *sys.argv[1:]])
     chosen: dict[str, list[str]] = {}
     for axis, names in (_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
         chosen.setdefault(axis, []).extend(names.split(","))
+    command = command_line()
     plan = plan_items(
         name, paper, items, scale, settings, seeds, command, label, chosen, substitute
     )
     for each in (item for item in items if item not in plan.items):
         notice(f"{name}:{each} has no run with this seed: left out")
     make(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
+
+
+def command_line() -> str:
+    """Return what was typed, for the records."""
+    return shlex.join(["shapeshift", *sys.argv[1:]])
 
 
 def make(
@@ -215,16 +196,15 @@ def make(
         "finished runs stay, the others are saved: the same command goes on, and with --no-run"
         " writes what is there"
     ):
-        report = (
-            _run(plan, directory, prepared, launcher, gpus_per_run)
-            if run and plan.trained
-            else None
-        )
+        report = None
+        if run and plan.trained:
+            report = _run(plan, directory, prepared, launcher, gpus_per_run)
         whole = _write(plan, directory, prepared)
         _report(directory)
-    if report is not None:  # at the end, where it is seen
-        show_failures(report)
-    if not (whole and (report is None or report.ok)):
+    if report is not None:
+        show_failures(report)  # at the end, where it is seen
+        whole = whole and report.ok
+    if not whole:
         raise typer.Exit(1)
 
 
@@ -236,46 +216,31 @@ def _launcher(
     gpus_per_run: int,
     slurm: list[str] | None,
 ) -> Launcher:
-    import torch
-
     from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 
     if slurm:
         if gpus is not None:
-            raise typer.BadParameter("does not go with --slurm", param_hint="--gpus")
+            raise usage_error("--gpus", "does not go with --slurm")
         parameters = dict(map(_parameter, slurm))
-        if (
-            gpus_per_run > 1
-            and parameters.setdefault("gpus_per_node", gpus_per_run) != gpus_per_run
-        ):
-            raise typer.BadParameter(
-                f"is {gpus_per_run}, but a job has gpus_per_node={parameters['gpus_per_node']}",
-                param_hint="--gpus-per-run",
-            )
+        if gpus_per_run > 1:
+            of_a_job = parameters.setdefault("gpus_per_node", gpus_per_run)
+            if of_a_job != gpus_per_run:
+                problem = f"is {gpus_per_run}, but a job has gpus_per_node={of_a_job}"
+                raise usage_error("--gpus-per-run", problem)
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters, gpus_per_run)
     if gpus is not None or gpus_per_run > 1:
         if jobs is not None:
-            raise typer.BadParameter(
-                "does not go with --gpus or --gpus-per-run", param_hint="--jobs"
-            )
-        chosen = None if gpus is None else gpus.split(",")
-        return Subprocesses.on_gpus(chosen, gpus_per_run)
-    if jobs == 0:
-        return InProcess()
-    if jobs is not None:
-        return Subprocesses.on_cpu(jobs)
-    configs = [cell.config for cells in plan.trained.values() for cell in cells]
-    devices = {config.training.device for config in configs}
-    if devices <= {"auto", "cuda"} and torch.cuda.is_available():
-        return Subprocesses.on_gpus()
-    narrow = all(config.model.dim <= NARROW for config in configs)
-    return Subprocesses.of_threads(1 if narrow else THREADS)
+            raise usage_error("--jobs", "does not go with --gpus or --gpus-per-run")
+        return Subprocesses.on_gpus(None if gpus is None else gpus.split(","), gpus_per_run)
+    if jobs is None:
+        return Subprocesses.for_cells([*chain.from_iterable(plan.trained.values())])
+    return Subprocesses.on_cpu(jobs) if jobs else InProcess()
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise typer.BadParameter(f"expected {form}, got {text!r}", param_hint=option)
+        raise usage_error(option, f"expected {form}, got {text!r}")
     return name, value
 
 
@@ -339,8 +304,8 @@ def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
 
 def _report(directory: Path) -> None:
     """Write the page of all results; that it cannot be made takes nothing from the items."""
-    from shapeshift.cli.report import PAGE, write_page
     from shapeshift.errors import ShapeshiftError
+    from shapeshift.report.page import PAGE, write_page
 
     try:
         write_page(directory, directory / PAGE)
@@ -377,9 +342,8 @@ def _list(
     table = Table("item", "what it is", f"finished runs, {scale}", box=box.SIMPLE_HEAD)
     for each in PAPERS if target is None else [target]:
         for one in item_progress(*find_items(each), scale, directory, settings, seeds):
-            done = {
-                None: "not at this scale" if not seeds else "not with this seed",
-                0: "needs none",
-            }.get(one.num_cells, f"{one.num_finished}/{one.num_cells}")
+            done = f"{one.num_finished}/{one.num_cells}" if one.num_cells else "needs none"
+            if one.num_cells is None:
+                done = "not with this seed" if seeds else "not at this scale"
             table.add_row(f"{one.paper}:{one.item}", one.title, done)
     results_console().print(table)

@@ -6,7 +6,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,21 @@ import shapeshift
 from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, Order, RefusedError
 from shapeshift.lab.work import attempt
 from shapeshift.threads import num_cores as available_cores
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
+
+
+NARROW = 128
+"""Models of at most this width are trained with one thread each on a CPU: two such runs next to
+each other are done sooner than one after the other with two threads."""
+
+THREADS = 4
+"""Threads of a run of a wider model."""
 
 
 class InProcess:
@@ -160,6 +169,16 @@ class Subprocesses:
             _check_group(chosen)
         groups = [chosen[i : i + gpus_per_run] for i in range(0, len(chosen), gpus_per_run)]
         return cls([{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in groups], gpus_per_run)
+
+    @classmethod
+    def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
+        """Return a launcher that fits cells: one at a time on each GPU if they may use GPUs;
+        otherwise as many as the cores leave room for, by the width of the models."""
+        devices = {cell.config.training.device for cell in cells}
+        if devices <= {"auto", "cuda"} and torch.cuda.is_available():
+            return cls.on_gpus()
+        narrow = all(cell.config.model.dim <= NARROW for cell in cells)
+        return cls.of_threads(1 if narrow else THREADS)
 
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""

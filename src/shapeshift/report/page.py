@@ -10,11 +10,32 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from shapeshift.disk import replacing
 from shapeshift.evaluation.tables import NO_VALUE
-from shapeshift.report.collect import ReportPaper
+from shapeshift.report.collect import ReportPaper, collect
 from shapeshift.report.view import Field, View
 
 TITLE = "Shapeshift: what was reproduced"
+
+PAGE = "report.html"
+"""Name of the page, unless the user gives another one."""
+
+
+def write_page(directory: Path, path: Path) -> list[ReportPaper]:
+    """Write the page of all items below a folder, and return them.
+
+    Args:
+        directory: that `shapeshift reproduce` wrote to.
+        path: of the page.
+
+    Raises:
+        ShapeshiftError: there is no item, or one that cannot be read.
+    """
+    papers = collect(directory)
+    text = page(papers, path.parent)
+    with replacing(path) as stream:
+        stream.write(text)
+    return papers
 
 
 def page(papers: Sequence[ReportPaper], root: Path) -> str:
