@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from statistics import fmean
 
+from shapeshift.data.config import SPLITS, FilesCorpus, Split
+from shapeshift.data.corpora import read_split
+from shapeshift.data.sources.files import read_parallel
 from shapeshift.disk import replacing
+
+MAX_HELD_OUT = 1_000
+"""Source sentences of validation and of test text that are taken out of the training text, but no
+more than one in twenty each."""
 
 _MISREAD = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")
 """UTF-8 that was read as Latin-1 or Windows-1252 and saved again, or a replacement character."""
@@ -78,25 +85,37 @@ def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> 
     return found
 
 
-def hold_out(
-    pairs: Callable[[], Iterator[tuple[str, str]]],
-    max_held_out: int,
-    prefixes: tuple[Path, Path, Path],
-    languages: tuple[str, str],
-) -> None:
+def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
+    """Look at all splits of a corpus."""
+    found: dict[Split, Survey] = {}
+    for split in SPLITS:
+        training = found["train"].sources if found else ()
+        found[split] = survey(read_split(corpus, split), training)
+    return found
+
+
+def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> list[Path]:
     """Split text into training, validation and test text; no source sentence stands in two of them.
 
     The split depends on the sentences alone: the same text is always split in the same way.
 
     Args:
-        pairs: called twice; yields (source, target).
-        max_held_out: source sentences of validation and of test each; but at most one in twenty.
-        prefixes: of the files of the training, the validation and the test text.
+        train: of the files to split, without the ending of a language.
+        folder: of the files that are written.
         languages: what the names of source and target files end with.
+
+    Returns:
+        The training, the validation and the test files, without the ending of a language.
     """
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for prefix in train:
+            yield from read_parallel(*(f"{prefix}.{language}" for language in languages))
+
     keys = sorted({_key(source) for source, _ in pairs()})
-    count = max(1, min(max_held_out, len(keys) // 20))
+    count = max(1, min(MAX_HELD_OUT, len(keys) // 20))
     valid, test = set(keys[:count]), set(keys[count : 2 * count])
+    prefixes = [folder / split for split in SPLITS]
     paths = [Path(f"{prefix}.{language}") for prefix in prefixes for language in languages]
     with ExitStack() as stack:
         files = [stack.enter_context(replacing(path)) for path in paths]
@@ -105,6 +124,7 @@ def hold_out(
             place = 2 if key in valid else 4 if key in test else 0
             files[place].write(f"{source}\n")
             files[place + 1].write(f"{target}\n")
+    return prefixes
 
 
 def _key(sentence: str) -> int:

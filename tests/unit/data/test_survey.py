@@ -1,5 +1,7 @@
 """A look at parallel text: what is counted, and how text is held out."""
 
+from pathlib import Path
+
 from shapeshift.data.survey import hold_out, survey
 
 PAIRS = [
@@ -32,11 +34,16 @@ def read(path):
 
 def test_no_source_stands_in_two_parts_and_no_pair_is_lost(tmp_path):
     pairs = [(f"source {n % 150}", f"target {n}") for n in range(300)]
-    prefixes = tuple(tmp_path / name for name in ("train", "valid", "test"))
-    hold_out(lambda: iter(pairs), 1_000, prefixes, ("en", "de"))
+    for name, half in (("a", pairs[:150]), ("b", pairs[150:])):
+        for side, ending in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in half)
+            (tmp_path / f"{name}.{ending}").write_text(text, encoding="utf-8")
+    given = [str(tmp_path / name) for name in ("a", "b")]
+    prefixes = hold_out(given, tmp_path / "parts", ("en", "de"))
+    assert prefixes == [tmp_path / "parts" / name for name in ("train", "valid", "test")]
     parts = [
-        [*zip(*(read(tmp_path / f"{name}.{side}") for side in ("en", "de")), strict=True)]
-        for name in ("train", "valid", "test")
+        [*zip(*(read(Path(f"{prefix}.{side}")) for side in ("en", "de")), strict=True)]
+        for prefix in prefixes
     ]
     assert sorted(pair for part in parts for pair in part) == sorted(pairs)
     sources = [{source for source, _ in part} for part in parts]

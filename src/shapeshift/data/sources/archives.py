@@ -12,6 +12,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -230,3 +231,31 @@ class _ForwardReader:
             raise tarfile.ReadError("a member that begins before the one before it ends")
         while self._position < position and self.read(min(_CHUNK, position - self._position)):
             pass
+
+
+def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[str]:
+    """Return what a path names, without the ending of a language; an archive is unpacked.
+
+    Args:
+        path: parallel files without their ending, one of the two, or an archive that has both.
+        languages: what the names of source and target files end with.
+        folder: where an archive is unpacked, into a folder of its own.
+
+    Raises:
+        ShapeshiftError: an archive that cannot be unpacked, or without two such files.
+    """
+    endings = tuple(f".{language}{packed}" for language in languages for packed in (".gz", ""))
+
+    def prefix(name: str) -> str:
+        return name.removesuffix(next((each for each in endings if name.endswith(each)), ""))
+
+    if not is_archive(path):
+        return [prefix(str(path))]
+    files = unpack(path, folder / path.name.partition(".")[0], lambda name: name.endswith(endings))
+    sides = Counter(prefix(str(file)) for file in files)
+    found = [name for name, count in sides.items() if count == 2]
+    if not found:
+        raise ShapeshiftError(
+            f"has no two files that end in .{languages[0]} and .{languages[1]}", path=path
+        )
+    return found
