@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from shapeshift.cli.output import console, duration, notice, show_table
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from shapeshift.data.sources.origins import Origin
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.planning import Plan
-
+    from shapeshift.training.estimate import Measured
 
 DAY_S = 86_400
 
@@ -27,27 +28,25 @@ def show_estimate(config: Config) -> None:
     """
     from shapeshift.data.sources.origins import origins
     from shapeshift.evaluation.tables import Table
-    from shapeshift.training.estimate import assumed_length, count_parameters, disk_bytes, measure
+    from shapeshift.training.estimate import disk_bytes
 
-    training, vocab_size = config.training, config.data.subwords.vocab_size
-    run = (config.model, config.position.scheme)
-    num_parameters = count_parameters(*run, vocab_size)
-    measured = measure(*run, training, vocab_size, assumed_length(config.data))
-    update = measured.seconds_per_update
+    num_parameters, measured, seconds = _measure(config)
+    training = config.training
     tokens = training.accumulation * training.batch.max_tokens
     rows = [
         ("parameters", f"{num_parameters:,}"),
         ("tokens an update, a side", f"{tokens:,} at most, padding included"),
         ("updates", f"{training.max_updates:,}"),
-        ("an update, measured", f"{update:.2g} s"),
-        ("all updates", f"about {duration(training.max_updates * update)}"),
+        ("an update, measured", f"{measured.seconds_per_update:.2g} s"),
+        ("all updates", f"about {duration(seconds)}"),
         ("disk: checkpoints and average", _bytes(disk_bytes(training, num_parameters))),
     ]
     if measured.is_whole:
         rows.insert(5, ("peak memory, measured", _bytes(measured.peak_bytes)))
     batch = f"{measured.num_pairs:,} x ({measured.length:,} + {measured.length:,}) tokens"
     notes = [
-        f"measured here on batches of {batch} of random text, a vocabulary of {vocab_size:,}"
+        f"measured here on batches of {batch} of random text, a vocabulary of"
+        f" {config.data.subwords.vocab_size:,}"
         + ("" if measured.is_whole else ", and scaled up to whole batches"),
         "without validation and translation",
     ]
@@ -61,22 +60,24 @@ def show_estimate(config: Config) -> None:
 
 def announce(config: Config) -> float:
     """Print in a line what a run will take, from a few steps measured here; return its seconds."""
-    from datetime import datetime, timedelta
-
-    from shapeshift.training.estimate import assumed_length, count_parameters, measure
-
-    run, training = (config.model, config.position.scheme), config.training
-    vocab_size = config.data.subwords.vocab_size
-    num_parameters = count_parameters(*run, vocab_size)
-    update = measure(*run, training, vocab_size, assumed_length(config.data)).seconds_per_update
-    seconds = training.max_updates * update
+    num_parameters, measured, seconds = _measure(config)
     end = datetime.now() + timedelta(seconds=seconds)
     notice(
-        f"{num_parameters:,} parameters, {training.max_updates:,} updates of about {update:.2g} s"
-        f" (measured): {duration(seconds)}, until {end:%H:%M}"
+        f"{num_parameters:,} parameters, {config.training.max_updates:,} updates of about"
+        f" {measured.seconds_per_update:.2g} s (measured): {duration(seconds)}, until {end:%H:%M}"
         + (f" on {end:%d %B}" if seconds > DAY_S / 2 else "")
     )
     return seconds
+
+
+def _measure(config: Config) -> tuple[int, Measured, float]:
+    """Return the number of parameters, a few measured steps, and the seconds of all updates."""
+    from shapeshift.training.estimate import assumed_length, count_parameters, measure
+
+    run, vocab_size = (config.model, config.position.scheme), config.data.subwords.vocab_size
+    measured = measure(*run, config.training, vocab_size, assumed_length(config.data))
+    seconds = config.training.max_updates * measured.seconds_per_update
+    return count_parameters(*run, vocab_size), measured, seconds
 
 
 def show_plan(plan: Plan, prepared_root: Path) -> None:
@@ -129,20 +130,17 @@ def _print_table(table: Table) -> None:
 
 def _warn_missing(parts: Sequence[Origin]) -> None:
     missing = [part for part in parts if not part.here]
-    if not missing:
-        return
     lost = sum(part.where is None for part in missing)
     if lost:
-        text = (
+        notice(
             f"warning: {lost} files of text are not there yet; set data.corpus.root to the folder"
-            " that holds them, or put them in place:"
+            " that holds them, or put them in place:",
+            "yellow",
         )
-    else:
-        text = "the text is not here yet; training fetches it:"
-    notice(text, "yellow" if lost else None)
+    elif missing:
+        notice("the text is not here yet; training fetches it:")
     for part in missing:
-        line = part.what if part.where is None else f"{part.what} {part.state}"
-        notice(f"  {line}")
+        notice(f"  {part.what}" if part.where is None else f"  {part.what} {part.state}")
 
 
 def _bytes(count: float) -> str:

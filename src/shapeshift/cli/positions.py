@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shapeshift.cli.output import results_console
+from shapeshift.errors import ShapeshiftError, nearest
 
 if TYPE_CHECKING:
     from shapeshift.positions.registry import Entry
@@ -60,7 +61,6 @@ def _describe(name: str) -> None:
     """Print what a preset or a kind does, its options, its cost and how a configuration says it."""
     import inspect
 
-    from shapeshift.errors import ShapeshiftError, nearest
     from shapeshift.model import catalogue
     from shapeshift.positions import INDICES, KINDS, PRESETS
 

@@ -20,6 +20,7 @@ from shapeshift.cli.options import (
     usage_error,
 )
 from shapeshift.cli.output import notice, results_console, show, show_table
+from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
     from shapeshift.lab.grid import Grid
@@ -245,7 +246,6 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _parameter(text: str) -> tuple[str, object]:
-    from shapeshift.errors import ShapeshiftError
     from shapeshift.yaml_file import parse_yaml
 
     name, value = _pair(text, "--slurm", "KEY=VALUE")
@@ -261,7 +261,6 @@ def _run(
     """Run the cells of all grids, whichever is next as soon as there is room."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import Display
-    from shapeshift.errors import ShapeshiftError
     from shapeshift.lab.launchers import Slurm
     from shapeshift.papers import reproduce as papers
     from shapeshift.papers.dry_run import check_space
@@ -287,7 +286,6 @@ def _run(
 
 def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
     """Write and show the items; return whether all could be made, and no text was missing."""
-    from shapeshift.errors import ShapeshiftError
     from shapeshift.papers import reproduce as papers
 
     failures: list[str] = []
@@ -304,7 +302,6 @@ def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
 
 def _report(directory: Path) -> None:
     """Write the page of all results; that it cannot be made takes nothing from the items."""
-    from shapeshift.errors import ShapeshiftError
     from shapeshift.report.page import PAGE, write_page
 
     try:

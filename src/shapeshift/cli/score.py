@@ -5,19 +5,27 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shapeshift.cli.options import OF_A_TRAINED_MODEL, STDIN, refuse_without_effect
+from shapeshift.cli.options import (
+    OF_A_TRAINED_MODEL,
+    STDIN,
+    read_text,
+    refuse_without_effect,
+    usage_error,
+)
 from shapeshift.cli.output import show_table, write
+from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
     from shapeshift.decoding.running import PairScore
     from shapeshift.evaluation.scores import Scores
+    from shapeshift.lab.run import Run
 
 _WITHOUT_RUN = (
     "evaluation.tokenize",
@@ -120,25 +128,21 @@ def score(
     Example: shapeshift score baseline.de reference.de --paired new.de
     """
     if paired and "comet" in metric:
-        raise typer.BadParameter("tests BLEU and chrF; leave comet out", param_hint="--paired")
+        raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
     if source is None and (length_buckets is not None or run is not None):
         option = "--length-buckets" if run is None else "--run"
-        raise typer.BadParameter("needs --source, the text that was translated", param_hint=option)
+        raise usage_error(option, "needs --source, the text that was translated")
     if run is None and (log_probs is not None or batch_invariant):
-        raise typer.BadParameter("needs --run", param_hint="--log-probs, --batch-invariant")
+        raise usage_error("--log-probs, --batch-invariant", "needs --run")
     bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
-    from shapeshift.data.sources.files import read_lines, read_stream
+    from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    settings = [*(overrides or [])]
-    config = _config(run, settings)
-    if hypotheses == STDIN:
-        title = "<stdin>"
-        translations = list(read_stream(sys.stdin.buffer, title))
-    else:
-        title = hypotheses
-        translations = list(read_lines(hypotheses))
+    settings = [*(overrides or []), *["decoding.batch_invariant=true"] * batch_invariant]
+    trained, config = _settings(run, settings)
+    title, lines = read_text(hypotheses)
+    translations = list(lines)
     sources = None if source is None else list(read_lines(source))
     wanted = list(read_lines(references))
     tokenizer = tokenize or (config.bleu_tokenizer if config else DEFAULT)
@@ -153,12 +157,8 @@ def score(
         length_buckets=bounds,
     )
     pairs: list[PairScore] = []
-    if run is not None and source is not None and sources is not None:
-        from shapeshift.lab.run import Run
-
-        settings += ["decoding.batch_invariant=true"] * batch_invariant
-        translator = Run(run, settings).translator()
-        pairs = translator.score(sources, translations, names=(source, title))
+    if trained is not None and source is not None and sources is not None:
+        pairs = trained.translator().score(sources, translations, names=(source, title))
         if log_probs is not None:
             write(log_probs, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
     if json is not None:
@@ -167,67 +167,64 @@ def score(
         _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
     else:
         _print_lines(scores)
-    for line in _compared(translations, title, paired or [], wanted, metric, tokenizer):
-        print(line)
-    if run is not None:
+    _compare(translations, title, paired or [], wanted, metric, tokenizer)
+    if trained is not None:
         num_tokens = sum(pair.num_tokens for pair in pairs)
         mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
         print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
 
 
-def _compared(
+def _compare(
     translations: Sequence[str],
     title: str,
     others: Sequence[Path],
     references: Sequence[str],
     metrics: Sequence[str],
     tokenizer: str,
-) -> Iterator[str]:
-    """Yield a line for each other system and metric: its score, the difference, the p-value."""
+) -> None:
+    """Print a line for each metric and other system: its score, the difference, the p-value."""
     from shapeshift.data.sources.files import read_lines
-    from shapeshift.errors import ShapeshiftError
     from shapeshift.lab.significance import compare
 
     systems = {title: {1: translations}}
     for other in others:
         lines = list(read_lines(other))
         if len(lines) != len(references):
-            raise ShapeshiftError(
-                f"has {len(lines):,} lines, but there are {len(references):,} references",
-                path=other,
-            )
+            counts = f"has {len(lines):,} lines, but there are {len(references):,} references"
+            raise ShapeshiftError(counts, path=other)
         systems[str(other)] = {1: lines}
     for metric in metrics if others else ():
         found = compare(systems, references, baseline=title, metric=metric, tokenizer=tokenizer)
         for each in found:
-            yield (
+            print(
                 f"{each.system}: {metric} {each.score:.2f}, {each.difference:+.2f} against {title},"
                 f" p = {each.p_value:.4f} (paired bootstrap, {each.num_samples:,} samples)"
             )
 
 
-def _config(run: Path | None, settings: list[str]) -> Config | None:
-    """Return a run's settings with these, or these alone; `None` if there is neither."""
-    if run is not None:
+def _settings(path: Path | None, settings: list[str]) -> tuple[Run | None, Config | None]:
+    """Return a run and its configuration with these settings, or a configuration of these alone."""
+    if path is not None:
         from shapeshift.lab.run import Run
 
         refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
-        return Run(run, settings).config
-    if settings:
-        from shapeshift.config import parse_config
+        run = Run(path, settings)
+        return run, run.config
+    if not settings:
+        return None, None
+    from shapeshift.config import parse_config
 
-        refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
-        return parse_config({}, settings)
-    return None
+    refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
+    return None, parse_config({}, settings)
 
 
 def _parse_bounds(text: str) -> list[int]:
     try:
         return [int(bound) for bound in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(
+        raise usage_error(
+            "--length-buckets",
             f"expected whole numbers with commas between them, like 10,20,30; got {text!r}",
-            param_hint="--length-buckets",
         ) from None
 
 

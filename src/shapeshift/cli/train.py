@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,14 +47,19 @@ def train(
     checkpoint and exit with 130 or 143. The run's folder has everything that translating needs.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
+    from shapeshift.cli.dry_run import show_estimate
     from shapeshift.config import load_config
     from shapeshift.lab.run import has_begun
 
     settings = load_config(config, overrides or [])
-    _note_warmup(settings)
+    warmup, updates = settings.training.schedule.warmup_updates, settings.training.max_updates
+    if warmup >= updates:  # which is allowed
+        notice(
+            f"note: training.schedule.warmup_updates={warmup} is not below"
+            f" training.max_updates={updates}: the learning rate rises to the end",
+            "yellow",
+        )
     if dry_run:
-        from shapeshift.cli.dry_run import show_estimate
-
         show_estimate(settings)
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
@@ -66,23 +72,10 @@ def train(
 
 def ask(settings: Config, yes: bool) -> None:
     """Print what the run will take; if that is more than a day, ask on a terminal."""
-    import sys
-
     from shapeshift.cli.dry_run import DAY_S, announce
 
     if announce(settings) > DAY_S and not yes and sys.stdin.isatty():
         typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
-
-
-def _note_warmup(settings: Config) -> None:
-    """Print a note if the learning rate rises to the end, which is allowed."""
-    warmup, updates = settings.training.schedule.warmup_updates, settings.training.max_updates
-    if warmup >= updates:
-        notice(
-            f"note: training.schedule.warmup_updates={warmup} is not below"
-            f" training.max_updates={updates}: the learning rate rises to the end",
-            "yellow",
-        )
 
 
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:

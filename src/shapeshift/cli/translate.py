@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift.cli.options import OF_A_TRAINED_MODEL, STDIN, refuse_without_effect
+from shapeshift.cli.options import (
+    OF_A_TRAINED_MODEL,
+    STDIN,
+    TrainedRun,
+    read_text,
+    refuse_without_effect,
+)
+from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
+    from shapeshift.data.subwords import Subwords
     from shapeshift.decoding.translator import TranslatedLine
 
 _LINES_NAMED = 10  # in a summary
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    run: TrainedRun,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -82,7 +91,7 @@ def translate(
     A line that cannot be translated ends the work with FILE:LINE and the reason, after the
     translations of all lines before it. With --output, the file then does not appear.
     """
-    from shapeshift.data.sources.files import find_file, read_lines, read_stream
+    from shapeshift.data.sources.files import find_file
     from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
 
@@ -101,15 +110,15 @@ def translate(
     trained = Run(run, settings)
     set_num_threads(trained.config.model.dim)
     translator = trained.translator(checkpoint)
-    check = trained.subwords().check_source
     number = 0
     with _open(output) as sink:
         for name in names:
-            title = "<stdin>" if name == STDIN else name
-            lines = read_stream(sys.stdin.buffer, title) if name == STDIN else read_lines(name)
-            interactive = name == STDIN and sys.stdin.isatty()
+            title, lines = read_text(name)
             translated = translator.translate_lines(
-                _checked(lines, check, title), n_best, name=title, stream=interactive
+                _checked(lines, translator.subwords, title),
+                n_best,
+                name=title,
+                stream=name == STDIN and sys.stdin.isatty(),
             )
             for line in _with_notices(translated, title):
                 number += 1
@@ -119,13 +128,12 @@ def translate(
                 sink.flush()
 
 
-def _checked(lines: Iterator[str], check: Callable[[str], None], name: str) -> Iterator[str]:
+def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[str]:
     """Pass lines on; add the number of a line that the model's subwords refuse to the error."""
-    from shapeshift.errors import ShapeshiftError
 
     for number, line in enumerate(lines, start=1):
         try:
-            check(line)
+            subwords.check_source(line)
         except ShapeshiftError as error:
             raise ShapeshiftError(str(error), path=name, line=number) from error
         yield line
@@ -134,23 +142,21 @@ def _checked(lines: Iterator[str], check: Callable[[str], None], name: str) -> I
 def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[TranslatedLine]:
     """Pass lines on; name the long ones on standard error, and at the end count them and the
     translations that may be cut short."""
-    long: dict[str, list[int]] = {"split": [], "skipped": []}
+    long: Counter[str] = Counter()
     at_limit: list[int] = []
     number = 0
     try:
         for number, line in enumerate(lines, start=1):
             if line.is_long:
-                what = "split" if line.num_pieces else "skipped"
-                long[what].append(number)
+                long["split" if line.num_pieces else "skipped"] += 1
                 how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
                 _note(f"{title}:{number}: {line.num_subwords:,} subwords, over {line.limit}: {how}")
             if any(candidate.at_limit for candidate in line.candidates):
                 at_limit.append(number)
             yield line
     finally:
-        for what, numbers in long.items():
-            if numbers:
-                _note(f"{title}: {len(numbers):,} of {number:,} lines were too long and {what}")
+        for what, count in long.items():
+            _note(f"{title}: {count:,} of {number:,} lines were too long and {what}")
         if at_limit:
             named = ", ".join(map(str, at_limit[:_LINES_NAMED]))
             more = ", …" if len(at_limit) > _LINES_NAMED else ""
