@@ -32,7 +32,6 @@ Systems = Annotated[
         metavar="'NAME [KEY=VALUE]...'",
         help="One more: a preset, or a name and settings, such as 'shape-10 position=shape"
         " position.indices.max_offset=10'; may be given several times.",
-        show_default=False,
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]

@@ -24,10 +24,10 @@ Text = list[Path] | None
 
 def init(
     source: Annotated[
-        str | None, typer.Option(help="Ending of the source files, such as en.", show_default=False)
+        str | None, typer.Option(help="Ending of the source files, such as en.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Ending of the target files, such as de.", show_default=False)
+        str | None, typer.Option(help="Ending of the target files, such as de.")
     ] = None,
     train: Annotated[
         Text,
@@ -35,18 +35,14 @@ def init(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
             " with .gz after them; an archive with such files, as OPUS has them (.zip, .tar.gz), is"
             " unpacked. May be given several times, as the next two.",
-            show_default=False,
         ),
     ] = None,
-    valid: Annotated[
-        Text, typer.Option(help="Validation text, in the same form.", show_default=False)
-    ] = None,
+    valid: Annotated[Text, typer.Option(help="Validation text, in the same form.")] = None,
     test: Annotated[
         Text,
         typer.Option(
             help="Test text. [default: without --valid and --test, both are taken out of the"
             " training text]",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[Path, typer.Option(help="The configuration to write.")] = Path("mine.yaml"),

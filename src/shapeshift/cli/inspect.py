@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shapeshift.cli.options import TrainedRun
 from shapeshift.cli.output import notice, show, write
-
-if TYPE_CHECKING:
-    from shapeshift.lab.run import Run
 
 
 def inspect(
@@ -39,25 +36,9 @@ def inspect(
     from shapeshift.report.inspection import inspection_page
 
     runs = [Run(directory) for directory in (run, *(other or ()))]
-    found = []
+    inspections = []
     for each in runs:
-        found.append(inspect_run(each, sentence, checkpoint))
-        notice(f"{each.directory}: {found[-1].translation}")
-    write(output, inspection_page(sentence, found, [_about(each) for each in runs]))
+        inspections.append(inspect_run(each, sentence, checkpoint))
+        notice(f"{each.directory}: {inspections[-1].translation}")
+    write(output, inspection_page(sentence, inspections))
     show(output)
-
-
-def _about(run: Run) -> list[tuple[str, str]]:
-    """Return what describes a run in a few lines."""
-    scheme, model = run.config.position.scheme, run.config.model
-    parts = " + ".join(map(str, scheme.parts)) or "no position"
-    return [
-        ("position", f"{run.config.position.name}: {parts}"),
-        ("position ids", str(scheme.indices)),
-        (
-            "model",
-            f"{model.encoder_layers} + {model.decoder_layers} layers, width {model.dim},"
-            f" {model.num_heads} heads",
-        ),
-        ("training", f"{run.checkpoints.updates()[-1]:,} updates, seed {run.config.training.seed}"),
-    ]

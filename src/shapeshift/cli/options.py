@@ -21,7 +21,6 @@ Overrides = Annotated[
     typer.Argument(
         metavar="[KEY=VALUE]...",
         help="Settings that replace those of the file, such as position=shape.",
-        show_default=False,
     ),
 ]
 
@@ -35,7 +34,6 @@ Jobs = Annotated[
         help="Runs at a time, the cores divided among them; 0: one after the other in this"
         " process. [default: one for each GPU; without one, for each core if the models are"
         " narrow, else for each four]",
-        show_default=False,
     ),
 ]
 
@@ -44,7 +42,6 @@ Label = Annotated[
     typer.Option(
         help="Items go to SCALE-LABEL: keeps results with other settings, such as another text,"
         " apart.",
-        show_default=False,
     ),
 ]
 

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def positions(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[NAME]", help="A preset or a kind: tell about this one.", show_default=False
-        ),
+        typer.Argument(metavar="[NAME]", help="A preset or a kind: tell about this one."),
     ] = None,
 ) -> None:
     """List the position representations, or describe one.

@@ -19,7 +19,6 @@ from shapeshift.cli import output
 from shapeshift.cli.output import duration, notice
 
 if TYPE_CHECKING:
-    from shapeshift.lab.start import Started
     from shapeshift.training.checkpoints import Resumed
     from shapeshift.training.guards import NonFinite
 
@@ -83,16 +82,6 @@ class Display:
             self._progress.remove_task(self._task)
             notice(f"✓ {self._phase} ({duration(time.monotonic() - self._began)})")
         self._phase = None
-
-
-def show_started(started: Started) -> None:
-    """Print which weights a new run has from another one."""
-    line = f"starts from {started.directory}: {started.num_kept:,} parameters"
-    for what, names in (("new", started.new), ("left out", started.left_out)):
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            line += f"; {what}: {', '.join(names[:3])}{more}"
-    notice(line)
 
 
 def show_resumed(resumed: Resumed) -> None:

@@ -16,7 +16,7 @@ def report(
     ] = Path("reproduced"),
     output: Annotated[
         Path | None,
-        typer.Option(help="Of the page. [default: DIR/report.html]", show_default=False),
+        typer.Option(help="Of the page. [default: DIR/report.html]"),
     ] = None,
 ) -> None:
     """Write all that was reproduced as one HTML page.

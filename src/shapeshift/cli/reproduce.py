@@ -41,7 +41,6 @@ def reproduce(
         typer.Argument(
             metavar="PAPER[:ITEM,...] or FILE.yaml",
             help="Such as shape, or shape:table2,figure3; or a study of your own.",
-            show_default=False,
         ),
     ] = None,
     overrides: Overrides = None,
@@ -50,7 +49,6 @@ def reproduce(
         typer.Option(
             help="Of the runs: tiny, small or paper, or one of a grid of your own. [default: tiny,"
             " or the only one there is]",
-            show_default=False,
         ),
     ] = None,
     grid: Annotated[
@@ -59,7 +57,6 @@ def reproduce(
             metavar="NAME or FILE.yaml",
             help="Make the items of the runs of this grid instead of their own; it has to have the"
             " same axes.",
-            show_default=False,
         ),
     ] = None,
     directory: Annotated[
@@ -72,7 +69,6 @@ def reproduce(
         typer.Option(
             metavar="0,1,...",
             help="Runs on these GPUs, one on each; see --gpus-per-run.",
-            show_default=False,
         ),
     ] = None,
     gpus_per_run: Annotated[
@@ -84,12 +80,11 @@ def reproduce(
             metavar="KEY=VALUE",
             help="Each run a job of a SLURM cluster, with this parameter of submitit, such as"
             " slurm_partition=gpu or timeout_min=600; may be given several times.",
-            show_default=False,
         ),
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Only these seeds. [default: the grid's]", show_default=False),
+        typer.Option(help="Only these seeds. [default: the grid's]"),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -97,7 +92,6 @@ def reproduce(
             metavar="AXIS=NAME,...",
             help="Run only cells with these settings of an axis, such as position=ape,shape; may"
             " be given several times. What others have finished is shown, too.",
-            show_default=False,
         ),
     ] = None,
     label: Label = "",

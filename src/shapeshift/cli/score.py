@@ -62,7 +62,6 @@ def score(
             " most, zh for Chinese, ja-mecab for Japanese, ko-mecab for Korean, flores200 for any"
             " (Thai, for one, has no spaces between words), char for single characters. Also intl,"
             " none and the others of sacreBLEU. [default: the run's with --run, else 13a]",
-            show_default=False,
         ),
     ] = None,
     source: Annotated[
@@ -73,7 +72,6 @@ def score(
         str | None,
         typer.Option(
             help="With --source: the bounds between the length buckets. [default: 10,20,30,40,50]",
-            show_default=False,
         ),
     ] = None,
     paired: Annotated[
@@ -82,7 +80,6 @@ def score(
             metavar="FILE",
             help="Translations of the same text by another system: tests whether it is better or"
             " worse than HYPOTHESES; may be given several times.",
-            show_default=False,
         ),
     ] = None,
     json: Annotated[

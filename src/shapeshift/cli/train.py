@@ -22,7 +22,7 @@ def train(
     overrides: Overrides = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="Folder of the run. [default: runs/CONFIG-POSITION]", show_default=False),
+        typer.Option(help="Folder of the run. [default: runs/CONFIG-POSITION]"),
     ] = None,
     prepared: PreparedRoot = PREPARED_ROOT,
     test: Annotated[
@@ -98,7 +98,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
                 prepared_root=prepared,
                 tested=tested,
                 on_prepare=display,
-                on_start=progress.show_started,
+                on_start=notice,
                 on_resume=progress.show_resumed,
                 on_skip=progress.show_skipped,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),

@@ -34,7 +34,6 @@ def translate(
         typer.Argument(
             metavar="[FILE]...",
             help="Text to translate, a sentence a line; - or nothing reads standard input.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[
@@ -57,7 +56,6 @@ def translate(
             min=1,
             help="A line of more subwords is too long, as is one that the model has no positions"
             " for. Nothing else is: time and memory grow with the square of the length.",
-            show_default=False,
         ),
     ] = None,
     on_long: Annotated[
@@ -66,7 +64,6 @@ def translate(
             help="If a line is too long: stop with an error, translate it in pieces and join them,"
             " or leave its line empty. Each such line is named on standard error."
             "  [default: error]",
-            show_default=False,
         ),
     ] = None,
     batch_invariant: Annotated[

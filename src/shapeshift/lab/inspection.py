@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shapeshift.attention import recording
+from shapeshift.config import Config
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import capacity
@@ -31,6 +32,8 @@ class Inspection:
 
     Attributes:
         name: of the run.
+        config: of the run.
+        num_updates: of its training.
         num_parameters: of the model.
         translation: the best one, with the run's own settings of decoding.
         source: pieces of the source and `</s>`.
@@ -44,6 +47,8 @@ class Inspection:
     """
 
     name: str
+    config: Config
+    num_updates: int
     num_parameters: int
     translation: str
     source: tuple[str, ...]
@@ -94,6 +99,8 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
         similarity = np.array([found.matrix(layer)[0] for layer in range(len(encoder) + 1)])
     return Inspection(
         name=run.directory.name,
+        config=run.config,
+        num_updates=run.checkpoints.updates()[-1],
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         translation=translation.candidates[0].text,
         source=(*subwords.source_pieces(source), *subwords.source_pieces([EOS])),

@@ -35,6 +35,15 @@ class Started:
     new: tuple[str, ...]
     left_out: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Return a line for people, with the first names of each kind."""
+        line = f"starts from {self.directory}: {self.num_kept:,} parameters"
+        for what, names in (("new", self.new), ("left out", self.left_out)):
+            if names:
+                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                line += f"; {what}: {', '.join(names[:3])}{more}"
+        return line
+
 
 @torch.no_grad()
 def start_from(directory: Path, model: Transformer, config: Config, subwords: Subwords) -> Started:

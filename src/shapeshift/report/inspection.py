@@ -27,15 +27,12 @@ _WIDTH, _HEIGHT = 100, 30
 """Of a chart, in the units of its drawing."""
 
 
-def inspection_page(
-    sentence: str, runs: Sequence[Inspection], about: Sequence[Sequence[tuple[str, str]]]
-) -> str:
+def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
     """Return the page. It loads nothing, has no script, and follows the light or dark theme.
 
     Args:
         sentence: that was given.
         runs: from `inspect_run`, side by side.
-        about: names and values that describe each run.
     """
     assets = files("shapeshift.report")
     style, own, template = (
@@ -49,16 +46,25 @@ def inspection_page(
         title=f"Inside {' and '.join(run.name for run in runs)}",
         style=style + own,
         sentence=sentence,
-        runs=[_view(n, run, told) for n, (run, told) in enumerate(zip(runs, about, strict=True))],
+        runs=[_view(number, run) for number, run in enumerate(runs)],
     )
 
 
-def _view(number: int, run: Inspection, about: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def _view(number: int, run: Inspection) -> dict[str, Any]:
     """Return what the template shows of a run."""
+    scheme, model = run.config.position.scheme, run.config.model
+    parts = " + ".join(map(str, scheme.parts)) or "no position"
+    layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
     written = [(piece, math.exp(x)) for piece, x in zip(run.output, run.log_probs, strict=True)]
     return {
         "name": run.name,
-        "about": [*about, ("parameters", f"{run.num_parameters:,}")],
+        "about": [
+            ("position", f"{run.config.position.name}: {parts}"),
+            ("position ids", str(scheme.indices)),
+            ("model", f"{layers}, width {model.dim}, {model.num_heads} heads"),
+            ("training", f"{run.num_updates:,} updates, seed {run.config.training.seed}"),
+            ("parameters", f"{run.num_parameters:,}"),
+        ],
         "translation": run.translation,
         "source": run.source,
         "written": written,

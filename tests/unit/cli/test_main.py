@@ -29,7 +29,7 @@ def script(body):
             {body}
         module.fake = fake
         sys.modules["fake_command"] = module
-        cli.COMMANDS["fake"] = "fake_command:fake"
+        cli.COMMANDS["fake"] = "fake_command"
         sys.argv = ["shapeshift", "fake"]
         cli.main()
         """

@@ -93,7 +93,10 @@ def test_what_is_no_sentence_for_this_model_is_refused(make_run, sentence, said)
 def test_the_page_has_a_picture_for_each_head_and_loads_nothing(make_run):
     runs = [inspect_run(make_run(f"position={name}"), SENTENCE) for name in ("ape", "rpe")]
     sentence = "<script>alert(1)</script>"
-    page = inspection_page(sentence, runs, [[("position", name)] for name in ("ape", "rpe")])
+    page = inspection_page(sentence, runs)
+    assert "rpe: shaw at self (max_distance=16)" in page
+    assert "1 + 1 layers, width 32, 2 heads" in page
+    assert page.count("2 updates, seed 1") == 2
     assert page.count('class="thumb"') == 2 * 3 * 2  # runs, kinds, heads
     identifiers = re.findall(r' id="([^"]+)"', page)
     assert len(set(identifiers)) == len(identifiers)
