@@ -38,6 +38,12 @@ def test_every_shipped_file_loads_and_resolves_to_one_that_extends_nothing(path,
     assert load_config(resolved) == config
 
 
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_no_shipped_configuration_warms_up_to_the_end(path):
+    training = load_config(path).training
+    assert training.schedule.warmup_updates < training.max_updates
+
+
 @pytest.mark.parametrize(("dataset", "position"), CELLS)
 def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
     """Kiyono et al. 2021, Tables 3 and 4."""

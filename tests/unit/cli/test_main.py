@@ -101,16 +101,28 @@ def test_version_is_the_packages():
     assert done.stdout == f"shapeshift {__version__}\n"
 
 
-def test_success_ends_with_0():
-    done = python(script("print('done')"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+@pytest.mark.parametrize(
+    ("body", "status", "stdout", "stderr"),
+    [
+        ("print('done')", 0, "done\n", ""),
+        (
+            "raise ShapeshiftError('expected x', path='run.yaml', line=3)",
+            1,
+            "",
+            "shapeshift: error: run.yaml:3: expected x\n",
+        ),
+    ],
+    ids=["success", "an error of the user"],
+)
+def test_success_is_0_and_an_error_of_the_user_one_line_and_1(body, status, stdout, stderr):
+    done = python(script(body))
+    assert (done.returncode, done.stdout, done.stderr) == (status, stdout, stderr)
 
 
-def test_an_error_of_the_user_is_one_line_and_1():
-    done = python(script("raise ShapeshiftError('expected x', path='run.yaml', line=3)"))
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == "shapeshift: error: run.yaml:3: expected x\n"
+def test_an_interrupt_is_130_without_a_traceback():
+    done = python(script("raise KeyboardInterrupt"))
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
 
 
 def test_a_bug_keeps_a_plain_traceback_without_locals():
@@ -119,12 +131,6 @@ def test_a_bug_keeps_a_plain_traceback_without_locals():
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.endswith("RuntimeError: ours\n")
     assert "local value" not in done.stderr
-
-
-def test_an_interrupt_is_130_without_a_traceback():
-    done = python(script("raise KeyboardInterrupt"))
-    assert done.returncode == 130
-    assert "Traceback" not in done.stderr
 
 
 # Large output fails at the write, small output at the last flush.

@@ -95,30 +95,29 @@ def test_a_failure_that_cannot_be_reported_still_has_its_status(shell, redirecti
     assert shell("scor", redirection)[0] == 2
 
 
-def failing(error):
-    def command():
-        raise error
+@pytest.fixture
+def ends_with(monkeypatch):
+    """Return a function that runs the command line, whose command raises an error."""
 
-    return command
+    def run(error):
+        def command(prog_name):
+            raise error
+
+        monkeypatch.setattr(cli.typer.main, "get_command", lambda app: command)
+        cli.main()
+
+    return run
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
 @pytest.mark.parametrize("name", [None, "some/path"])
-def test_an_error_of_the_disk_is_one_line(monkeypatch, number, name):
-    error = OSError(number, os.strerror(number), *([name] if name else []))
-    monkeypatch.setattr(
-        cli.typer.main, "get_command", lambda app: lambda prog_name: failing(error)()
-    )
+def test_an_error_of_the_disk_is_one_line(ends_with, number, name):
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        ends_with(OSError(number, os.strerror(number), *([name] if name else [])))
     prefix = f"{name}: " if name else ""
     assert ended.value.code == f"shapeshift: error: {prefix}{os.strerror(number)}"
 
 
-def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
-    error = OSError(errno.EINVAL, "Invalid argument")
-    monkeypatch.setattr(
-        cli.typer.main, "get_command", lambda app: lambda prog_name: failing(error)()
-    )
+def test_another_error_of_the_system_is_a_bug_with_a_traceback(ends_with):
     with pytest.raises(OSError, match="Invalid"):
-        cli.main()
+        ends_with(OSError(errno.EINVAL, "Invalid argument"))

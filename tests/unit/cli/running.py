@@ -1,0 +1,48 @@
+"""Runs a command as a user does, in its own process or, faster, in this one."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shapeshift import cli
+
+Ended = tuple[int, str, str]
+"""Exit status, standard output and standard error."""
+
+
+def process(folder: Path, *arguments: str, stdin: bytes = b"") -> Ended:
+    """Run a command in its own process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shapeshift.cli", *arguments],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"") -> Ended:
+    """Do the same in this process, which has imported everything."""
+    out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["shapeshift", *arguments])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    code = ended.value.code
+    if isinstance(code, str):  # which the interpreter would print
+        err.write(code + "\n")
+        code = 1
+    return int(code or 0), out.buffer.getvalue().decode(), err.getvalue()

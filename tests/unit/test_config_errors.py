@@ -1,0 +1,62 @@
+"""A key that there is not is answered with the one that is meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from shapeshift.config import Config, parse_config
+from shapeshift.config_errors import find_key, key_paths
+from shapeshift.errors import ShapeshiftError
+from shapeshift.foreign_names import FOREIGN_NAMES
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN_NAMES))
+def test_a_foreign_name_stands_for_a_key_that_there_is(name: str) -> None:
+    assert FOREIGN_NAMES[name] in key_paths(Config)
+    assert find_key(name, Config) == FOREIGN_NAMES[name]
+    with pytest.raises(ShapeshiftError, match=f"did you mean '{FOREIGN_NAMES[name]}'"):
+        parse_config({"training": {name: 1}} if name != "steps" else {"model": {name: 1}})
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("position.max_offset=3", "position.indices.max_offset"),
+        ("position.max_distance=3", "position.parts.0.max_distance"),
+        ("model.d_model=8", "model.dim"),
+        ("schedule.peak=1", "training.schedule"),
+        ("model.max_updates=8", "training.max_updates"),
+        ("training.max_update=8", "training.max_updates"),
+        ("decoding.num_beams=8", "decoding.beam"),
+        ("data.corpus.num_trian=8", "data.corpus.num_train"),
+        ("dropout=0.3", "model.dropout"),
+        ("training.batch.window=9", "training.batch.sort_window"),
+        ("training.final=best", "training.final_weights"),
+        ("training.best_by=bleu", "training.best_metric"),
+        ("training.validate_bleu=true", "training.validate_metrics"),
+        ("decoding.window=9", "decoding.buffer_size"),
+        ("evaluation.edges=[9]", "evaluation.length_buckets"),
+    ],
+)
+def test_a_wrong_key_is_answered_with_the_right_one(override: str, meant: str) -> None:
+    with pytest.raises(ShapeshiftError, match=f"unknown key; did you mean '{meant}'"):
+        parse_config({}, [override])
+
+
+@pytest.mark.parametrize("override", ["model.zzzzz=1", "training.qqq={a: 1}", "schedule=3"])
+def test_no_key_is_answered_with_itself_or_nonsense(override: str) -> None:
+    with pytest.raises(ShapeshiftError) as raised:
+        parse_config({}, [override])
+    assert ("did you mean" in str(raised.value)) == ("schedule" in override)
+    assert "did you mean 'schedule'" not in str(raised.value)
+
+
+def test_what_a_corpus_is_may_be_forgotten_where_it_is_clear() -> None:
+    assert parse_config({"data": {"corpus": {"num_train": 7}}}).data.corpus.num_train == 7
+    files = {"source": "no", "target": "en", "train": "train", "valid": ["v"], "test": "t"}
+    with pytest.raises(ShapeshiftError, match=r"`corpus:` is missing.*files, hub, grammar"):
+        parse_config({"data": {"corpus": files}})
+    corpus = parse_config({"data": {"corpus": {**files, "corpus": "files"}}}).data.corpus
+    assert (corpus.source, corpus.train, corpus.test) == ("no", ["train"], ["t"])
+    with pytest.raises(ShapeshiftError, match="did you mean 'cosine'"):
+        parse_config({}, ["training.schedule=cosin"])
