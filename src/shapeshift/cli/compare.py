@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +11,7 @@ import typer
 
 from shapeshift.cli.options import (
     PREPARED_ROOT,
+    SHAPE_10,
     ConfigFile,
     DryRunOfGrid,
     Jobs,
@@ -17,6 +20,7 @@ from shapeshift.cli.options import (
     PreparedRoot,
     usage_error,
 )
+from shapeshift.cli.run_plan import run_plan
 
 Positions = Annotated[
     str,
@@ -36,7 +40,6 @@ Systems = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]
 Directory = Annotated[Path, typer.Option(help="Folder of runs and results.")]
-DEMO_SYSTEMS = ("shape-10 position=shape position.indices.max_offset=10",)
 
 
 def compare(
@@ -59,7 +62,6 @@ def compare(
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
-    from shapeshift.cli.reproduce import command_line, make
     from shapeshift.papers.compare import comparison
     from shapeshift.papers.planning import plan_items
 
@@ -75,11 +77,11 @@ def compare(
         paper.items,
         scale,
         overrides or [],
-        command=command_line(),
+        command=shlex.join(["shapeshift", *sys.argv[1:]]),
         label=label,
         substitute=grid,
     )
-    make(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
+    run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
 
 
 def demo(
@@ -100,7 +102,7 @@ def demo(
         Path("demo"),
         overrides,
         "ape",
-        [*DEMO_SYSTEMS, "rpe"],
+        [SHAPE_10, "rpe"],
         seeds,
         directory,
         prepared,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shapeshift.cli.options import usage_error
+from shapeshift.cli.options import SHAPE_10, usage_error
 from shapeshift.cli.output import duration, results_console, show, write
 from shapeshift.errors import ShapeshiftError
 
@@ -93,9 +93,7 @@ def init(
     )
     show("Next, train one model, or compare several positions:")
     show(f"  shapeshift train {output}")
-    # So short a run does not learn word order with the paper's K of 500 (docs/faq.md).
-    shape = "shape-10 position=shape position.indices.max_offset=10"
-    show(f"  shapeshift compare {output} --position ape,rpe --system '{shape}'")
+    show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
 
 
 def _ask(option: str, question: str) -> str:

@@ -56,6 +56,9 @@ DryRunOfGrid = Annotated[
 
 TrainedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
 
+SHAPE_10 = "shape-10 position=shape position.indices.max_offset=10"
+"""SHAPE for a run that is too short to learn word order with the paper's K of 500 (docs/faq.md)."""
+
 STDIN = "-"
 """Stands for standard input where a file is named."""
 
@@ -71,6 +74,20 @@ OF_A_TRAINED_MODEL = (
 def usage_error(option: str, problem: str) -> typer.BadParameter:
     """Return the error for an option that is missing or misused; it ends the command with 2."""
     return typer.BadParameter(problem, param_hint=option)
+
+
+def parse_pair(text: str, option: str, form: str) -> tuple[str, str]:
+    """Return the two sides of `NAME=VALUE`.
+
+    Args:
+        text: that was given.
+        option: where.
+        form: what the error says is expected.
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise usage_error(option, f"expected {form}, got {text!r}")
+    return name, value
 
 
 def read_text(name: str) -> tuple[str, Iterator[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,22 +16,17 @@ from shapeshift.cli.options import (
     Label,
     Overrides,
     PreparedRoot,
+    parse_pair,
     usage_error,
 )
-from shapeshift.cli.output import notice, results_console, show, show_table
-from shapeshift.errors import ShapeshiftError
+from shapeshift.cli.output import notice, results_console
+from shapeshift.cli.run_plan import run_plan
 
 if TYPE_CHECKING:
     from shapeshift.lab.grid import Grid
-    from shapeshift.lab.runner import Launcher, Report
-    from shapeshift.papers.planning import Plan
-    from shapeshift.papers.reproduce import Made
 
 STUDIES = "studies"
 """Folder of studies of one's own, next to those of the papers."""
-
-SLURM_JOBS = 100
-"""Jobs at a time, unless --jobs says otherwise."""
 
 
 def reproduce(
@@ -143,182 +137,15 @@ def reproduce(
     scales = [*substitute.config.scales] if substitute else []
     scale = scale or (scales[0] if len(scales) == 1 else "tiny")
     chosen: dict[str, list[str]] = {}
-    for axis, names in (_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
+    for axis, names in (parse_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
         chosen.setdefault(axis, []).extend(names.split(","))
-    command = command_line()
+    command = shlex.join(["shapeshift", *sys.argv[1:]])
     plan = plan_items(
         name, paper, items, scale, settings, seeds, command, label, chosen, substitute
     )
     for each in (item for item in items if item not in plan.items):
         notice(f"{name}:{each} has no run with this seed: left out")
-    make(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
-
-
-def command_line() -> str:
-    """Return what was typed, for the records."""
-    return shlex.join(["shapeshift", *sys.argv[1:]])
-
-
-def make(
-    plan: Plan,
-    directory: Path,
-    prepared: Path,
-    jobs: int | None = None,
-    gpus: str | None = None,
-    gpus_per_run: int = 1,
-    slurm: list[str] | None = None,
-    *,
-    run: bool = True,
-    dry_run: bool = False,
-) -> None:
-    """Run what a plan needs and write its items; the options are those of `reproduce`.
-
-    Raises:
-        typer.Exit: some run failed, or some item could not be made.
-    """
-    from shapeshift.cli.grid_display import show_failures
-    from shapeshift.cli.signals import ending_on_signals
-
-    if dry_run:
-        from shapeshift.cli.dry_run import show_plan
-
-        plan.check_shared(gpus_per_run)
-        show_plan(plan, prepared)
-        return
-    plan.open_folder(directory)
-    launcher = _launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
-    with ending_on_signals(
-        "finished runs stay, the others are saved: the same command goes on, and with --no-run"
-        " writes what is there"
-    ):
-        report = None
-        if run and plan.trained:
-            report = _run(plan, directory, prepared, launcher, gpus_per_run)
-        whole = _write(plan, directory, prepared)
-        _report(directory)
-    if report is not None:
-        show_failures(report)  # at the end, where it is seen
-        whole = whole and report.ok
-    if not whole:
-        raise typer.Exit(1)
-
-
-def _launcher(
-    plan: Plan,
-    directory: Path,
-    jobs: int | None,
-    gpus: str | None,
-    gpus_per_run: int,
-    slurm: list[str] | None,
-) -> Launcher:
-    from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
-
-    if slurm:
-        if gpus is not None:
-            raise usage_error("--gpus", "does not go with --slurm")
-        parameters = dict(map(_parameter, slurm))
-        if gpus_per_run > 1:
-            of_a_job = parameters.setdefault("gpus_per_node", gpus_per_run)
-            if of_a_job != gpus_per_run:
-                problem = f"is {gpus_per_run}, but a job has gpus_per_node={of_a_job}"
-                raise usage_error("--gpus-per-run", problem)
-        return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters, gpus_per_run)
-    if gpus is not None or gpus_per_run > 1:
-        if jobs is not None:
-            raise usage_error("--jobs", "does not go with --gpus or --gpus-per-run")
-        return Subprocesses.on_gpus(None if gpus is None else gpus.split(","), gpus_per_run)
-    if jobs is None:
-        return Subprocesses.for_cells([*chain.from_iterable(plan.trained.values())])
-    return Subprocesses.on_cpu(jobs) if jobs else InProcess()
-
-
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise usage_error(option, f"expected {form}, got {text!r}")
-    return name, value
-
-
-def _parameter(text: str) -> tuple[str, object]:
-    from shapeshift.yaml_file import parse_yaml
-
-    name, value = _pair(text, "--slurm", "KEY=VALUE")
-    try:
-        return name, parse_yaml(value)
-    except ShapeshiftError:
-        return name, value
-
-
-def _run(
-    plan: Plan, directory: Path, prepared: Path, launcher: Launcher, gpus_per_run: int = 1
-) -> Report:
-    """Run the cells of all grids, whichever is next as soon as there is room."""
-    from shapeshift.cli.grid_display import GridDisplay
-    from shapeshift.cli.progress import Display
-    from shapeshift.lab.launchers import Slurm
-    from shapeshift.papers import reproduce as papers
-    from shapeshift.papers.dry_run import check_space
-
-    finished = plan.finished(directory)
-    plan.check_shared(gpus_per_run, finished)
-    missing = plan.missing(prepared, finished)
-    if not isinstance(launcher, Slurm):  # whose jobs run on other machines
-        missing += plan.missing_hardware(finished)
-    if missing:
-        raise ShapeshiftError("; ".join(missing))
-    check_space(plan, directory, finished)
-    with Display() as display:
-        plan.fetch(finished, display)
-    for grid, cells in plan.trained.items():
-        done = sum((grid, cell.key) in finished for cell in cells)
-        title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
-        for line in (title, *plan.usable(grid)[1]):
-            notice(line)
-    with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as table:
-        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=table)
-
-
-def _write(plan: Plan, directory: Path, prepared: Path) -> bool:
-    """Write and show the items; return whether all could be made, and no text was missing."""
-    from shapeshift.papers import reproduce as papers
-
-    failures: list[str] = []
-
-    def note(item: str, error: ShapeshiftError) -> None:
-        failures.append(f"{plan.name}:{item} cannot be made: {error}")
-
-    made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
-    _show(made)
-    for failure in failures:
-        notice(failure, "bold red")
-    return not failures and not any(one.lacks_text for one in made)
-
-
-def _report(directory: Path) -> None:
-    """Write the page of all results; that it cannot be made takes nothing from the items."""
-    from shapeshift.report.page import PAGE, write_page
-
-    try:
-        write_page(directory, directory / PAGE)
-    except ShapeshiftError as error:
-        notice(f"{PAGE} is not written: {error}", "bold red")
-    else:
-        show(directory / PAGE)
-
-
-def _show(made: list[Made]) -> None:
-    from shapeshift.papers.write import text_table
-
-    for one in made:
-        for table in one.document.tables:
-            show(f"{one.document.title}: {table.title}")
-            show_table(text_table(table))
-        for finding in one.document.findings:
-            show(f"{finding.verdict}: {finding.claim}")
-            show(f"  {finding.measured}")
-        for figure in one.document.figures:
-            show(one.directory / f"{figure.name}.png")
-        show(one.directory)
+    run_plan(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
 
 
 def _list(

@@ -10,6 +10,7 @@ import yaml
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
+from shapeshift.cli import run_plan
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Grid
@@ -313,7 +314,7 @@ def test_text_that_cannot_be_fetched_ends_the_command_before_the_first_run(tmp_p
     made, launcher = plan("table1"), InProcess()
     monkeypatch.setattr(launcher, "start", None)
     with pytest.raises(ShapeshiftError, match="no network"):
-        command._run(made, tmp_path, tmp_path / "prepared", launcher)
+        run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
 
 
 def test_without_text_one_line_says_so_and_nothing_is_made(tmp_path):
@@ -477,7 +478,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_run_begins(tmp_path
 def test_an_item_that_lacks_its_text_is_written_and_not_counted_as_made(tmp_path, lacks_text):
     item = Item("Sizes", ("two",), lambda study: Content(lacks_text=lacks_text), trained=False)
     made = planning.plan_items("toy", PAPER, {"sizes": item}, "tiny")
-    assert command._write(made, tmp_path, tmp_path / "prepared") is not lacks_text
+    assert run_plan.write_items(made, tmp_path, tmp_path / "prepared") is not lacks_text
     assert (tmp_path / "tiny" / "toy" / "sizes" / "item.json").is_file()
 
 
@@ -548,7 +549,7 @@ def test_items_come_in_the_papers_order_whatever_the_order_asked_for(monkeypatch
 
 def launcher(jobs=None, gpus=None, slurm=None, overrides=(), gpus_per_run=1):
     made = plan(overrides=overrides)
-    return command._launcher(made, Path("out"), jobs, gpus, gpus_per_run, slurm)
+    return run_plan.choose_launcher(made, Path("out"), jobs, gpus, gpus_per_run, slurm)
 
 
 def threads(found):
@@ -596,10 +597,12 @@ def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
         lambda self, *arguments: given.update(zip("dnpg", arguments, strict=True)),
     )
     made = plan()
-    command._launcher(made, tmp_path, None, None, 4, ["timeout_min=600", "slurm_partition=gpu"])
+    run_plan.choose_launcher(
+        made, tmp_path, None, None, 4, ["timeout_min=600", "slurm_partition=gpu"]
+    )
     assert given == {
         "d": tmp_path / "slurm",
-        "n": command.SLURM_JOBS,
+        "n": run_plan.SLURM_JOBS,
         "p": {"timeout_min": 600, "slurm_partition": "gpu", "gpus_per_node": 4},
         "g": 4,
     }
@@ -633,8 +636,8 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(two), encoding="utf-8")
     launcher, made = Recording(), plan()
     with pytest.raises(ShapeshiftError, match=r"shapeshift\[ja\]"):
-        command._run(made, tmp_path, tmp_path / "prepared", launcher)
+        run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
     assert launcher.started == []
     run(made, tmp_path)
-    assert command._run(made, tmp_path, tmp_path, launcher).ok
+    assert run_plan.run_cells(made, tmp_path, tmp_path, launcher).ok
     assert launcher.started == []

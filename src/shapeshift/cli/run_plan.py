@@ -1,0 +1,177 @@
+"""Runs what a plan needs and writes its items: what `compare` and `reproduce` share."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from shapeshift.cli.options import parse_pair, usage_error
+from shapeshift.cli.output import notice, show, show_table
+from shapeshift.cli.signals import ending_on_signals
+from shapeshift.errors import ShapeshiftError
+
+if TYPE_CHECKING:
+    from shapeshift.lab.runner import Launcher, Report
+    from shapeshift.papers.planning import Plan
+    from shapeshift.papers.reproduce import Made
+
+SLURM_JOBS = 100
+"""Jobs at a time, unless --jobs says otherwise."""
+
+
+def run_plan(
+    plan: Plan,
+    directory: Path,
+    prepared: Path,
+    jobs: int | None = None,
+    gpus: str | None = None,
+    gpus_per_run: int = 1,
+    slurm: list[str] | None = None,
+    *,
+    run: bool = True,
+    dry_run: bool = False,
+) -> None:
+    """Run what a plan needs and write its items; the options are those of `reproduce`.
+
+    Raises:
+        typer.Exit: some run failed, or some item could not be made.
+    """
+    from shapeshift.cli.grid_display import show_failures
+
+    if dry_run:
+        from shapeshift.cli.dry_run import show_plan
+
+        plan.check_shared(gpus_per_run)
+        show_plan(plan, prepared)
+        return
+    plan.open_folder(directory)
+    launcher = choose_launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
+    with ending_on_signals(
+        "finished runs stay, the others are saved: the same command goes on, and with --no-run"
+        " writes what is there"
+    ):
+        report = None
+        if run and plan.trained:
+            report = run_cells(plan, directory, prepared, launcher, gpus_per_run)
+        whole = write_items(plan, directory, prepared)
+        write_report(directory)
+    if report is not None:
+        show_failures(report)  # at the end, where it is seen
+        whole = whole and report.ok
+    if not whole:
+        raise typer.Exit(1)
+
+
+def choose_launcher(
+    plan: Plan,
+    directory: Path,
+    jobs: int | None,
+    gpus: str | None,
+    gpus_per_run: int,
+    slurm: list[str] | None,
+) -> Launcher:
+    """Return where the cells run; the options are those of `reproduce`."""
+    from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+
+    if slurm:
+        if gpus is not None:
+            raise usage_error("--gpus", "does not go with --slurm")
+        parameters = dict(map(_parameter, slurm))
+        if gpus_per_run > 1:
+            of_a_job = parameters.setdefault("gpus_per_node", gpus_per_run)
+            if of_a_job != gpus_per_run:
+                problem = f"is {gpus_per_run}, but a job has gpus_per_node={of_a_job}"
+                raise usage_error("--gpus-per-run", problem)
+        return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters, gpus_per_run)
+    if gpus is not None or gpus_per_run > 1:
+        if jobs is not None:
+            raise usage_error("--jobs", "does not go with --gpus or --gpus-per-run")
+        return Subprocesses.on_gpus(None if gpus is None else gpus.split(","), gpus_per_run)
+    if jobs is None:
+        return Subprocesses.for_cells([*chain.from_iterable(plan.trained.values())])
+    return Subprocesses.on_cpu(jobs) if jobs else InProcess()
+
+
+def _parameter(text: str) -> tuple[str, object]:
+    from shapeshift.yaml_file import parse_yaml
+
+    name, value = parse_pair(text, "--slurm", "KEY=VALUE")
+    try:
+        return name, parse_yaml(value)
+    except ShapeshiftError:
+        return name, value
+
+
+def run_cells(
+    plan: Plan, directory: Path, prepared: Path, launcher: Launcher, gpus_per_run: int = 1
+) -> Report:
+    """Run the cells of all grids, whichever is next as soon as there is room."""
+    from shapeshift.cli.grid_display import GridDisplay
+    from shapeshift.cli.progress import Display
+    from shapeshift.lab.launchers import Slurm
+    from shapeshift.papers import reproduce as papers
+    from shapeshift.papers.dry_run import check_space
+
+    finished = plan.finished(directory)
+    plan.check_shared(gpus_per_run, finished)
+    missing = plan.missing(prepared, finished)
+    if not isinstance(launcher, Slurm):  # whose jobs run on other machines
+        missing += plan.missing_hardware(finished)
+    if missing:
+        raise ShapeshiftError("; ".join(missing))
+    check_space(plan, directory, finished)
+    with Display() as display:
+        plan.fetch(finished, display)
+    for grid, cells in plan.trained.items():
+        done = sum((grid, cell.key) in finished for cell in cells)
+        title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
+        for line in (title, *plan.usable(grid)[1]):
+            notice(line)
+    with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as table:
+        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=table)
+
+
+def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
+    """Write and show the items; return whether all could be made, and no text was missing."""
+    from shapeshift.papers import reproduce as papers
+
+    failures: list[str] = []
+
+    def note(item: str, error: ShapeshiftError) -> None:
+        failures.append(f"{plan.name}:{item} cannot be made: {error}")
+
+    made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
+    _show(made)
+    for failure in failures:
+        notice(failure, "bold red")
+    return not failures and not any(one.lacks_text for one in made)
+
+
+def write_report(directory: Path) -> None:
+    """Write the page of all results; that it cannot be made takes nothing from the items."""
+    from shapeshift.report.page import PAGE, write_page
+
+    try:
+        write_page(directory, directory / PAGE)
+    except ShapeshiftError as error:
+        notice(f"{PAGE} is not written: {error}", "bold red")
+    else:
+        show(directory / PAGE)
+
+
+def _show(made: list[Made]) -> None:
+    from shapeshift.papers.write import text_table
+
+    for one in made:
+        for table in one.document.tables:
+            show(f"{one.document.title}: {table.title}")
+            show_table(text_table(table))
+        for finding in one.document.findings:
+            show(f"{finding.verdict}: {finding.claim}")
+            show(f"  {finding.measured}")
+        for figure in one.document.figures:
+            show(one.directory / f"{figure.name}.png")
+        show(one.directory)
