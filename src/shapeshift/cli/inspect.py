@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shapeshift.cli.options import TrainedRun
+from shapeshift.cli.options import Checkpoint, TrainedRun
 from shapeshift.cli.output import notice, show, write
 
 
@@ -19,9 +19,7 @@ def inspect(
         typer.Option("--against", help="A run to show side by side; may be given again."),
     ] = None,
     output: Annotated[Path, typer.Option(help="Of the page.")] = Path("inspect.html"),
-    checkpoint: Annotated[
-        str, typer.Option(help="Weights: average, last, best or the update of a checkpoint.")
-    ] = "average",
+    checkpoint: Checkpoint = "average",
 ) -> None:
     """Show what a trained model does with one sentence, as a page.
 

@@ -56,6 +56,10 @@ DryRunOfGrid = Annotated[
 
 TrainedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
 
+Checkpoint = Annotated[
+    str, typer.Option(help="Weights: average, last, best or the number of an update.")
+]
+
 SHAPE_10 = "shape-10 position=shape position.indices.max_offset=10"
 """SHAPE for a run that is too short to learn word order with the paper's K of 500 (docs/faq.md)."""
 

@@ -14,6 +14,7 @@ import typer
 from shapeshift.cli.options import (
     OF_A_TRAINED_MODEL,
     STDIN,
+    Checkpoint,
     TrainedRun,
     read_text,
     refuse_without_effect,
@@ -44,9 +45,7 @@ def translate(
             help="Write here instead of standard output; the file appears whole or not at all.",
         ),
     ] = None,
-    checkpoint: Annotated[
-        str, typer.Option(help="average, last, best or the number of an update.")
-    ] = "average",
+    checkpoint: Checkpoint = "average",
     n_best: Annotated[
         int, typer.Option(min=1, help="Print n candidates a line: number, score, text, by tabs.")
     ] = 1,
