@@ -66,18 +66,17 @@ def _describe(name: str) -> None:
     if name not in known:
         raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, known)}")
     out = results_console()
-    cost: dict[str, int] = {}
-    classes: dict[str, Entry[Any]] = {}
+    classes: dict[str, Entry[Any]]
     if name in PRESETS:
         scheme = PRESETS[name]
         parts = " + ".join(map(str, scheme.parts)) or "no position"
         out.print(f"preset {name}: {parts}, position ids {scheme.indices}")
-        cost["in transformer-base"] = catalogue.count_parameters(scheme)
+        cost = {"in transformer-base": catalogue.count_parameters(scheme)}
         classes = {part.kind: KINDS[part.kind] for part in scheme.parts}
         if scheme.indices.name != "absolute":
             classes |= {scheme.indices.name: INDICES[scheme.indices.name]}
         usage = f"position: {name}"
-    if name in KINDS and name not in PRESETS:
+    else:
         classes = {name: KINDS[name]}
         cost = {f"at {x.place}": x.num_parameters for x in catalogue.cells() if x.kind == name}
         place = KINDS[name].build.places[0]

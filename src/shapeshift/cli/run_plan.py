@@ -144,7 +144,8 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
         failures.append(f"{plan.name}:{item} cannot be made: {error}")
 
     made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
-    _show(made)
+    for one in made:
+        _show(one)
     for failure in failures:
         notice(failure, "bold red")
     return not failures and not any(one.lacks_text for one in made)
@@ -162,16 +163,15 @@ def write_report(directory: Path) -> None:
         show(directory / PAGE)
 
 
-def _show(made: list[Made]) -> None:
+def _show(made: Made) -> None:
     from shapeshift.papers.write import text_table
 
-    for one in made:
-        for table in one.document.tables:
-            show(f"{one.document.title}: {table.title}")
-            show_table(text_table(table))
-        for finding in one.document.findings:
-            show(f"{finding.verdict}: {finding.claim}")
-            show(f"  {finding.measured}")
-        for figure in one.document.figures:
-            show(one.directory / f"{figure.name}.png")
-        show(one.directory)
+    for table in made.document.tables:
+        show(f"{made.document.title}: {table.title}")
+        show_table(text_table(table))
+    for finding in made.document.findings:
+        show(f"{finding.verdict}: {finding.claim}")
+        show(f"  {finding.measured}")
+    for figure in made.document.figures:
+        show(made.directory / f"{figure.name}.png")
+    show(made.directory)
