@@ -73,6 +73,8 @@ def test_all_is_kept_but_what_the_other_position_scheme_has_alone(
     for name in kept:
         torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
     assert all(".position." in name for name in started.new)
+    assert f"starts from {old.directory}: {started.num_kept:,} parameters" in str(started)
+    assert ("; new: " in str(started), " and 1 more" in str(started)) == (new > 0, new == 4)
 
 
 def test_other_text_has_the_old_subwords(old, begin, text, tmp_path):
