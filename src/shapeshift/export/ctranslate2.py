@@ -1,0 +1,332 @@
+"""Models for CTranslate2, which translates on CPUs and GPUs without PyTorch.
+
+model.bin, config.json                  the model
+*_vocabulary.json                       the pieces, in the order of their ids
+subwords/                               the subword models, which CTranslate2 does not read
+export.json                             what was exported, and the check
+SHA256SUMS                              hashes of these files, see `integrity`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
+from shapeshift.decoding.capacity import capacity
+from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, save, writing
+from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import seal
+from shapeshift.model import ModelConfig, Transformer
+from shapeshift.model.attention import Attention
+from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
+from shapeshift.positions import T5, Representation, Rotary, Scheme, Shaw
+
+from .parity import Difference, Engine, Parity, check, compare, sample
+from .support import STACKS, acting, has_linear_bias, self_attentions, unsupported
+
+QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
+REPORT = "export.json"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was exported.
+
+    Attributes:
+        engine: CTranslate2 and its version.
+        quantization: of the weights; None is fp32.
+        max_length: the most tokens that the exported tables have positions for, where it needs
+            tables.
+        parity: the check of the fp32 model.
+        quantized: how far the quantized model is from ours; None without quantization.
+    """
+
+    engine: str
+    quantization: str | None
+    max_length: int
+    parity: Parity
+    quantized: Difference | None
+
+
+def export(
+    model: Transformer,
+    shape: ModelConfig,
+    scheme: Scheme,
+    subwords: Subwords,
+    target: Path,
+    *,
+    subword_models: Path | None = None,
+    quantization: str | None = None,
+    max_length: int = 1024,
+    longest: tuple[int, int] = (64, 64),
+) -> Report:
+    """Write a model for CTranslate2, after a check that it computes what ours does.
+
+    The check runs on the fp32 model, whatever the quantization. The folder appears when everything
+    in it is on the disk, and not at all if the check fails.
+
+    Args:
+        model: trained, on the CPU, in fp32.
+        shape, scheme: that it was built with.
+        subwords: its subword models.
+        target: a folder, missing or empty.
+        subword_models: a folder of the same models, to be copied.
+        quantization: of the weights, one of `QUANTIZATIONS`; None is fp32.
+        max_length: the most tokens of a sentence, with `</s>`, where the engine needs a table and
+            the model has no limit of its own.
+        longest: the most subwords of a source and of a target in training, which the check covers.
+
+    Returns:
+        What was exported and how the check came out.
+
+    Raises:
+        ShapeshiftError: CTranslate2 is not installed or cannot compute these positions exactly;
+            the folder holds something; the check fails; the disk refuses.
+    """
+    require()
+    reason = unsupported(scheme, shape)
+    if reason is not None:
+        raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
+    if quantization not in (None, *QUANTIZATIONS):
+        raise ShapeshiftError(
+            f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}"
+        )
+    target = target.absolute()
+    if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
+        raise ShapeshiftError(
+            "exists and is not an empty folder; name a new one with --output, or remove it",
+            path=target,
+        )
+    partial = target.with_name(f"{PARTIAL}{target.name}")
+    with writing(target):
+        make_directory(Disk(), target.parent)
+        if os.path.lexists(partial):  # of a process that was killed
+            remove_directory(Disk(), partial)
+        partial.mkdir()
+    try:
+        exact = _write(partial / "float32", model, shape, subwords, max_length, None)
+        pairs = sample(model, max_length, longest)
+        engine = Engine(exact, subwords)
+        parity = check(model, engine, pairs)
+        final, quantized = exact, None
+        if quantization is not None:
+            final = _write(partial / "quantized", model, shape, subwords, max_length, quantization)
+            quantized = compare(model, Engine(final, subwords), pairs)
+        report = Report(
+            f"CTranslate2 {metadata.version('ctranslate2')}",
+            quantization, max_length, parity, quantized,
+        )  # fmt: skip
+        save(final / REPORT, json.dumps(asdict(report), indent=2) + "\n")
+        for path in sorted(subword_models.glob("*.model")) if subword_models else ():
+            save(final / "subwords" / path.name, path.read_bytes())
+        with writing(target):
+            seal(final)
+            final.rename(target)
+            Disk().sync_directory(target.parent)
+    finally:
+        remove_directory(Disk(), partial)
+    return report
+
+
+def require() -> None:
+    """Raise a `ShapeshiftError` if CTranslate2 is not installed."""
+    try:
+        import ctranslate2  # noqa: F401
+    except ImportError as error:
+        raise ShapeshiftError(
+            "the export needs CTranslate2, which is not installed; pip install"
+            " 'shapeshift[ctranslate2]'"
+        ) from error
+
+
+def convert(
+    model: Transformer, shape: ModelConfig, subwords: Subwords, max_length: int = 1024
+) -> Any:
+    """Return the model as a `ctranslate2.specs.TransformerSpec`; see `export`."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    activations = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU}
+    options = {"pre_norm": shape.norm == "pre", "activation": activations[shape.activation]}
+    positions = {name: [a.position for a in self_attentions(model, name)] for name in STACKS}
+    linear_bias = has_linear_bias("decoder", positions["decoder"])
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(shape.encoder_layers, shape.num_heads, **options),
+        transformer_spec.TransformerDecoderSpec(
+            shape.decoder_layers, shape.num_heads, alibi=linear_bias, **options
+        ),
+    )
+    new_layers = (
+        transformer_spec.TransformerEncoderLayerSpec,
+        transformer_spec.TransformerDecoderLayerSpec,
+    )
+    limits = capacity(model)
+    for name, new_layer in zip(STACKS, new_layers, strict=True):
+        stack, embedding = getattr(spec, name), model.source if name == "encoder" else model.target
+        limit = limits.source if name == "encoder" else limits.target
+        num_positions = max_length if limit is None else limit
+        natively = linear_bias and name == "decoder"
+        kinds = [None if natively else _only(position) for position in positions[name]]
+        stack.layer = [new_layer(**_options(kind)) for kind in kinds]
+        for each, layer, kind in zip(stack.layer, getattr(model, name), kinds, strict=True):
+            _set_layer(each, layer)
+            if kind is not None:
+                _set_positions(each.self_attention, kind, name == "decoder", num_positions)
+        if kinds[0] is not None:
+            del stack.position_encodings
+        elif not natively:
+            # Without a table, the engine adds sinusoids of its own, counted from 1.
+            pos = embedding.indices(1, num_positions)
+            zeros = torch.zeros(1, num_positions, shape.dim)
+            stack.position_encodings.encodings = _copy(embedding.position.embed(zeros, pos)[0])
+        if shape.norm == "pre":
+            _set_norm(stack.layer_norm, getattr(model, f"{name}_norm"))
+    spec.encoder.embeddings[0].weight = _copy(model.source.tokens.weight)
+    spec.decoder.embeddings.weight = _copy(model.target.tokens.weight)
+    spec.decoder.projection.weight = _copy(model.output.weight)
+    spec.register_source_vocabulary(subwords.source_pieces(range(subwords.source_size)))
+    spec.register_target_vocabulary(subwords.target_pieces(range(subwords.target_size)))
+    spec.config.unk_token, spec.config.bos_token = SPECIAL_PIECES[UNK], SPECIAL_PIECES[BOS]
+    spec.config.eos_token, spec.config.decoder_start_token = (
+        SPECIAL_PIECES[EOS],
+        SPECIAL_PIECES[BOS],
+    )
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = NORM_EPS
+    return spec
+
+
+def _write(
+    folder: Path,
+    model: Transformer,
+    shape: ModelConfig,
+    subwords: Subwords,
+    max_length: int,
+    quantization: str | None,
+) -> Path:
+    """Write the model into a new folder and return it."""
+    with torch.no_grad():
+        spec = convert(model, shape, subwords, max_length)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    with writing(folder):
+        folder.mkdir()
+        spec.save(str(folder))
+    return folder
+
+
+def _only(position: Representation) -> Representation | None:
+    """Return the kind of a self-attention, where `unsupported` leaves one at most."""
+    kinds = acting(position)
+    return kinds[0] if kinds else None
+
+
+def _options(position: Representation | None) -> dict[str, Any]:
+    """Return what a layer's specification has to know of its positions."""
+    from ctranslate2.specs import attention_spec
+
+    if position is None:
+        return {}
+    if isinstance(position, Shaw):
+        return {"relative_position": True}
+    if not isinstance(position, Rotary):
+        return {"relative_attention_bias": True}
+    base = position.base
+    if position.scaling == "ntk":
+        base *= position.factor ** (position.width / (position.width - 2))
+    options = {
+        "rotary_dim": position.width,
+        "rotary_interleave": position.pairs == "interleaved",
+        "rotary_base": base,
+    }
+    if position.scaling == "linear":
+        options["rotary_scaling_type"] = attention_spec.RotaryScalingType.Linear
+        options["rotary_scaling_factor"] = position.factor
+    return options
+
+
+def _set_positions(spec: Any, position: Representation, causal: bool, num_positions: int) -> None:
+    if isinstance(position, Shaw):
+        tables = [position.keys, position.values]
+        spec.relative_position_keys, spec.relative_position_values = (
+            _relative_table(table, position) for table in tables
+        )
+    elif isinstance(position, Rotary):
+        if position.temperature != 1:
+            dim = spec.linear[0].weight.shape[1]
+            for part in (spec.linear[0].weight, spec.linear[0].bias):
+                part[:dim] /= position.temperature  # of the queries, and so of the scores
+    else:
+        # From its largest distance on, T5's bias is one number.
+        num_distances = position.max_distance if type(position) is T5 else num_positions
+        table = _bias_table(position, num_distances, causal)
+        spec.relative_attention_bias = table
+        spec.relative_attention_max_distance = np.int32(2 * num_distances)
+
+
+def _relative_table(table: Tensor | None, position: Shaw) -> Tensor:
+    """Return the vectors of the distances −k … k, `(2k + 1, E)`; the engine needs both tables, and
+    a row for distances that a causal mask forbids."""
+    k = position.clip.max_distance
+    full = torch.zeros(2 * k + 1, position.head_dim)
+    if table is not None:
+        full[: table.shape[1]] = table[0]
+    return full
+
+
+def _bias_table(position: Representation, num_distances: int, causal: bool) -> Tensor:
+    """Return a bias by bucket, `(n, H)`: half of the buckets of a direction are for a distance
+    each, and the others, which grow, for all further distances."""
+    keys = torch.arange(num_distances + 1)[None]
+    ends = (keys[:, -1:],) if causal else (keys[:, -1:], keys[:, :1])
+    halves = []
+    for end in ends:
+        bias = position.bias(end, keys, dtype=torch.float32)
+        if bias is None:
+            raise TypeError(f"{type(position).__name__} has no bias")
+        by_distance = bias[0, :, 0].t()  # (K, H)
+        by_distance = by_distance.flip(0) if end is ends[0] else by_distance
+        halves += [by_distance[:-1], by_distance[-1:].expand(num_distances, -1)]
+    return _copy(torch.cat(halves))
+
+
+def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
+    _set_attention(spec.self_attention, layer.attention, layer.around_attention, 3)
+    if isinstance(layer, DecoderLayer):
+        _set_attention(spec.attention, layer.cross_attention, layer.around_cross_attention, 1)
+    _set_norm(spec.ffn.layer_norm, layer.around_feed_forward.norm)
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    _set_linear(spec.ffn.linear_0, inner.weight, inner.bias)
+    _set_linear(spec.ffn.linear_1, outer.weight, outer.bias)
+
+
+def _set_attention(spec: Any, attention: Attention, residual: Residual, num_first: int) -> None:
+    """Set the projections: `num_first` of Q, K and V are in the first product, the rest in the
+    second."""
+    _set_norm(spec.layer_norm, residual.norm)
+    first = num_first * attention.in_weight.shape[1]
+    parts = [slice(0, first)] if num_first == 3 else [slice(0, first), slice(first, None)]
+    for linear, part in zip(spec.linear, parts, strict=False):
+        _set_linear(linear, attention.in_weight[part], attention.in_bias[part])
+    _set_linear(spec.linear[-1], attention.out.weight, attention.out.bias)
+
+
+def _set_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
+    spec.weight, spec.bias = _copy(weight), _copy(bias)
+
+
+def _set_norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    # Never the model's own memory, which quantization would change.
+    return tensor.detach().float().contiguous().clone()

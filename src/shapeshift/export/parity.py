@@ -1,0 +1,273 @@
+"""A check that an exported model computes what the trained one does, and reads positions.
+
+Sentences are random ids of those lengths at which positions may go wrong: 1, a clipping distance
+and one more, the longest of training, and beyond it. Compared are log p of every target token, in
+one padded batch and sentence by sentence, and beam search. A model that ignores positions would
+agree with an export that lost them, so taking our model's positions away must make a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shapeshift.data.batching import make_batch
+from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
+from shapeshift.decoding.capacity import capacity
+from shapeshift.decoding.scoring import evaluating, score_references
+from shapeshift.decoding.search import Stepper, beam_search
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Transformer
+from shapeshift.model.attention import Attention
+from shapeshift.model.layers import Embedding
+from shapeshift.positions import T5, Representation, Shaw
+from shapeshift.positions.temporary import temporarily_set
+
+from .support import STACKS, acting, self_attentions
+
+TOLERANCE = 1e-4
+"""Of the log-probability of a token, natural logarithm."""
+
+BEAM = 4
+MAX_STEPS = 32  # of beam search
+BEYOND = 8  # subwords more than the longest sentence of training
+
+Ids = list[list[int]]
+LogProbs = list[list[float]]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The check of an exported model; differences are the largest of all.
+
+    Attributes:
+        lengths: subwords of each source and target.
+        log_prob: difference of the log-probability of a token, in one padded batch.
+        alone: the same, each pair by itself.
+        beam_score: difference of the score of the best hypothesis of beam search, a token.
+        effects: stack → how much a log-probability changes when the positions of this stack are
+            taken out of our model.
+    """
+
+    lengths: list[tuple[int, int]]
+    log_prob: float
+    alone: float
+    beam_score: float
+    effects: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a quantized model is from ours.
+
+    Attributes:
+        log_prob, mean_log_prob: the largest and the mean difference of a token's log-probability.
+        same_output: share of the sentences with the same beam search output.
+    """
+
+    log_prob: float
+    mean_log_prob: float
+    same_output: float
+
+
+class Engine:
+    """An exported model in CTranslate2, on the CPU.
+
+    Args:
+        folder: of the model.
+        subwords: its subword models.
+    """
+
+    def __init__(self, folder: Path, subwords: Subwords):
+        import ctranslate2
+
+        threads = torch.get_num_threads()
+        self._translator = ctranslate2.Translator(str(folder), device="cpu", intra_threads=threads)
+        self._source = subwords.source_pieces(range(subwords.source_size))
+        self._target = subwords.target_pieces(range(subwords.target_size))
+
+    def score(self, sources: Ids, targets: Ids) -> LogProbs:
+        """Return log p of each target token and the `</s>`, all pairs in one batch."""
+        results = self._translator.score_batch(
+            [[self._source[i] for i in ids] for ids in sources],
+            [[self._target[i] for i in ids] for ids in targets],
+            max_input_length=0,
+        )
+        return [result.log_probs for result in results]
+
+    def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+        """Return the best hypothesis of each source and its log-probability."""
+        results = self._translator.translate_batch(
+            [[self._source[i] for i in ids] for ids in sources],
+            beam_size=BEAM,
+            patience=max_steps,  # never stops before a better hypothesis could come
+            length_penalty=0,
+            suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+            min_decoding_length=0,
+            max_decoding_length=max_steps,
+            max_input_length=0,
+            return_scores=True,
+        )
+        ids = {piece: i for i, piece in enumerate(self._target)}
+        return [
+            ([ids[piece] for piece in result.hypotheses[0]], result.scores[0]) for result in results
+        ]
+
+
+def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tuple[Ids, Ids]:
+    """Return sources and targets of random ids, without special ones; see above for their lengths.
+
+    Args:
+        model: says where distances are clipped, and how long sentences may be.
+        max_length: the most tokens where the model itself has no limit.
+        longest: subwords of a source and of a target in training.
+    """
+    turns = {1, 2}
+    for kind in model.modules():
+        if isinstance(kind, Shaw):
+            turns |= {kind.clip.max_distance, kind.clip.max_distance + 1}
+        if isinstance(kind, T5):
+            turns |= {kind.max_distance, kind.max_distance + 1}
+    limits = capacity(model)
+    sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
+    generator = torch.Generator().manual_seed(0)
+    lengths, sides = [], []
+    for limit, most in zip((limits.source, limits.target), longest, strict=True):
+        end = (max_length if limit is None else limit) - 1  # the `</s>`
+        lengths.append(sorted({min(max(1, n), end) for n in (*turns, most, most + BEYOND)}))
+    num_pairs = max(map(len, lengths))
+    for side, (known, size) in enumerate(zip(lengths, sizes, strict=True)):
+        # Turned by one, so that a short source meets a long target and the other way round.
+        chosen = [known[(n - side) % len(known)] for n in range(num_pairs)]
+        first = len(SPECIAL_PIECES)
+        sides.append(
+            [torch.randint(first, size, (n,), generator=generator).tolist() for n in chosen]
+        )
+    return sides[0], sides[1]
+
+
+def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
+    """Compare an exported model in fp32 with ours.
+
+    Raises:
+        ShapeshiftError: they differ, or positions change nothing.
+    """
+    sources, targets = pairs
+    ours, theirs = _score(model, pairs), engine.score(sources, targets)
+    alone = [engine.score([x], [y])[0] for x, y in zip(sources, targets, strict=True)]
+    log_prob, worst_alone = _largest(ours, theirs), _largest(ours, alone)
+    if not max(log_prob, worst_alone) <= TOLERANCE:  # also for NaN
+        raise _failed(
+            f"a token's log-probability differs by {max(log_prob, worst_alone):.2g}, expected at"
+            f" most {TOLERANCE:g}"
+        )
+    steps = _num_steps(model, targets)
+    found, expected = engine.search(sources, steps), _search(model, sources, steps)
+    beam_score = max(
+        abs(a - b) / (len(ids) + 1) for (ids, a), (_, b) in zip(found, expected, strict=True)
+    )
+    # Different hypotheses of one score are a tie.
+    if not beam_score <= TOLERANCE:
+        raise _failed(f"beam search finds another output, whose score differs by {beam_score:.2g}")
+    effects = {}
+    for stack in filter(lambda name: _knows_positions(model, name), STACKS):
+        with _without_positions(model, stack):
+            effects[stack] = _largest(_score(model, pairs), theirs)
+        if not effects[stack] > TOLERANCE:
+            raise ShapeshiftError(
+                f"the positions of the {stack} change no log-probability by more than"
+                f" {TOLERANCE:g}, so the check would not see if the export lost them; train the"
+                " model longer, or train it with position=nope"
+            )
+    lengths = [(len(x), len(y)) for x, y in zip(sources, targets, strict=True)]
+    return Parity(lengths, log_prob, worst_alone, beam_score, effects)
+
+
+def compare(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Difference:
+    """Return how far a quantized model is from ours."""
+    sources, targets = pairs
+    ours, theirs = _score(model, pairs), engine.score(sources, targets)
+    differences = _differences(ours, theirs)
+    steps = _num_steps(model, targets)
+    outputs = zip(engine.search(sources, steps), _search(model, sources, steps), strict=True)
+    same = [found == expected for (found, _), (expected, _) in outputs]
+    mean = math.fsum(differences) / len(differences)
+    return Difference(max(differences), mean, sum(same) / len(same))
+
+
+def _failed(what: str) -> ShapeshiftError:
+    return ShapeshiftError(
+        f"the exported model does not compute what the trained one does: {what}; nothing is"
+        " written, translate with `shapeshift translate`, and please report it"
+    )
+
+
+def _score(model: Transformer, pairs: tuple[Ids, Ids]) -> LogProbs:
+    rows = score_references(model, make_batch(*pairs)).tolist()
+    return [row[: len(ids) + 1] for row, ids in zip(rows, pairs[1], strict=True)]
+
+
+def _differences(ours: LogProbs, theirs: LogProbs) -> list[float]:
+    rows = zip(ours, theirs, strict=True)
+    return [abs(a - b) for row in rows for a, b in zip(*row, strict=True)]
+
+
+def _largest(ours: LogProbs, theirs: LogProbs) -> float:
+    return float(torch.tensor(_differences(ours, theirs), dtype=torch.float64).max())  # NaN stays
+
+
+def _num_steps(model: Transformer, targets: Ids) -> int:
+    return min(MAX_STEPS, max(map(len, targets)), capacity(model).target or MAX_STEPS)
+
+
+def _search(model: Transformer, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+    """Return what `Engine.search` does, by our model and our search."""
+    with evaluating(model):
+        stepper = _AsCTranslate2(model.start(make_batch(sources, sources).source, BEAM), max_steps)
+        limits = torch.full((len(sources),), max_steps + 1)
+        found = beam_search(stepper, limits, beam=BEAM)
+    return [(best.tokens, best.log_prob) for best, *_ in found]
+
+
+class _AsCTranslate2:
+    """A stepper with the rules of CTranslate2: `<pad>` and `<s>` are masked before the softmax, and
+    a hypothesis that reaches the limit ends there, without paying for its `</s>`."""
+
+    def __init__(self, stepper: Stepper, max_steps: int):
+        self._stepper, self._left = stepper, max_steps
+        self._logits: Tensor
+
+    def step(self, tokens: Tensor) -> Tensor:
+        if self._left:
+            self._left -= 1
+            self._logits = self._stepper.step(tokens)
+            self._logits[:, [PAD, BOS]] = -math.inf
+            return self._logits
+        logits = self._logits.new_full((len(tokens), self._logits.shape[1]), -math.inf)
+        logits[:, EOS] = 0.0
+        return logits
+
+    def reorder(self, rows: Tensor) -> None:
+        self._stepper.reorder(rows)
+
+
+def _with_positions(model: Transformer, stack: str) -> list[Embedding | Attention]:
+    embedding = model.source if stack == "encoder" else model.target
+    return [embedding, *self_attentions(model, stack)]
+
+
+def _knows_positions(model: Transformer, stack: str) -> bool:
+    embedding, *attentions = (module.position for module in _with_positions(model, stack))
+    return embedding.overrides("embed") or any(acting(position) for position in attentions)
+
+
+@contextmanager
+def _without_positions(model: Transformer, stack: str) -> Iterator[None]:
+    with temporarily_set(_with_positions(model, stack), "position", Representation()):
+        yield

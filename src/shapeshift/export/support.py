@@ -1,0 +1,213 @@
+"""Which position representations an engine computes exactly, and why it cannot compute the others.
+
+CTranslate2 has four places for positions, for the encoder and the decoder each:
+
+- a table of vectors added to the token embeddings, read only if the first layer's self-attention
+  has no positions;
+- tables of relative keys and values for clipped distances, shared by the heads (Shaw et al. 2018);
+- a bias for each head and each range of distances (T5), of which versions before 4.8.5 use the
+  first layer's in all layers;
+- rotation of queries and keys; and in the decoder a linear bias for all layers (ALiBi).
+
+Other biases that depend on the distance alone fit the third one, with a range for each distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+
+from shapeshift.model import ModelConfig, Transformer
+from shapeshift.model.attention import Attention
+from shapeshift.model.catalogue import EXPORTS, cells
+from shapeshift.positions import (
+    KINDS,
+    T5,
+    ALiBi,
+    Part,
+    Placed,
+    Randomized,
+    Representation,
+    Rotary,
+    Scheme,
+    Shaw,
+    Skew,
+    Stack,
+    build_indices,
+    place,
+)
+
+EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
+HOOKS = ("inputs", "rotate", "bias", "query_bias", "value_bias")
+STACKS = ("encoder", "decoder")
+
+
+def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
+    """Return why CTranslate2 cannot compute this model exactly and what works instead, None if it
+    can."""
+    with torch.device("meta"):
+        randomized = isinstance(build_indices(scheme), Randomized)
+        reasons = [_unsupported(placed, randomized) for placed in _placed(scheme, model)]
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def support(scheme: Scheme, model: ModelConfig) -> str:
+    """Return `exact`, `exact after rewriting`, or `refused: ` with the reason."""
+    reason = unsupported(scheme, model)
+    if reason is not None:
+        return f"{REFUSED}: {reason}"
+    with torch.device("meta"):
+        stacks = list(_placed(scheme, model))
+    for name, placed in zip(STACKS, stacks, strict=True):
+        attentions = placed.self_attention
+        kinds = [kind for attention in attentions for kind in acting(attention)]
+        if any(_is_rewritten(kind, has_linear_bias(name, attentions)) for kind in kinds):
+            return REWRITTEN
+    return EXACT
+
+
+def table() -> Iterator[tuple[str, str, str, str]]:
+    """Yield kind, place, and what CTranslate2 and torch.export make of it, for every cell of
+    transformer-base and for options that change the answer."""
+    model = ModelConfig(size="base")
+    parts = [Part(cell.kind, cell.place, cell.stacks) for cell in cells()]
+    for part in parts:
+        same = [x for x in VARIANTS if (x.kind, x.place) == (part.kind, part.place)]
+        for each in (part, *same):
+            options = {**each.options, "share_layers": each.share_layers}
+            if each.stacks != part.stacks:
+                options["stacks"] = each.stacks
+            given = [
+                f"{key}: {value}".lower() for key, value in options.items() if value is not None
+            ]
+            name = each.kind + (f" ({', '.join(given)})" if given else "")
+            exported = EXACT if "torch.export" in EXPORTS else REFUSED
+            yield name, part.place or "", support(Scheme(parts=(each,)), model), exported
+
+
+VARIANTS = (
+    Part("shaw", "self", options={"per_head": True}),
+    Part("skew", "self", options={"per_head": False}),
+    Part("t5", "self", share_layers=False),
+    Part("alibi", "self", "decoder"),
+    Part("kerple", "self", share_layers=True),
+    Part("rotary", "self", options={"scaling": "linear", "factor": 2.0}),
+    Part("rotary", "self", options={"scaling": "ntk", "factor": 2.0}),
+    Part("rotary", "self", options={"scaling": "yarn", "factor": 2.0, "original_length": 512}),
+)
+"""Options worth a row of their own."""
+
+
+def acting(position: Representation) -> list[Representation]:
+    """Return the kinds at an attention that do anything there."""
+    return [kind for kind in position.kinds() if any(kind.overrides(hook) for hook in HOOKS)]
+
+
+def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
+    """Return whether CTranslate2's own ALiBi computes the positions of all these attentions."""
+    return stack == "decoder" and all(type(attention) is ALiBi for attention in attentions)
+
+
+def is_bias_by_distance(kind: Representation) -> bool:
+    """Return whether a kind adds to the scores what depends on the distance alone."""
+    others = any(kind.overrides(hook) for hook in HOOKS if hook != "bias")
+    return kind.overrides("bias") and not others and kind.shift_invariant
+
+
+def self_attentions(model: Transformer, stack: str) -> list[Attention]:
+    """Return the self-attention of each layer of a stack."""
+    layers = model.encoder if stack == "encoder" else model.decoder
+    return [cast(Attention, layer.attention) for layer in layers]
+
+
+def _placed(scheme: Scheme, model: ModelConfig) -> Iterator[Placed]:
+    layers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
+    for name in STACKS:
+        causal = name == "decoder"
+        yield place(scheme, Stack(name, model.dim, model.num_heads, layers[name], causal))
+
+
+def _unsupported(placed: Placed, randomized: bool) -> str | None:
+    for attention in placed.cross_attention:
+        for kind in acting(attention):
+            return (
+                f"{_name(kind)} at cross acts in attention to the source, where CTranslate2 has no"
+                f" positions; use {_nearest(kind)}"
+            )
+    embedded = [kind for kind in placed.embedding.kinds() if kind.overrides("embed")]
+    for attention in placed.self_attention:
+        kinds = acting(attention)
+        if len(kinds) > 1:
+            return (
+                f"CTranslate2 computes one kind at an attention, got {_name(kinds[0])} and"
+                f" {_name(kinds[1])}; leave one of them out"
+            )
+        if kinds and (reason := _unsupported_kind(kinds[0], randomized)):
+            return reason
+        if kinds and embedded:
+            return (
+                "CTranslate2 adds no positions to the embeddings of a stack whose self-attention"
+                f" has some; leave out {_name(embedded[0])} at embedding or {_name(kinds[0])} at"
+                " self"
+            )
+    kinds = [kind for attention in placed.self_attention for kind in acting(attention)]
+    trained = [
+        kind for kind in kinds if is_bias_by_distance(kind) and any(True for _ in kind.parameters())
+    ]
+    if any(kind is not trained[0] for kind in trained):
+        return (
+            f"{_name(trained[0])} has a bias for each layer, but CTranslate2 uses the first layer's"
+            f" in all; use {_name(trained[0])} with share_layers: true"
+        )
+    return None
+
+
+def _unsupported_kind(kind: Representation, randomized: bool) -> str | None:
+    name = _name(kind)
+    if kind.overrides("inputs"):
+        return (
+            f"{name} at self adds positions to the inputs of projections alone, but CTranslate2"
+            f" adds them to token embeddings only; use {_nearest(kind)}"
+        )
+    if isinstance(kind, Rotary) and kind.scaling == "yarn":
+        return "CTranslate2's encoder has no YaRN; use rotary with scaling: linear or ntk"
+    if type(kind) in (Shaw, Skew) and _is_by_head(kind):
+        return (
+            f"{name} has a table for each head, but CTranslate2 shares one between the heads; use"
+            f" {name} with per_head: false"
+        )
+    if not (type(kind) in (Shaw, Skew, Rotary) or is_bias_by_distance(kind)):
+        return f"CTranslate2 does not compute {name}; use {_nearest(kind)}"
+    if randomized:
+        return (
+            f"randomized positions have gaps, but CTranslate2 counts the distances of {name} in"
+            " tokens; use them with sinusoidal at embedding, or absolute positions"
+        )
+    return None
+
+
+def _is_by_head(kind: Representation) -> bool:
+    tables = (getattr(kind, "keys", None), getattr(kind, "values", None))
+    return any(table is not None and table.shape[0] > 1 for table in tables)
+
+
+def _is_rewritten(kind: Representation, linear_bias: bool) -> bool:
+    if isinstance(kind, Rotary):
+        return kind.scaling == "ntk" or kind.temperature != 1
+    return not (type(kind) in (Shaw, T5) or linear_bias)
+
+
+def _name(kind: Representation) -> str:
+    names = [name for name, entry in KINDS.items() if entry.build is type(kind)]
+    return names[0] if names else type(kind).__name__
+
+
+def _nearest(kind: Representation) -> str:
+    """Return the nearest kind and place that CTranslate2 computes."""
+    if kind.overrides("inputs"):
+        return f"{_name(kind)} at embedding"
+    if not kind.shift_invariant:
+        return "learned at embedding"
+    return "rotary at self" if kind.overrides("rotate") else "t5 at self"
