@@ -31,7 +31,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
 GROUPS = {
-    "Your text and models": ("init", "prepare", "train", "translate", "score", "inspect"),
+    "Your text and models": ("init", "prepare", "train", "translate", "score", "inspect", "export"),
     "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
     "Reference": ("positions",),
 }

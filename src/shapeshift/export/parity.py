@@ -69,11 +69,13 @@ class Difference:
     Attributes:
         log_prob, mean_log_prob: the largest and the mean difference of a token's log-probability.
         same_output: share of the sentences with the same beam search output.
+        computed_in: the types that CTranslate2 chose on this CPU, which may lack those of the file.
     """
 
     log_prob: float
     mean_log_prob: float
     same_output: float
+    computed_in: str
 
 
 class Engine:
@@ -89,6 +91,7 @@ class Engine:
 
         threads = torch.get_num_threads()
         self._translator = ctranslate2.Translator(str(folder), device="cpu", intra_threads=threads)
+        self.computed_in = str(self._translator.compute_type)
         self._source = subwords.source_pieces(range(subwords.source_size))
         self._target = subwords.target_pieces(range(subwords.target_size))
 
@@ -198,7 +201,7 @@ def compare(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Diffe
     outputs = zip(engine.search(sources, steps), _search(model, sources, steps), strict=True)
     same = [found == expected for (found, _), (expected, _) in outputs]
     mean = math.fsum(differences) / len(differences)
-    return Difference(max(differences), mean, sum(same) / len(same))
+    return Difference(max(differences), mean, sum(same) / len(same), engine.computed_in)
 
 
 def _failed(what: str) -> ShapeshiftError:

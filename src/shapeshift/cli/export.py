@@ -1,0 +1,126 @@
+"""`shapeshift export`: a trained model for another engine, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from shapeshift.export.ctranslate2 import Report
+
+
+def export(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="Folder of a trained run.", show_default=False),
+    ] = None,
+    to: Annotated[Literal["ctranslate2"], typer.Option(help="The engine.")] = "ctranslate2",
+    quantization: Annotated[
+        Literal["int8", "int8_float32", "bfloat16", "float16"] | None,
+        typer.Option(help="Of the weights.  [default: none, fp32]", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write, missing or empty.  [default: RUN/ctranslate2, or"
+            " RUN/ctranslate2-int8 and so on]",
+            show_default=False,
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str, typer.Option(help="Weights: average, last, best or the update of a checkpoint.")
+    ] = "average",
+    max_length: Annotated[
+        int,
+        typer.Option(
+            min=2,
+            help="The most tokens of a sentence, where the engine needs a table of positions and"
+            " the model has no limit of its own.",
+        ),
+    ] = 1024,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="Show which kinds at which places can be exported.")
+    ] = False,
+) -> None:
+    """Export a trained model to CTranslate2, checked against it.
+
+    The exported model is compared with the trained one: log-probabilities and beam search, on
+    sentences of the lengths at which positions may go wrong. If they differ, nothing is written;
+    neither if positions change nothing. The report is export.json in the folder. With
+    --quantization, the fp32 model is compared, and how far the quantized one is from it is shown.
+
+    Example: shapeshift export runs/mine-shape --quantization int8
+    """
+    if list_all:
+        _print_support()
+        return
+    if run is None:
+        raise typer.BadParameter("name the folder of a trained run, or give --list")
+    from shapeshift.cli.progress import results_console
+    from shapeshift.data.prepared import REPORT_OF_RUN
+    from shapeshift.data.prepared import Report as DataReport
+    from shapeshift.export.ctranslate2 import export as export_model
+    from shapeshift.export.ctranslate2 import require
+    from shapeshift.lab.run import SUBWORDS, Run
+    from shapeshift.threads import set_num_threads
+
+    require()
+    trained = Run(run)
+    set_num_threads(trained.config.model.dim)
+    target = output or run / "-".join(filter(None, (to, quantization)))
+    train = DataReport.read(run / REPORT_OF_RUN, "train again in a new folder").splits["train"]
+    report = export_model(
+        trained.model(checkpoint),
+        trained.config.model,
+        trained.config.position.scheme,
+        trained.subwords(),
+        target,
+        subword_models=run / SUBWORDS,
+        quantization=quantization,
+        max_length=max_length,
+        longest=(train.source_length.max, train.target_length.max),
+    )
+    _print_report(report)
+    results_console().print(str(target), soft_wrap=True)
+
+
+def _print_report(report: Report) -> None:
+    from rich.table import Table
+
+    from shapeshift.cli.progress import results_console
+    from shapeshift.export.parity import TOLERANCE
+
+    found, quantized = report.parity, report.quantized
+    table = Table(f"{report.engine}, largest difference from the trained model", "found", "allowed")
+    lengths = [length for pair in found.lengths for length in pair]
+    table.add_row(
+        f"log p of a token, {len(found.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
+        " in a batch",
+        f"{found.log_prob:.1e}",
+        f"{TOLERANCE:.0e}",
+    )
+    table.add_row("each pair by itself", f"{found.alone:.1e}", f"{TOLERANCE:.0e}")
+    table.add_row("score of beam search, a token", f"{found.beam_score:.1e}", f"{TOLERANCE:.0e}")
+    for stack, effect in found.effects.items():
+        name = f"log p of a token without positions of the {stack}"
+        table.add_row(name, f"{effect:.1e}", f"above {TOLERANCE:.0e}")
+    if quantized is not None:
+        name = f"{report.quantization}, computed in {quantized.computed_in} here"
+        both = f"{quantized.log_prob:.1e}, mean {quantized.mean_log_prob:.1e}"
+        table.add_row(f"{name}: log p of a token", both, "–")
+        table.add_row(f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–")
+    results_console().print(table)
+
+
+def _print_support() -> None:
+    from rich.table import Table
+
+    from shapeshift.cli.progress import results_console
+    from shapeshift.export.support import table
+
+    shown = Table("kind", "place", "CTranslate2", "torch.export")
+    for row in table():
+        shown.add_row(*row)
+    results_console().print(shown)

@@ -1,0 +1,51 @@
+"""Tiny models of random weights over the vocabulary of a real subword model."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
+from shapeshift.data.prepare import prepare
+from shapeshift.model import ModelConfig, build
+
+TINY = {"dim": 32, "num_heads": 4, "ff_dim": 48, "encoder_layers": 2, "decoder_layers": 2}
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """The built-in corpus with one subword model for both languages."""
+    return _prepare(tmp_path_factory.mktemp("data"), joint=True)
+
+
+@pytest.fixture(scope="session")
+def apart(tmp_path_factory):
+    """The same with a subword model for each language."""
+    return _prepare(tmp_path_factory.mktemp("apart"), joint=False)
+
+
+def _prepare(folder, joint):
+    config = DataConfig(
+        corpus=GrammarCorpus(num_train=200, num_valid=5, num_test=5, max_words=8),
+        subwords=SubwordsConfig(vocab_size=120, joint=joint),
+    )
+    return prepare(config, folder / "prepared")
+
+
+@pytest.fixture
+def make(data):
+    """Makes a model of a scheme; all that it consists of is random, biases and norms too."""
+
+    def make(scheme, subwords=None, **settings):
+        subwords = subwords or data.subwords
+        shape = ModelConfig(**{**TINY, **settings})
+        torch.manual_seed(3)
+        model = build(shape, scheme, subwords.source_size, subwords.target_size).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1 * torch.randn_like(parameter)
+        return SimpleNamespace(model=model, shape=shape, scheme=scheme, subwords=subwords)
+
+    return make

@@ -1,0 +1,220 @@
+"""Exported models compute what ours do; broken exports, and models without positions, are found."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from shapeshift.data.subwords import BOS, EOS
+from shapeshift.errors import ShapeshiftError
+from shapeshift.export import ctranslate2 as export_module
+from shapeshift.export import parity
+from shapeshift.export.ctranslate2 import export
+from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+
+LENGTHS = [(1, 9), (3, 1), (17, 18), (18, 17), (60, 45)]
+
+
+def at_self(kind, stacks="both", layers=None, share_layers=None, **options):
+    return Scheme(
+        parts=(Part(kind, "self", stacks, layers, options=options, share_layers=share_layers),)
+    )
+
+
+SCHEMES = {
+    **{name: PRESETS[name] for name in ("nope", "ape", "shape", "rpe", "t5", "alibi", "rope")},
+    "learned": Scheme(parts=(Part("learned", "embedding", options={"num_positions": 70}),)),
+    "authors' offset": Scheme(
+        IndicesChoice("shifted", {"max_offset": 50, "authors": True}), PRESETS["ape"].parts
+    ),
+    "randomized": PRESETS["randomized"],
+    "tied tables": at_self("shaw", share_tables=True, max_distance=3),
+    "keys": at_self("shaw", add_to="keys", max_distance=3),
+    "values": at_self("shaw", add_to="values", max_distance=3),
+    "skew": at_self("skew", per_head=False, max_distance=3),
+    "first layer": at_self("shaw", layers=1),
+    "encoder": at_self("shaw", "encoder"),
+    "T5, first layer": at_self("t5", layers=1, num_buckets=8, max_distance=10),
+    "ALiBi, decoder": at_self("alibi", "decoder"),
+    "ALiBi, first layer": at_self("alibi", layers=1),
+    "KERPLE": at_self("kerple", share_layers=True),
+    "halves": at_self("rotary", pairs="halves", fraction=0.5),
+    "linear": at_self("rotary", scaling="linear", factor=2.0, base=500.0),
+    "NTK": at_self("rotary", scaling="ntk", factor=2.0, fraction=0.5),
+    "temperature": at_self("rotary", temperature=1.7, layers=1),
+    "two kinds": Scheme(
+        parts=(Part("sinusoidal", "embedding", "encoder"), Part("t5", "self", "decoder"))
+    ),
+}
+
+SHAPES = [
+    {"norm": "post"},
+    {"activation": "gelu", "tie_output": False},
+    {"norm": "post", "num_heads": 1, "encoder_layers": 3, "decoder_layers": 1},
+]
+
+
+def log_probs(model, source, target):
+    """log p of each target id and `</s>`, one sentence at a time, by a full forward pass."""
+    with torch.no_grad():
+        hidden = model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+        rows = model.project(hidden)[0].log_softmax(-1)
+    return rows[range(len(rows)), [*target, EOS]]
+
+
+def check(made, folder):
+    """Compare a folder with a model, through CTranslate2's own interface."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = made.subwords.source_size, made.subwords.target_size
+    pairs = [
+        [
+            torch.randint(5, size, (n,), generator=generator).tolist()
+            for size, n in zip(sizes, pair, strict=True)
+        ]
+        for pair in LENGTHS
+    ]
+    sources = [made.subwords.source_pieces(source) for source, _ in pairs]
+    targets = [made.subwords.target_pieces(target) for _, target in pairs]
+    results = ctranslate2.Translator(str(folder), device="cpu").score_batch(sources, targets)
+    for (source, target), result in zip(pairs, results, strict=True):
+        expected = log_probs(made.model, source, target)
+        torch.testing.assert_close(torch.tensor(result.log_probs), expected, rtol=0, atol=1e-4)
+
+
+def run(made, target, **options):
+    options = {"longest": (30, 25), "max_length": 100, **options}
+    return export(made.model, made.shape, made.scheme, made.subwords, target, **options)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_positions_are_the_same(name, make, tmp_path):
+    made = make(SCHEMES[name])
+    report = run(made, tmp_path / "model")
+    check(made, tmp_path / "model")
+    assert set(report.parity.effects) == {
+        "nope": set(), "encoder": {"encoder"}, "ALiBi, decoder": {"decoder"}
+    }.get(name, {"encoder", "decoder"})  # fmt: skip
+    assert all(effect > 1e-3 for effect in report.parity.effects.values())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("preset", ["ape", "rpe", "alibi"])
+def test_models_of_other_shapes_are_the_same(shape, preset, make, tmp_path):
+    made = make(PRESETS[preset], **shape)
+    run(made, tmp_path / "model")
+    check(made, tmp_path / "model")
+
+
+def test_two_vocabularies(make, apart, tmp_path):
+    assert not apart.subwords.joint
+    made = make(PRESETS["rpe"], apart.subwords, share_embeddings=False)
+    run(made, tmp_path / "model")
+    check(made, tmp_path / "model")
+
+
+def test_lengths_are_those_at_which_positions_may_go_wrong(make, tmp_path):
+    lengths = run(make(PRESETS["rpe"]), tmp_path / "a", longest=(30, 25)).parity.lengths
+    assert {source for source, _ in lengths} >= {1, 16, 17, 30, 38}
+    assert {target for _, target in lengths} >= {1, 16, 17, 25, 33}
+    lengths = run(make(SCHEMES["learned"]), tmp_path / "b", longest=(66, 80)).parity.lengths
+    assert max(max(pair) for pair in lengths) == 69  # and `</s>`: the table ends
+
+
+def test_search_ends_at_the_end_of_a_sentence_and_at_the_limit(make, tmp_path):
+    made = make(PRESETS["ape"])
+    with torch.no_grad():
+        made.model.output.weight[EOS] *= 4  # else a random model hardly ever ends
+    run(made, tmp_path / "model")
+    engine = parity.Engine(tmp_path / "model", made.subwords)
+    sources = [[n] * length for n in range(5, 25) for length in (1, 4)]
+    found, expected = engine.search(sources, 6), parity._search(made.model, sources, 6)
+    assert [ids for ids, _ in found] == [ids for ids, _ in expected]
+    assert {len(ids) < 6 for ids, _ in found} == {True, False}
+    assert max(abs(a - b) for (_, a), (_, b) in zip(found, expected, strict=True)) < 1e-4
+
+
+def roll(name):
+    def change(spec):
+        table = getattr(spec, name).position_encodings.encodings
+        table.copy_(table.roll(1, 0))
+
+    return change
+
+
+def one_row_further(spec):
+    for layer in spec.decoder.layer:
+        table = layer.self_attention.relative_position_keys
+        table.copy_(table.roll(1, 0))
+
+
+def without_eos(spec):
+    spec.config.add_source_eos = False
+
+
+def without_table(spec):
+    spec.encoder.position_encodings.encodings = "__optional"
+
+
+@pytest.mark.parametrize(
+    ("preset", "change"),
+    [
+        ("ape", roll("encoder")),
+        ("ape", roll("decoder")),
+        ("rpe", one_row_further),
+        ("rpe", without_eos),
+        ("nope", without_table),
+    ],
+)
+def test_a_broken_conversion_is_found(preset, change, make, tmp_path, monkeypatch):
+    convert = export_module.convert
+
+    def broken(*args):
+        spec = convert(*args)
+        change(spec)
+        return spec
+
+    monkeypatch.setattr(export_module, "convert", broken)
+    with pytest.raises(ShapeshiftError, match="does not compute what the trained one does"):
+        run(make(PRESETS[preset]), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_positions_that_change_nothing_are_found(make, tmp_path):
+    made = make(SCHEMES["learned"])
+    torch.nn.init.zeros_(made.model.target.position.weight)
+    with pytest.raises(ShapeshiftError, match="positions of the decoder change no log-probability"):
+        run(made, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_quantized_weights_are_compared_and_the_model_stays_as_it_is(make, tmp_path):
+    made = make(PRESETS["rpe"])
+    before = {name: weight.clone() for name, weight in made.model.state_dict().items()}
+    exact = run(made, tmp_path / "exact")
+    small = run(made, tmp_path / "small", quantization="int8")
+    for name, weight in made.model.state_dict().items():
+        assert torch.equal(weight, before[name])
+    assert exact.quantized is None
+    assert small.parity == exact.parity
+    assert 1e-4 < small.quantized.mean_log_prob < small.quantized.log_prob
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("exact", "small")]
+    assert sizes[1] < sizes[0] / 2
+
+
+def test_only_an_empty_folder_is_filled(make, tmp_path):
+    made = make(PRESETS["ape"])
+    (tmp_path / "empty").mkdir()
+    run(made, tmp_path / "empty")
+    check(made, tmp_path / "empty")
+    with pytest.raises(ShapeshiftError, match="name a new one with --output"):
+        run(made, tmp_path / "empty")
+
+
+def test_without_ctranslate2_the_extra_is_named(make, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ctranslate2\]'"):
+        run(make(PRESETS["ape"]), tmp_path / "model")
