@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from shapeshift.export import support
 from shapeshift.model import catalogue
 from shapeshift.positions import INDICES, KINDS, PRESETS, Scheme
 from shapeshift.positions.registry import Entry
@@ -105,7 +106,7 @@ NUMERICS = {
 
 def document() -> str:
     """Return the whole page."""
-    tables = (*_presets(), *_kinds(), *_cells(), *_indices(), *_promises())
+    tables = (*_presets(), *_kinds(), *_cells(), *_exports(), *_indices(), *_promises())
     return "\n".join([HEAD, *_overview(), INTRO, *tables])
 
 
@@ -239,6 +240,18 @@ Several parts at one place act one after the other. `rotary` and `xpos` rotate t
 cannot be combined there with a kind that reads queries (`skew`; `shaw` except with
 `add_to: values`), nor with each other; nor can `tupe` be used twice. They may be combined across
 stacks or places.
+"""
+
+
+def _exports() -> list[str]:
+    rows = [(f"`{kind}`", *rest) for kind, *rest in support.table()]
+    header = ("kind", "place", "CTranslate2", "torch.export")
+    return ["## Export", "", _EXPORTS, *_table(header, rows)]
+
+
+_EXPORTS = """\
+What [`shapeshift export`](guides/exporting.md) makes of each cell, with default options and with
+those that change the answer. `shapeshift export --list` prints the same.
 """
 
 

@@ -26,6 +26,7 @@ PAGES = {
     if path.name != "introduction.md"  # of docs/results.md
 }
 TESTED_ALONE = {
+    "docs/guides/exporting.md": "tests/unit/export/test_export_command.py",
     "docs/guides/hugging-face.md": "tests/unit/interop/test_snippets.py",
     "docs/guides/torch-nn.md": "tests/unit/interop/test_snippets.py",
     "docs/tutorials/own-kind.md": "tests/integration/test_own_kind.py",

@@ -1,0 +1,93 @@
+"""`shapeshift export`, and the code of docs/guides/exporting.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from shapeshift.cli import app
+from shapeshift.config import parse_config
+from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
+from shapeshift.data.subwords import EOS
+from shapeshift.lab.run import Run, load_run
+from shapeshift.model import build
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.manifest import MODEL, Progress
+from shapeshift.training.weights import average
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "exporting.md"
+
+
+@pytest.fixture
+def run(data, tmp_path):
+    """The folder of a run, as training leaves it, with random weights."""
+    folder = tmp_path / "runs" / "mine"
+    config = parse_config(
+        {
+            "data": {"corpus": {"corpus": "grammar"}},
+            "model": {
+                "dim": 32, "num_heads": 2, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1
+            },
+            "position": "rpe",
+            "training": {"device": "cpu", "precision": "fp32"},
+        }
+    )  # fmt: skip
+    Run.create(folder, config)
+    shutil.copy(data.directory / REPORT, folder / REPORT_OF_RUN)
+    shutil.copytree(data.directory / "subwords", folder / "subwords")
+    torch.manual_seed(2)
+    scheme, size = config.position.scheme, data.subwords.source_size
+    model = build(config.model, scheme, size, size)
+    with torch.no_grad():
+        model.output.weight[EOS] *= 6  # else a random model hardly ever ends
+    optimizer = torch.optim.Adam(model.parameters())
+    progress = Progress(update=1, epoch=0, batch=1)
+    path = Checkpoints(folder / "checkpoints", 1).save(model, optimizer, progress)
+    average([path / MODEL], folder / "average.safetensors")
+    return folder
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["export", *map(str, arguments)])
+
+
+def test_a_run_is_exported_with_its_report(run):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    result = invoke(run, "--quantization", "int8", "--checkpoint", "last")
+    assert result.exit_code == 0, result.output
+    folder = run / "ctranslate2-int8"
+    report = json.loads((folder / "export.json").read_text())
+    assert report["quantization"] == "int8"
+    assert 0 < report["parity"]["log_prob"] < 1e-4 < report["quantized"]["log_prob"]
+    assert f"{report['parity']['log_prob']:.1e}" in result.output
+    assert (folder / "subwords" / "joint.model").is_file()
+    again = invoke(run, "--quantization", "int8")
+    assert "is not an empty folder" in str(again.exception)
+
+
+def test_the_guide_translates(run, monkeypatch):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    assert invoke(run).exit_code == 0
+    monkeypatch.chdir(run.parents[1])
+    (code,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(code, names)
+    settings = ["decoding.beam=4", "decoding.length_penalty.alpha=0"]
+    assert names["translations"] == load_run(run, settings).translate(names["lines"])
+
+
+def test_the_list_says_what_can_be_exported():
+    result = invoke("--list")
+    assert result.exit_code == 0
+    assert "exact after rewriting" in result.output
+    assert "refused: CTranslate2 does not compute tupe; use learned at embedding" in result.output
+
+
+def test_without_a_run_it_is_wrong_usage():
+    assert invoke().exit_code == 2

@@ -1,0 +1,92 @@
+"""What can be exported, and the one sentence for what cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.export.ctranslate2 import export
+from shapeshift.export.support import VARIANTS, support, table, unsupported
+from shapeshift.model import ModelConfig
+from shapeshift.model.catalogue import cells
+from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
+
+SINUSOIDAL = Part("sinusoidal", "embedding")
+EVERY = [*(Part(cell.kind, cell.place, cell.stacks) for cell in cells()), *VARIANTS]
+
+REFUSED = {
+    "less-feeding": (PRESETS["less-feeding"], "inputs of projections", "sinusoidal at embedding"),
+    "cross-pe": (PRESETS["cross-pe"], "attention to the source", "sinusoidal at embedding"),
+    "xpos": (PRESETS["xpos"], "does not compute xpos", "rotary at self"),
+    "tupe": (PRESETS["tupe"], "does not compute tupe", "learned at embedding"),
+    "skew": (PRESETS["skew"], "a table for each head", "per_head: false"),
+    "rotary at cross": (Scheme(parts=(Part("rotary", "cross"),)), "at cross", "rotary at self"),
+    "YaRN": (
+        Scheme(
+            parts=(
+                Part(
+                    "rotary",
+                    options={"scaling": "yarn", "factor": 2.0, "original_length": 64},
+                ),
+            )
+        ),
+        "no YaRN",
+        "linear or ntk",
+    ),
+    "absolute from layer 1 to 2": (
+        Scheme(parts=(Part("learned", "self", layers=2),)), "inputs", "learned at embedding"
+    ),
+    "T5 by layer": (
+        Scheme(parts=(Part("t5", share_layers=False),)), "first layer's", "share_layers: true"
+    ),
+    "embedding and self": (
+        Scheme(parts=(SINUSOIDAL, Part("shaw"))), "no positions to the embeddings", "leave out"
+    ),
+    "two at self": (Scheme(parts=(Part("shaw"), Part("t5"))), "one kind", "leave one of them out"),
+    "gaps": (
+        Scheme(IndicesChoice("randomized"), (Part("rotary"),)), "gaps", "sinusoidal at embedding"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_has_a_reason_and_what_works(name, make, tmp_path):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    scheme, reason, remedy = REFUSED[name]
+    made = make(scheme)
+    with pytest.raises(ShapeshiftError) as caught:
+        export(made.model, made.shape, scheme, made.subwords, tmp_path / "model")
+    assert reason in str(caught.value)
+    assert remedy in str(caught.value)
+    assert ". " not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_biases_by_layer_are_fine_in_one_layer():
+    scheme = Scheme(parts=(Part("t5", share_layers=False),))
+    shape = {"dim": 32, "num_heads": 4, "decoder_layers": 1}
+    assert unsupported(scheme, ModelConfig(encoder_layers=1, **shape)) is None
+    assert unsupported(scheme, ModelConfig(encoder_layers=2, **shape)) is not None
+
+
+def test_the_table_has_every_cell():
+    rows = list(table())
+    assert len(rows) == len(EVERY)
+    assert {(cell.kind, cell.place) for cell in cells()} <= {row[:2] for row in rows}
+    assert {said.partition(":")[0] for _, _, said, _ in rows} == {
+        "exact", "exact after rewriting", "refused"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("part", EVERY, ids=str)
+def test_the_table_is_true(part, make, tmp_path):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    scheme = Scheme(parts=(part,))
+    made = make(scheme)
+    options = {"longest": (12, 12), "max_length": 40}
+    if support(scheme, made.shape).startswith("refused"):
+        with pytest.raises(ShapeshiftError, match="cannot be exported exactly"):
+            export(made.model, made.shape, scheme, made.subwords, tmp_path / "model", **options)
+    else:
+        export(made.model, made.shape, scheme, made.subwords, tmp_path / "model", **options)
+        assert (tmp_path / "model" / "model.bin").is_file()
