@@ -44,12 +44,12 @@ def export(
         bool, typer.Option("--list", help="Show which kinds at which places can be exported.")
     ] = False,
 ) -> None:
-    """Export a trained model to CTranslate2, checked against it.
+    """Export a trained model to CTranslate2, and check the result.
 
     The exported model is compared with the trained one: log-probabilities and beam search, on
-    sentences of the lengths at which positions may go wrong. If they differ, nothing is written;
-    neither if positions change nothing. The report is export.json in the folder. With
-    --quantization, the fp32 model is compared, and how far the quantized one is from it is shown.
+    sentences of the lengths at which positions may go wrong. If they differ, or if positions change
+    nothing, nothing is written. The report is export.json in the folder. With --quantization, the
+    check runs in fp32, and the differences of the quantized model are shown.
 
     Example: shapeshift export runs/mine-shape --quantization int8
     """
@@ -62,11 +62,9 @@ def export(
     from shapeshift.data.prepared import REPORT_OF_RUN
     from shapeshift.data.prepared import Report as DataReport
     from shapeshift.export.ctranslate2 import export as export_model
-    from shapeshift.export.ctranslate2 import require
     from shapeshift.lab.run import SUBWORDS, Run
     from shapeshift.threads import set_num_threads
 
-    require()
     trained = Run(run)
     set_num_threads(trained.config.model.dim)
     target = output or run / "-".join(filter(None, (to, quantization)))
@@ -111,7 +109,10 @@ def _print_report(report: Report) -> None:
         both = f"{quantized.log_prob:.1e}, mean {quantized.mean_log_prob:.1e}"
         table.add_row(f"{name}: log p of a token", both, "–")
         table.add_row(f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–")
-    results_console().print(table)
+    console = results_console()
+    console.print(table)
+    positions = report.positions.replace("--max-length", str(report.max_length))
+    console.print(f"positions are {positions}", soft_wrap=True)
 
 
 def _print_support() -> None:

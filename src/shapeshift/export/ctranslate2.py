@@ -14,6 +14,7 @@ import os
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from torch import Tensor, nn
 
 from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
-from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, save, writing
+from shapeshift.decoding.scoring import evaluating
+from shapeshift.disk import PARTIAL, Disk, make_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
@@ -31,7 +33,7 @@ from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residu
 from shapeshift.positions import T5, Representation, Rotary, Scheme, Shaw
 
 from .parity import Difference, Engine, Parity, check, compare, sample
-from .support import STACKS, acting, has_linear_bias, self_attentions, unsupported
+from .support import STACKS, acting, has_linear_bias, self_attentions, support, unsupported
 
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
 REPORT = "export.json"
@@ -43,6 +45,7 @@ class Report:
 
     Attributes:
         engine: CTranslate2 and its version.
+        positions: how exactly it computes them, see `support`.
         quantization: of the weights; None is fp32.
         max_length: the most tokens that the exported tables have positions for, where it needs
             tables.
@@ -51,6 +54,7 @@ class Report:
     """
 
     engine: str
+    positions: str
     quantization: str | None
     max_length: int
     parity: Parity
@@ -106,34 +110,28 @@ def export(
             "exists and is not an empty folder; name a new one with --output, or remove it",
             path=target,
         )
-    partial = target.with_name(f"{PARTIAL}{target.name}")
     with writing(target):
         make_directory(Disk(), target.parent)
-        if os.path.lexists(partial):  # of a process that was killed
-            remove_directory(Disk(), partial)
-        partial.mkdir()
-    try:
-        exact = _write(partial / "float32", model, shape, subwords, max_length, None)
+    unfinished = f"{PARTIAL}{target.name}-"
+    with writing(target), TemporaryDirectory(prefix=unfinished, dir=target.parent) as partial:
+        final, quantized = Path(partial, "float32"), None
+        _write(final, model, shape, subwords, max_length)
         pairs = sample(model, max_length, longest)
-        engine = Engine(exact, subwords)
-        parity = check(model, engine, pairs)
-        final, quantized = exact, None
+        parity = check(model, Engine(final, subwords), pairs)
         if quantization is not None:
-            final = _write(partial / "quantized", model, shape, subwords, max_length, quantization)
+            final = Path(partial, "quantized")
+            _write(final, model, shape, subwords, max_length, quantization)
             quantized = compare(model, Engine(final, subwords), pairs)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}",
-            quantization, max_length, parity, quantized,
+            support(scheme, shape), quantization, max_length, parity, quantized,
         )  # fmt: skip
         save(final / REPORT, json.dumps(asdict(report), indent=2) + "\n")
         for path in sorted(subword_models.glob("*.model")) if subword_models else ():
             save(final / "subwords" / path.name, path.read_bytes())
-        with writing(target):
-            seal(final)
-            final.rename(target)
-            Disk().sync_directory(target.parent)
-    finally:
-        remove_directory(Disk(), partial)
+        seal(final)
+        final.rename(target)
+        Disk().sync_directory(target.parent)
     return report
 
 
@@ -194,11 +192,9 @@ def convert(
     spec.decoder.projection.weight = _copy(model.output.weight)
     spec.register_source_vocabulary(subwords.source_pieces(range(subwords.source_size)))
     spec.register_target_vocabulary(subwords.target_pieces(range(subwords.target_size)))
-    spec.config.unk_token, spec.config.bos_token = SPECIAL_PIECES[UNK], SPECIAL_PIECES[BOS]
-    spec.config.eos_token, spec.config.decoder_start_token = (
-        SPECIAL_PIECES[EOS],
-        SPECIAL_PIECES[BOS],
-    )
+    spec.config.unk_token = SPECIAL_PIECES[UNK]
+    spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_PIECES[BOS]
+    spec.config.eos_token = SPECIAL_PIECES[EOS]
     spec.config.add_source_eos = True
     spec.config.layer_norm_epsilon = NORM_EPS
     return spec
@@ -210,17 +206,15 @@ def _write(
     shape: ModelConfig,
     subwords: Subwords,
     max_length: int,
-    quantization: str | None,
-) -> Path:
-    """Write the model into a new folder and return it."""
-    with torch.no_grad():
+    quantization: str | None = None,
+) -> None:
+    """Write the model into a new folder."""
+    with evaluating(model):
         spec = convert(model, shape, subwords, max_length)
     spec.validate()
     spec.optimize(quantization=quantization)
-    with writing(folder):
-        folder.mkdir()
-        spec.save(str(folder))
-    return folder
+    folder.mkdir()
+    spec.save(str(folder))
 
 
 def _only(position: Representation) -> Representation | None:

@@ -5,7 +5,7 @@ CTranslate2 has four places for positions, for the encoder and the decoder each:
 - a table of vectors added to the token embeddings, read only if the first layer's self-attention
   has no positions;
 - tables of relative keys and values for clipped distances, shared by the heads (Shaw et al. 2018);
-- a bias for each head and each range of distances (T5), of which versions before 4.8.5 use the
+- a bias for each head and each range of distances (T5), of which versions before 4.8.3 use the
   first layer's in all layers;
 - rotation of queries and keys; and in the decoder a linear bias for all layers (ALiBi).
 
@@ -40,6 +40,7 @@ from shapeshift.positions import (
 )
 
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
+UP_TO_MAX_LENGTH = f"{REWRITTEN}, up to --max-length tokens"
 HOOKS = ("inputs", "rotate", "bias", "query_bias", "value_bias")
 STACKS = ("encoder", "decoder")
 
@@ -54,18 +55,19 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
 
 
 def support(scheme: Scheme, model: ModelConfig) -> str:
-    """Return `exact`, `exact after rewriting`, or `refused: ` with the reason."""
+    """Return `exact`, `exact after rewriting`, the same `up to --max-length tokens` where longer
+    sentences are computed without an error but not exactly, or `refused: ` with the reason."""
     reason = unsupported(scheme, model)
     if reason is not None:
         return f"{REFUSED}: {reason}"
     with torch.device("meta"):
         stacks = list(_placed(scheme, model))
+    found = {EXACT}
     for name, placed in zip(STACKS, stacks, strict=True):
-        attentions = placed.self_attention
-        kinds = [kind for attention in attentions for kind in acting(attention)]
-        if any(_is_rewritten(kind, has_linear_bias(name, attentions)) for kind in kinds):
-            return REWRITTEN
-    return EXACT
+        if not has_linear_bias(name, placed.self_attention):
+            kinds = (kind for attention in placed.self_attention for kind in acting(attention))
+            found |= {_support(kind) for kind in kinds}
+    return max(found, key=(EXACT, REWRITTEN, UP_TO_MAX_LENGTH).index)
 
 
 def table() -> Iterator[tuple[str, str, str, str]]:
@@ -158,8 +160,8 @@ def _unsupported(placed: Placed, randomized: bool) -> str | None:
     ]
     if any(kind is not trained[0] for kind in trained):
         return (
-            f"{_name(trained[0])} has a bias for each layer, but CTranslate2 uses the first layer's"
-            f" in all; use {_name(trained[0])} with share_layers: true"
+            f"{_name(trained[0])} has a bias for each layer, but CTranslate2 before 4.8.3 uses the"
+            f" first layer's in all; use {_name(trained[0])} with share_layers: true"
         )
     return None
 
@@ -193,10 +195,12 @@ def _is_by_head(kind: Representation) -> bool:
     return any(table is not None and table.shape[0] > 1 for table in tables)
 
 
-def _is_rewritten(kind: Representation, linear_bias: bool) -> bool:
+def _support(kind: Representation) -> str:
     if isinstance(kind, Rotary):
-        return kind.scaling == "ntk" or kind.temperature != 1
-    return not (type(kind) in (Shaw, T5) or linear_bias)
+        return REWRITTEN if kind.scaling == "ntk" or kind.temperature != 1 else EXACT
+    if isinstance(kind, Skew):
+        return REWRITTEN
+    return EXACT if type(kind) in (Shaw, T5) else UP_TO_MAX_LENGTH
 
 
 def _name(kind: Representation) -> str:

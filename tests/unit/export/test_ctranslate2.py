@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 
 import pytest
@@ -99,6 +100,18 @@ def test_positions_are_the_same(name, make, tmp_path):
         "nope": set(), "encoder": {"encoder"}, "ALiBi, decoder": {"decoder"}
     }.get(name, {"encoder", "decoder"})  # fmt: skip
     assert all(effect > 1e-3 for effect in report.parity.effects.values())
+
+
+@pytest.mark.parametrize(("preset", "ends"), [("alibi", True), ("t5", False), ("rope", False)])
+def test_positions_end_only_where_it_says_so(preset, ends, make, tmp_path):
+    made = make(PRESETS[preset])
+    report = run(made, tmp_path / "model", max_length=20)
+    assert ("up to --max-length tokens" in report.positions) == ends
+    if ends:
+        with pytest.raises(AssertionError, match="not close"):
+            check(made, tmp_path / "model")  # of up to 60 tokens
+    else:
+        check(made, tmp_path / "model")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -212,6 +225,18 @@ def test_only_an_empty_folder_is_filled(make, tmp_path):
     check(made, tmp_path / "empty")
     with pytest.raises(ShapeshiftError, match="name a new one with --output"):
         run(made, tmp_path / "empty")
+
+
+def test_a_full_disk_leaves_nothing(make, tmp_path):
+    made = make(PRESETS["ape"])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(ShapeshiftError, match="cannot be written"):
+            run(made, tmp_path / "model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_ctranslate2_the_extra_is_named(make, tmp_path, monkeypatch):
