@@ -174,7 +174,7 @@ def _unsupported_kind(kind: Representation, randomized: bool) -> str | None:
             f" adds them to token embeddings only; use {_nearest(kind)}"
         )
     if isinstance(kind, Rotary) and kind.scaling == "yarn":
-        return "CTranslate2's encoder has no YaRN; use rotary with scaling: linear or ntk"
+        return "CTranslate2 does not compute YaRN; use rotary with scaling: linear or ntk"
     if type(kind) in (Shaw, Skew) and _is_by_head(kind):
         return (
             f"{name} has a table for each head, but CTranslate2 shares one between the heads; use"

@@ -30,7 +30,7 @@ REFUSED = {
                 ),
             )
         ),
-        "no YaRN",
+        "does not compute YaRN",
         "linear or ntk",
     ),
     "absolute from layer 1 to 2": (
