@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from shapeshift.cli.options import usage_error
+
 if TYPE_CHECKING:
     from shapeshift.export.ctranslate2 import Report
 
@@ -57,8 +59,8 @@ def export(
         _print_support()
         return
     if run is None:
-        raise typer.BadParameter("name the folder of a trained run, or give --list")
-    from shapeshift.cli.progress import results_console
+        raise usage_error("RUN", "name the folder of a trained run, or give --list")
+    from shapeshift.cli.output import results_console
     from shapeshift.data.prepared import REPORT_OF_RUN
     from shapeshift.data.prepared import Report as DataReport
     from shapeshift.export.ctranslate2 import export as export_model
@@ -87,7 +89,7 @@ def export(
 def _print_report(report: Report) -> None:
     from rich.table import Table
 
-    from shapeshift.cli.progress import results_console
+    from shapeshift.cli.output import results_console
     from shapeshift.export.parity import TOLERANCE
 
     found, quantized = report.parity, report.quantized
@@ -118,7 +120,7 @@ def _print_report(report: Report) -> None:
 def _print_support() -> None:
     from rich.table import Table
 
-    from shapeshift.cli.progress import results_console
+    from shapeshift.cli.output import results_console
     from shapeshift.export.support import table
 
     shown = Table("kind", "place", "CTranslate2", "torch.export")
