@@ -126,12 +126,12 @@ def score(
     """
     if paired and "comet" in metric:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
+    bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
     if source is None and (length_buckets is not None or run is not None):
         option = "--length-buckets" if run is None else "--run"
         raise usage_error(option, "needs --source, the text that was translated")
     if run is None and (log_probs is not None or batch_invariant):
         raise usage_error("--log-probs, --batch-invariant", "needs --run")
-    bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
     from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
