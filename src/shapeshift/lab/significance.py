@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -162,9 +162,9 @@ def compare(
     for name, outputs in systems.items():
         if outputs.keys() != systems[baseline].keys():
             raise ShapeshiftError(
-                f"{name!r} has the seeds {_list(outputs)} but {baseline!r} has"
-                f" {_list(systems[baseline])}; a paired test needs the same ones: run those that"
-                " are missing"
+                f"{name!r} has the seeds {', '.join(map(str, outputs))} but {baseline!r} has"
+                f" {', '.join(map(str, systems[baseline]))}; a paired test needs the same ones: run"
+                " those that are missing"
             )
     sacrebleu = SACREBLEU[metric](tokenizer)
 
@@ -198,101 +198,74 @@ def compare(
 
 
 def compare_cells(
-    cells: Sequence[Cell],
+    test: Sequence[Cell],
+    against: Sequence[Cell],
     root: Path,
     *,
-    axis: str,
-    baseline: str,
     split: str = "test",
-    metric: str = "bleu",
     wanted: Sequence[bool] | None = None,
     minus: str | None = None,
-) -> dict[tuple[str, ...], list[Comparison]]:
-    """Test the settings of one axis against one of them, for each combination of the other axes.
+) -> Comparison:
+    """Test the BLEU of some cells against that of others, one of each seed on both sides.
 
     BLEU has the cells' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
     is the mean over them, as `lab.measures.mean_of` has it; of chosen sentences it is that
     of all files together.
 
     Args:
-        cells: of one grid; cells that were not scored yet or that have no baseline are left out.
+        test, against: scored, the same seeds on both sides.
         root: folder of the cells' folders.
-        axis: whose settings are the systems.
-        baseline: a setting of `axis`.
         split: that was translated.
-        metric: from `evaluation.metrics.SACREBLEU`.
         wanted: which sentences count, the same for all cells; by default all of them.
         minus: that was translated as well, see `compare`.
 
-    Returns:
-        The settings of the other axes → the comparisons.
-
     Raises:
-        ShapeshiftError: no such axis, systems that were scored against different references,
-            or with different tokenizers.
+        ShapeshiftError: cells that were scored against different references or with different
+            tokenizers, or other seeds.
     """
-    groups: dict[tuple[str, ...], _Group] = {}
-    for cell in cells:
-        if axis not in cell.axes:
-            raise ShapeshiftError(f"{cell.grid} has no axis {axis!r}: {', '.join(cell.axes)}")
-        folder = CellFolder(root / cell.key)
-        results = folder.run / "results"
-        if not (results / references_file(split)).exists():
-            continue
-        others = tuple(value for name, value in cell.axes.items() if name != axis)
-        expected = _chosen(results / references_file(split), wanted)
-        tokenizer = cell.config.bleu_tokenizer
-        if others not in groups:
-            record = folder.record(f"score-{split}", cell.config) if wanted is None else None
-            files = recorded_files(record.measurements, split, expected) if record else []
-            groups[others] = _Group(expected, tokenizer, files or _ALL)
-        group = groups[others]
-        if group.references != expected:
+    first = _results(test[0], root)
+    references = _chosen(first / references_file(split), wanted)
+    tokenizer = test[0].config.bleu_tokenizer
+    for cell in (*test, *against):
+        results = _results(cell, root)
+        if _chosen(results / references_file(split), wanted) != references:
             raise ShapeshiftError(
-                f"the cells {'/'.join(others)} were scored against different references; they"
-                " cannot be compared",
+                f"scored against other references than {first}; the two cannot be compared",
                 path=results,
             )
-        if group.tokenizer != tokenizer:
+        if cell.config.bleu_tokenizer != tokenizer:
             raise ShapeshiftError(
-                f"BLEU of the cells {'/'.join(others)} has the tokenizers {group.tokenizer} and"
-                f" {tokenizer}; it cannot be compared: give all one evaluation.tokenize",
+                f"BLEU has the tokenizer {cell.config.bleu_tokenizer}, and that of {first} has"
+                f" {tokenizer}; they cannot be compared: give all one evaluation.tokenize",
                 path=results,
             )
-        system = cell.axes[axis]
-        group.keys.setdefault(system, []).append(cell.key)
-        for outputs, name in ((group.systems, split), (group.minus, minus)):
-            if name is not None:
-                lines = _chosen(results / hypotheses_file(name), wanted)
-                outputs.setdefault(system, {})[cell.seed] = lines
-    return {
-        others: [
-            replace(one, cells=(*group.keys[one.system], *group.keys[baseline]))
-            for one in compare(
-                group.systems,
-                group.references,
-                baseline=baseline,
-                metric=metric,
-                tokenizer=group.tokenizer,
-                files=group.files,
-                minus=group.minus if minus else None,
-            )
-        ]
-        for others, group in groups.items()
-        if baseline in group.systems and len(group.systems) > 1
-    }
+
+    def outputs(split: str) -> dict[str, Outputs]:
+        return {
+            name: {
+                cell.seed: _chosen(_results(cell, root) / hypotheses_file(split), wanted)
+                for cell in cells
+            }
+            for name, cells in (("test", test), ("against", against))
+        }
+
+    record = None
+    if wanted is None:
+        record = CellFolder(root / test[0].key).record(f"score-{split}", test[0].config)
+    files = recorded_files(record.measurements, split, references) if record else []
+    [found] = compare(
+        outputs(split),
+        references,
+        baseline="against",
+        tokenizer=tokenizer,
+        files=files or _ALL,
+        minus=outputs(minus) if minus is not None else None,
+    )
+    return replace(found, cells=tuple(cell.key for cell in (*test, *against)))
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Cells that differ in one axis and the seed alone, by their setting of that axis."""
-
-    references: list[str]
-    tokenizer: str
-    files: Sequence[slice]
-    systems: dict[str, dict[int, Sequence[str]]] = field(default_factory=dict)
-    minus: dict[str, dict[int, Sequence[str]]] = field(default_factory=dict)
-    keys: dict[str, list[str]] = field(default_factory=dict)
+def _results(cell: Cell, root: Path) -> Path:
+    return CellFolder(root / cell.key).run / "results"
 
 
 def _chosen(path: Path, wanted: Sequence[bool] | None) -> list[str]:
@@ -339,7 +312,3 @@ def _p_value(differences: NDArray[np.float64], gain: float) -> float:
         return 1.0
     as_large = int(np.sum(samples - samples.mean() > abs(found)))
     return (as_large + 1) / (len(samples) + 1)
-
-
-def _list(outputs: Outputs) -> str:
-    return ", ".join(map(str, outputs))

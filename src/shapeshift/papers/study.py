@@ -343,17 +343,11 @@ class Study:
 
         def compute() -> Comparison:
             wanted = None if lengths is None else self._of_length(cells, split, lengths)
-            found = compare_cells(
-                cells,
-                self._root,
-                axis="side",
-                baseline="against",
-                split=split,
-                wanted=wanted,
-                minus=minus,
+            test, against = (
+                [cell for cell in cells if cell.axes["side"] == side]
+                for side in ("test", "against")
             )
-            [[comparison]] = found.values()
-            return comparison
+            return compare_cells(test, against, self._root, split=split, wanted=wanted, minus=minus)
 
         name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
         return self.computed(f"comparison-{name}", Comparison, cells, compute)

@@ -186,38 +186,42 @@ def test_what_cannot_be_compared():
         compare(SYSTEMS, REFERENCES, baseline="bass")
 
 
-def test_cells_are_compared_within_the_other_axes(tmp_path):
-    cells = []
-    for dataset, position, seed, outputs in [
-        ("long", "ape", 1, SYSTEMS["base"][1]),
-        ("long", "rpe", 1, SYSTEMS["better"][1]),
-        ("short", "ape", 1, SYSTEMS["base"][1]),
-        ("short", "rpe", 1, None),  # not scored yet
-    ]:
-        settings = [
-            f"position={position}",
-            f"training.seed={seed}",
-            f"training.max_updates={len(dataset)}",
-        ]
-        axes = {"dataset": dataset, "position": position}
-        cells.append(Cell("mine", "tiny", axes, seed, parse_config({}, settings)))
-        if outputs is not None:
-            results = CellFolder(tmp_path / cells[-1].key).run / "results"
-            results.mkdir(parents=True)
-            (results / "test.average.txt").write_text("\n".join(outputs) + "\n", "utf-8")
-            (results / "test.references.txt").write_text("\n".join(REFERENCES) + "\n", "utf-8")
-    found = compare_cells(cells, tmp_path, axis="position", baseline="ape")
-    assert list(found) == [("long",)]
-    assert found["long",][0].cells == (cells[1].key, cells[0].key)
-    [one] = found["long",]
-    assert (one.system, one.baseline, one.significant) == ("rpe", "ape", True)
-    assert one.score - one.baseline_score == pytest.approx(one.difference)
-    with pytest.raises(ShapeshiftError, match="mine has no axis 'system'"):
-        compare_cells(cells, tmp_path, axis="system", baseline="ape")
-    other = CellFolder(tmp_path / cells[1].key).run / "results" / "test.references.txt"
-    other.write_text("\n".join(["x", *REFERENCES[1:]]) + "\n", "utf-8")
-    with pytest.raises(ShapeshiftError, match="against different references"):
-        compare_cells(cells, tmp_path, axis="position", baseline="ape")
+@pytest.fixture
+def scored(tmp_path):
+    """Makes a cell that has translated, and the root of all."""
+
+    def make(position, outputs, references, *settings, seed=1):
+        config = parse_config({}, [f"position={position}", f"training.seed={seed}", *settings])
+        cell = Cell("mine", "tiny", {"position": position}, seed, config)
+        results = CellFolder(tmp_path / cell.key).run / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        for name, lines in (("average", outputs), ("references", references)):
+            (results / f"test.{name}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+        return cell
+
+    return make, tmp_path
+
+
+def test_cells_are_compared_seed_by_seed(scored):
+    make, root = scored
+    ape, rpe = (
+        [make(position, SYSTEMS[name][seed], REFERENCES, seed=seed) for seed in (1, 2)]
+        for position, name in (("ape", "base"), ("rpe", "better"))
+    )
+    found = compare_cells(rpe, ape, root)
+    assert found.cells == tuple(cell.key for cell in (*rpe, *ape))
+    assert found.significant
+    named = {"test": SYSTEMS["better"], "against": SYSTEMS["base"]}
+    [same] = compare(named, REFERENCES, baseline="against")
+    assert (found.score, found.p_values) == (same.score, same.p_values)
+    half = [number < 40 for number in range(80)]
+    part = compare_cells(rpe, ape, root, wanted=half)
+    assert part.score != found.score
+    with pytest.raises(ShapeshiftError, match="'test' has the seeds 1 but 'against' has 1, 2"):
+        compare_cells(rpe[:1], ape, root)
+    other = make("rpe", SYSTEMS["better"][1], ["x", *REFERENCES[1:]])
+    with pytest.raises(ShapeshiftError, match="against other references"):
+        compare_cells([other], ape[:1], root)
 
 
 def test_summaries():
@@ -246,22 +250,19 @@ def test_words_are_those_of_the_tokenizer():
     assert found.significant
 
 
-def test_cells_are_compared_with_their_own_tokenizer(tmp_path):
-    def make(position, tokenizer):
-        settings = [f"position={position}", f"evaluation.tokenize={tokenizer}"]
-        cell = Cell("mine", "tiny", {"position": position}, 1, parse_config({}, settings))
-        results = CellFolder(tmp_path / cell.key).run / "results"
-        results.mkdir(parents=True, exist_ok=True)
-        lines = {"ape": ["abcdefgx"] * 20, "rpe": ["abcdefgh"] * 20}[position]
-        for name, text in (("average", lines), ("references", ["abcdefgh"] * 20)):
-            (results / f"test.{name}.txt").write_text("\n".join(text) + "\n", "utf-8")
-        return cell
+def test_cells_are_compared_with_their_own_tokenizer(scored):
+    make, root = scored
 
-    def against(*cells):
-        [[rpe]] = compare_cells(cells, tmp_path, axis="position", baseline="ape").values()
-        return rpe
+    def against(*tokenizers):
+        ape, rpe = (
+            make(position, [line] * 20, ["abcdefgh"] * 20, f"evaluation.tokenize={tokenizer}")
+            for position, line, tokenizer in zip(
+                ("ape", "rpe"), ("abcdefgx", "abcdefgh"), tokenizers, strict=True
+            )
+        )
+        return compare_cells([rpe], [ape], root)
 
-    assert against(make("ape", "13a"), make("rpe", "13a")).baseline_score == 0.0
-    assert against(make("ape", "char"), make("rpe", "char")).baseline_score > 50
-    with pytest.raises(ShapeshiftError, match="has the tokenizers 13a and char; it cannot be"):
-        against(make("ape", "13a"), make("rpe", "char"))
+    assert against("13a", "13a").baseline_score == 0.0
+    assert against("char", "char").baseline_score > 50
+    with pytest.raises(ShapeshiftError, match=r"tokenizer 13a, and that of .* char; they"):
+        against("13a", "char")
