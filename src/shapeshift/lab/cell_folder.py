@@ -17,7 +17,6 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,36 +61,24 @@ class StepRecord(Strict):
     hardware: str | None = None
 
 
-@dataclass(frozen=True)
 class CellFolder:
-    """The folder of a cell; see the module."""
+    """The folder of a cell; see the module.
 
-    path: Path
+    Attributes:
+        path: of the folder.
+        run: the run's folder.
+        lock: the lock file.
+        group_lock: the lock file of processes that train together, which each of them holds; see
+            `group`.
+        group_log: what torchrun, which starts them, printed last.
+        output: what the last process at work printed.
+    """
 
-    @property
-    def run(self) -> Path:
-        """The run's folder."""
-        return self.path / "run"
-
-    @property
-    def lock(self) -> Path:
-        """The lock file."""
-        return self.path / "lock"
-
-    @property
-    def group_lock(self) -> Path:
-        """The lock file of processes that train together, which each of them holds; see `group`."""
-        return self.path / "group.lock"
-
-    @property
-    def group_log(self) -> Path:
-        """What torchrun, which starts them, printed last."""
-        return self.path / "torchrun.log"
-
-    @property
-    def output(self) -> Path:
-        """What the last process at work printed."""
-        return self.path / "output.log"
+    def __init__(self, path: Path):
+        self.path = path
+        self.run = path / "run"
+        self.lock, self.group_lock = path / "lock", path / "group.lock"
+        self.group_log, self.output = path / "torchrun.log", path / "output.log"
 
     def check_settings(self, config: Config) -> None:
         """Raise `ShapeshiftError` if the folder's run has other settings, although the key is the

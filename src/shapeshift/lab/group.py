@@ -1,18 +1,17 @@
 """One run trained by several processes, which torchrun starts: a cell on several GPUs.
 
-As a program (`python -m shapeshift.lab.group CELL_FOLDER SETTINGS …`) it is one of them.
+As a program (`python -m shapeshift.lab.group CELL_FOLDER SETTINGS PREPARED_ROOT`) it is one of
+them.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -62,7 +61,7 @@ def train_in_group(
     command = [
         *(sys.executable, *torchrun, "--nproc-per-node", str(num_processes), "-m", "--"),
         *("shapeshift.lab.group", str(folder.path), str(folder.write_settings(config))),
-        f"--prepared={prepared_root}",
+        str(prepared_root),
     ]
     with open_in_place(folder.group_log, "wb") as log:
         process = subprocess.Popen(
@@ -117,15 +116,11 @@ def _outcome(folder: CellFolder, status: int, stop: StopSignals | None) -> Run:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Be one of the processes; see the module. One that was stopped exits with 0 as well, so that
     torchrun lets the others save: what has started the group sees by the run how far it is."""
-    parser = argparse.ArgumentParser(prog="python -m shapeshift.lab.group")
-    parser.add_argument("folder", help="of the cell")
-    parser.add_argument("settings", help="YAML file of all its settings")
-    parser.add_argument("--prepared", required=True, help="folder of prepared data")
-    given = parser.parse_args(arguments)
-    folder = CellFolder(Path(given.folder))
+    path, settings, prepared_root = map(Path, sys.argv[1:])
+    folder = CellFolder(path)
     with open_in_place(folder.output, "ab") as output:
         os.dup2(output.fileno(), sys.stdout.fileno())
         os.dup2(output.fileno(), sys.stderr.fileno())
@@ -133,13 +128,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Asked by the end of standard input, and perhaps by a scheduler and by torchrun too.
     stop = StopSignals(grace_s=math.inf)
     try:
-        config = load_config(given.settings)
+        config = load_config(settings)
         with locked(folder.group_lock, shared=True), join(config.training) as parallel:
             train(
                 config,
                 folder.run,
                 Silent(),
-                prepared_root=given.prepared,
+                prepared_root=prepared_root,
                 stop=stop,
                 parallel=parallel,
             )

@@ -6,8 +6,9 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stderr
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.runner import Job, Order, RefusedError
-from shapeshift.lab.work import attempt
+from shapeshift.lab.runner import Job, RefusedError
+from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores as available_cores
 
 _GRACE_S = 60.0
@@ -39,34 +40,26 @@ class InProcess:
 
     num_slots = 1
 
-    def start(self, order: Order, slot: int) -> Job:
+    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Do all the work on a cell, and return when it is over."""
-        order.on_update()
-        status = attempt(
-            str(order.folder.path),
-            str(order.settings),
-            order.steps,
-            str(order.prepared_root),
-            order.command,
-            observer=_Relay(order),
-        )
-        return _Done(status, order.folder)
+        on_update()
+        return _Done(attempt(order, _Relay(on_update)), CellFolder(order.folder))
 
 
 class _Relay:
     """Passes on that a run has written to its log."""
 
-    def __init__(self, order: Order):
-        self._order = order
+    def __init__(self, on_update: Callable[[], None]):
+        self._on_update = on_update
 
     def advanced(self, update: int) -> None:
         """Nothing is written yet."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        self._order.on_update()
+        self._on_update()
 
     def validated(self, update: int, values: dict[str, float]) -> None:
-        self._order.on_update()
+        self._on_update()
 
 
 class _Done:
@@ -180,9 +173,10 @@ class Subprocesses:
         narrow = all(cell.config.model.dim <= NARROW for cell in cells)
         return cls.of_threads(1 if narrow else THREADS)
 
-    def start(self, order: Order, slot: int) -> Job:
+    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Start the process of a cell."""
-        return _Process(order, self._environments[slot], self._processes_per_run)
+        order = replace(order, num_processes=self._processes_per_run)
+        return _Process(order, self._environments[slot])
 
 
 def _check_group(devices: Sequence[str]) -> None:
@@ -194,20 +188,14 @@ def _check_group(devices: Sequence[str]) -> None:
 
 
 class _Process:
-    def __init__(self, order: Order, environment: Mapping[str, str], num_processes: int):
-        self._folder = order.folder
-        command = [
-            *(sys.executable, "-m", "shapeshift.lab.work"),
-            # With "=" and after "--", a value may begin with a dash, as `-c` of `python -c` does.
-            *(f"--prepared={order.prepared_root}", f"--command={order.command}", "--child"),
-            *(f"--processes={num_processes}", "--"),
-            *(str(order.folder.path), str(order.settings), *order.steps),
-        ]
+    def __init__(self, order: Order, environment: Mapping[str, str]):
+        self._folder = CellFolder(order.folder)
+        command = [sys.executable, "-m", "shapeshift.lab.work", order.to_json()]
         # The child finds the package that this process runs, installed or not.
         source = str(Path(shapeshift.__file__).parents[1])
         paths = [source, os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        with open_in_place(order.folder.output, "ab") as output:
+        with open_in_place(self._folder.output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
@@ -276,26 +264,25 @@ class Slurm:
         except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
             raise ShapeshiftError(_refusal(error)) from error
 
-    def start(self, order: Order, slot: int) -> Job:
+    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Submit the job of a cell.
 
         Raises:
             RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
         """
+        order = replace(
+            order,
+            folder=order.folder.absolute(),
+            settings=order.settings.absolute(),
+            prepared_root=order.prepared_root.absolute(),
+            num_processes=self._gpus_per_run,
+        )
         try:
             with redirect_stderr(io.StringIO()):  # where submitit prints that, too
-                job = self._executor.submit(
-                    attempt,
-                    str(order.folder.path.absolute()),
-                    str(order.settings.absolute()),
-                    list(order.steps),
-                    str(order.prepared_root.absolute()),
-                    order.command,
-                    num_processes=self._gpus_per_run,
-                )
+                job = self._executor.submit(attempt, order)
         except RuntimeError as error:  # the base of what submitit raises
             raise RefusedError(_refusal(error)) from error
-        return _SlurmJob(job, order.folder)
+        return _SlurmJob(job, CellFolder(order.folder))
 
 
 def _refusal(error: Exception) -> str:

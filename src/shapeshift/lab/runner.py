@@ -22,7 +22,7 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN, check_measures
 from shapeshift.lab.status import CellStatus, GridObserver, State, Watch
-from shapeshift.lab.work import BUSY
+from shapeshift.lab.work import BUSY, Order
 
 _AGAIN_S = 60.0
 """A launcher that has refused a cell is asked again after this time, or as soon as a job ends."""
@@ -48,27 +48,6 @@ class Job(Protocol):
         """Return the last lines that it printed."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a launcher starts.
-
-    Attributes:
-        folder: the cell's.
-        settings: file of its settings.
-        steps: names of measures.
-        prepared_root: see `lab.train.train`.
-        command: what the user typed, for the records.
-        on_update: to be called while the cell is running, by a launcher whose `start` waits.
-    """
-
-    folder: CellFolder
-    settings: Path
-    steps: Sequence[str]
-    prepared_root: Path
-    command: str
-    on_update: Callable[[], None]
-
-
 class Launcher(Protocol):
     """Where cells run; see `lab.launchers`.
 
@@ -78,8 +57,13 @@ class Launcher(Protocol):
 
     num_slots: int
 
-    def start(self, order: Order, slot: int) -> Job:
-        """Begin the work on a cell; `slot`, from 0, is one that no running job has.
+    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
+        """Begin the work on a cell.
+
+        Args:
+            order: the work.
+            slot: from 0, one that no running job has.
+            on_update: to be called while the cell is running, by a launcher that waits for it.
 
         Raises:
             RefusedError: there is no room for it now.
@@ -108,18 +92,6 @@ class Report:
     def ok(self) -> bool:
         """Whether all cells are finished."""
         return all(status.state is State.FINISHED for status in self.statuses.values())
-
-
-@dataclass
-class _Running:
-    cell: Cell
-    watch: Watch
-    job: Job
-
-
-class _Unwatched:
-    def changed(self, cell: Cell, status: CellStatus) -> None:
-        pass
 
 
 def run_cells(
@@ -160,9 +132,9 @@ def run_cells(
     wanted = _steps_by_key(cells, steps)
     check_measures(list(dict.fromkeys(chain.from_iterable(wanted.values()))))
     command = shlex.join(sys.argv) if command is None else command
-    runner = _Runner(launcher, observer or _Unwatched(), prepared_root, command)
+    runner = _Runner(launcher, observer, prepared_root, command)
     for cell in _unique(cells):
-        runner.enlist(cell, CellFolder(root / cell.key), wanted[cell.key])
+        runner.enlist(Watch(cell, CellFolder(root / cell.key), wanted[cell.key]))
     try:
         while runner.advance():
             time.sleep(poll_s)
@@ -175,30 +147,28 @@ class _Runner:
     def __init__(
         self,
         launcher: Launcher,
-        observer: GridObserver,
+        observer: GridObserver | None,
         prepared_root: Path,
         command: str,
     ):
         self._launcher, self._observer = launcher, observer
         self._prepared_root, self._command = prepared_root, command
         self.statuses: dict[str, CellStatus] = {}
-        self._folders: dict[str, CellFolder] = {}
-        self._queue: list[tuple[Cell, Watch]] = []
-        self._running: dict[int, _Running] = {}  # by slot
+        self._queue: list[Watch] = []
+        self._running: dict[int, tuple[Watch, Job]] = {}  # by slot
         self._last_end = self._held_until = -math.inf  # by the monotonic clock
 
-    def enlist(self, cell: Cell, folder: CellFolder, steps: Sequence[str]) -> None:
+    def enlist(self, watch: Watch) -> None:
         """Put a cell into the queue, or count it as finished."""
-        folder.check_settings(cell.config)
-        if folder.record(TRAIN, cell.config) is not None:
-            _check_text(folder, cell.config)
-        watch = Watch(cell, folder, steps)
-        self._folders[cell.key] = folder
+        config = watch.cell.config
+        watch.folder.check_settings(config)
+        if watch.folder.record(TRAIN, config) is not None:
+            _check_text(watch.folder, config)
         if watch.missing():
-            self._queue.append((cell, watch))
-            self._tell(cell, watch.read(State.WAITING))
+            self._queue.append(watch)
+            self._tell(watch, State.WAITING)
         else:
-            self._tell(cell, watch.read(State.FINISHED))
+            self._tell(watch, State.FINISHED)
 
     def advance(self) -> bool:
         """Look after the running jobs and start others; return whether anything is left to do."""
@@ -210,82 +180,73 @@ class _Runner:
 
     def stop(self) -> None:
         """Stop all jobs."""
-        for running in self._running.values():
-            running.job.interrupt()
-        for running in self._running.values():
-            self._tell(running.cell, running.watch.read(State.STOPPING))
-        for running in self._running.values():
-            running.job.stop()
+        for _, job in self._running.values():
+            job.interrupt()
+        for watch, _ in self._running.values():
+            self._tell(watch, State.STOPPING)
+        for _, job in self._running.values():
+            job.stop()
 
     def _start_waiting(self) -> None:
         """Try each cell of the queue once, while there is room: a busy one goes to its end."""
-        for cell, watch in self._queue[:]:
+        for watch in self._queue[:]:
             free = set(range(self._launcher.num_slots)) - self._running.keys()
             if not free:
                 return
-            self._queue.remove((cell, watch))
+            self._queue.remove(watch)
             try:
-                self._start(cell, watch, min(free))
+                self._start(watch, min(free))
             except RefusedError:
                 now = time.monotonic()
                 # A cluster may count a job for a while after its work is over.
                 if not self._running and now - self._last_end >= _AGAIN_S:
                     raise
-                self._queue.insert(0, (cell, watch))
-                self._tell(cell, watch.read(State.WAITING))
+                self._queue.insert(0, watch)
+                self._tell(watch, State.WAITING)
                 self._held_until = now + _AGAIN_S
                 return
 
-    def _start(self, cell: Cell, watch: Watch, slot: int) -> None:
+    def _start(self, watch: Watch, slot: int) -> None:
         if not watch.missing():  # another runner has finished it
-            self._tell(cell, watch.read(State.FINISHED))
-            return
-        folder = self._folders[cell.key]
-        if is_locked(folder.lock):
-            self._postpone(cell, watch)
-            return
-
-        def on_update() -> None:
-            self._tell(cell, watch.read(State.RUNNING))
-
-        order = Order(
-            folder,
-            folder.write_settings(cell.config),
-            watch.steps,
-            self._prepared_root,
-            self._command,
-            on_update,
-        )
-        self._running[slot] = _Running(cell, watch, self._launcher.start(order, slot))
-        self._look_after(slot)
+            self._tell(watch, State.FINISHED)
+        elif is_locked(watch.folder.lock):
+            self._postpone(watch)
+        else:
+            order = Order(
+                watch.folder.path,
+                watch.folder.write_settings(watch.cell.config),
+                watch.steps,
+                self._prepared_root,
+                self._command,
+            )
+            job = self._launcher.start(order, slot, lambda: self._tell(watch, State.RUNNING))
+            self._running[slot] = watch, job
+            self._look_after(slot)
 
     def _look_after(self, slot: int) -> None:
-        running = self._running[slot]
-        status = running.job.poll()
+        watch, job = self._running[slot]
+        status = job.poll()
         if status is None:
-            self._tell(running.cell, running.watch.read(State.RUNNING))
-        else:
-            del self._running[slot]
-            self._ended(running, status)
-
-    def _ended(self, running: _Running, exit_status: int) -> None:
-        cell, watch = running.cell, running.watch
+            self._tell(watch, State.RUNNING)
+            return
+        del self._running[slot]
         self._last_end, self._held_until = time.monotonic(), -math.inf
-        if exit_status == BUSY:
-            self._postpone(cell, watch)
-        elif exit_status == 0 and not watch.missing():
-            self._tell(cell, watch.read(State.FINISHED))
+        if status == BUSY:
+            self._postpone(watch)
+        elif status == 0 and not watch.missing():
+            self._tell(watch, State.FINISHED)
         else:
-            lines = running.job.output() or [f"ended with status {exit_status} and no message"]
-            self._tell(cell, watch.read(State.FAILED, "\n".join(lines)))
+            lines = job.output() or [f"ended with status {status} and no message"]
+            self._tell(watch, State.FAILED, "\n".join(lines))
 
-    def _postpone(self, cell: Cell, watch: Watch) -> None:
-        self._queue.append((cell, watch))
-        self._tell(cell, watch.read(State.ELSEWHERE))
+    def _postpone(self, watch: Watch) -> None:
+        self._queue.append(watch)
+        self._tell(watch, State.ELSEWHERE)
 
-    def _tell(self, cell: Cell, status: CellStatus) -> None:
-        self.statuses[cell.key] = status
-        self._observer.changed(cell, status)
+    def _tell(self, watch: Watch, state: State, message: str = "") -> None:
+        status = self.statuses[watch.cell.key] = watch.read(state, message)
+        if self._observer is not None:
+            self._observer.changed(watch.cell, status)
 
 
 def _steps_by_key(

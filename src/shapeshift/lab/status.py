@@ -57,21 +57,23 @@ class GridObserver(Protocol):
         """Called when a cell's state changes, and about once a second while it is running."""
 
 
+@dataclass(frozen=True, eq=False)
 class Watch:
     """Reads a cell's status from its files, again and again.
 
-    Args:
+    Attributes:
         cell: with its settings.
         folder: the cell's.
         steps: names of its measures.
     """
 
-    def __init__(self, cell: Cell, folder: CellFolder, steps: Sequence[str]):
-        self._cell, self._folder, self.steps = cell, folder, steps
+    cell: Cell
+    folder: CellFolder
+    steps: Sequence[str]
 
     def missing(self) -> list[str]:
         """Return the steps that are not done."""
-        return self._folder.missing(self.steps, self._cell.config)
+        return self.folder.missing(self.steps, self.cell.config)
 
     def read(self, state: State, message: str = "") -> CellStatus:
         """Return the cell's status, given what its runner knows of it."""
@@ -79,10 +81,10 @@ class Watch:
         status = CellStatus(
             state,
             step=missing[0] if missing else None,
-            max_updates=self._cell.config.training.max_updates,
+            max_updates=self.cell.config.training.max_updates,
             message=message,
         )
-        lines = self._folder.last_log_lines()
+        lines = self.folder.last_log_lines()
         if not lines:
             return status
         update = int(lines[-1]["update"])

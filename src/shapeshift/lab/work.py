@@ -1,14 +1,15 @@
 """The work on one cell: train, then measure, each step once.
 
-As a program (`python -m shapeshift.lab.work CELL_FOLDER …`) it is what runners start in
-processes of their own. It exits with 0, with `BUSY` if another process is at work on the cell, and
-with 1 if it failed; what went wrong is then the end of the cell's `output.log`.
+As a program (`python -m shapeshift.lab.work ORDER`, in JSON) it is what runners start in processes
+of their own. It ends when its standard input closes. It exits with 0, with `BUSY` if another
+process is at work on the cell, and with 1 if it failed; what went wrong is then the end of the
+cell's `output.log`.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
+import json
 import shlex
 import sys
 import threading
@@ -16,6 +17,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -125,34 +127,56 @@ def _alone(folder: CellFolder) -> Iterator[None]:
         yield
 
 
-def attempt(
-    path: str,
-    settings: str,
-    steps: Sequence[str],
-    prepared_root: str,
-    command: str,
-    observer: Observer | None = None,
-    num_processes: int = 1,
-) -> int:
+@dataclass(frozen=True)
+class Order:
+    """The work on one cell, as a launcher hands it on.
+
+    Attributes:
+        folder: the cell's.
+        settings: file of its settings.
+        steps: names of measures.
+        prepared_root: see `lab.train.train`.
+        command: what the user typed, for the records.
+        num_processes: that train together, see `work`.
+    """
+
+    folder: Path
+    settings: Path
+    steps: Sequence[str]
+    prepared_root: Path
+    command: str
+    num_processes: int = 1
+
+    def to_json(self) -> str:
+        """Return it as the argument of this program."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Order:
+        """Read what `to_json` wrote."""
+        given = json.loads(text)
+        paths = {name: Path(given[name]) for name in ("folder", "settings", "prepared_root")}
+        return cls(**given | paths)
+
+
+def attempt(order: Order, observer: Observer | None = None) -> int:
     """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
 
     Raises:
         StoppedError: see `work`. Signals are heeded in the main thread alone.
     """
-    folder, root = CellFolder(Path(path)), Path(prepared_root)
+    folder = CellFolder(order.folder)
     alone = threading.current_thread() is threading.main_thread()
-    stop = StopSignals(_SAME_SIGNAL_S) if alone else None
     try:
-        config = load_config(settings)
         work(
             folder,
-            config,
-            steps,
-            root,
-            command=command,
+            load_config(order.settings),
+            order.steps,
+            order.prepared_root,
+            command=order.command,
             observer=observer,
-            stop=stop,
-            num_processes=num_processes,
+            stop=StopSignals(_SAME_SIGNAL_S) if alone else None,
+            num_processes=order.num_processes,
         )
     except LockedError:
         return BUSY
@@ -178,28 +202,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Work on one cell as a process of its own; see the module."""
-    parser = argparse.ArgumentParser(prog="python -m shapeshift.lab.work")
-    parser.add_argument("folder", help="of the cell")
-    parser.add_argument("settings", help="YAML file of all its settings")
-    parser.add_argument("steps", nargs="*", help="measures")
-    parser.add_argument("--prepared", default="prepared", help="folder of prepared data")
-    parser.add_argument("--command", default="", help="for the records")
-    parser.add_argument("--processes", type=int, default=1, help="that train it together")
-    parser.add_argument("--child", action="store_true", help="end when standard input closes")
-    given = parser.parse_args(arguments)
-    if given.child:
-        end_with_parent()
+    end_with_parent()
     try:
-        return attempt(
-            given.folder,
-            given.settings,
-            given.steps,
-            given.prepared,
-            given.command,
-            num_processes=given.processes,
-        )
+        return attempt(Order.from_json(sys.argv[1]))
     except StoppedError as stopped:
         return stopped.status
 

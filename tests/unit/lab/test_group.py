@@ -52,8 +52,8 @@ class At:
         self._action = action
         start = launcher.start
 
-        def remember(order, slot):
-            self.job = start(order, slot)
+        def remember(*given):
+            self.job = start(*given)
             return self.job
 
         launcher.start = remember

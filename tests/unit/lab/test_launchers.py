@@ -15,9 +15,9 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
-from shapeshift.lab.runner import Order, RefusedError, run_cells
+from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
-from shapeshift.lab.work import work
+from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
 
 
@@ -36,8 +36,8 @@ class Watched(Subprocesses):
 
     jobs = {}  # noqa: RUF012
 
-    def start(self, order, slot):
-        job = super().start(order, slot)
+    def start(self, order, slot, on_update):
+        job = super().start(order, slot, on_update)
         self.jobs[load_config(order.settings).training.seed] = job
         return job
 
@@ -132,7 +132,7 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
     )
     assert launcher.num_slots == len(values)
     for slot in range(launcher.num_slots):
-        launcher.start(Order(CellFolder(tmp_path), tmp_path, [], tmp_path, "x", lambda: None), slot)
+        launcher.start(Order(tmp_path, tmp_path, [], tmp_path, "x"), slot, None)
     assert [env[variable] for env in given] == values
     assert all(env["PATH"] == os.environ["PATH"] for env in given)
 
@@ -281,7 +281,7 @@ def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_pa
                     os.kill(int(job), signal.SIGTERM)
 
     start = launcher.start
-    launcher.start = lambda order, slot: started.append(start(order, slot)) or started[0]
+    launcher.start = lambda *given: started.append(start(*given)) or started[0]
     report = run_cells(
         [cell], [], tmp_path / "cells", launcher, prepared_root=prepared, observer=Canceller()
     )

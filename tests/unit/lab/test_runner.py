@@ -42,14 +42,14 @@ class Stub:
         self.started, self.refused, self.interrupted, self.most = [], [], [], 0
         self.running = set()
 
-    def start(self, order, slot):
+    def start(self, order, slot, on_update):
         assert slot not in self.running
         if len(self.running) >= self.limit:
-            self.refused.append(order.folder.path.name)
+            self.refused.append(order.folder.name)
             raise RefusedError("too many jobs")
-        self.started.append((order.folder.path.name, slot))
+        self.started.append((order.folder.name, slot))
         if not self.rounds:  # it waits
-            order.on_update()
+            on_update()
         self.running.add(slot)
         self.most = max(self.most, len(self.running))
         return Job(self, order, slot)
@@ -64,17 +64,17 @@ class Job:
         if self.left >= 0:
             return None
         self.launcher.running.discard(self.slot)
-        turns = self.launcher.statuses.get(self.order.folder.path.name, [])
+        turns = self.launcher.statuses.get(self.order.folder.name, [])
         status = turns.pop(0) if turns else 0
         if status == 0:
-            finish(self.order.folder, self.order.steps)
+            finish(CellFolder(self.order.folder), self.order.steps)
         return status
 
     def interrupt(self):
-        self.launcher.interrupted.append(self.order.folder.path.name)
+        self.launcher.interrupted.append(self.order.folder.name)
 
     def stop(self):
-        assert self.order.folder.path.name in self.launcher.interrupted
+        assert self.order.folder.name in self.launcher.interrupted
 
     def output(self):
         return ["it went", "wrong"]
@@ -201,9 +201,9 @@ def test_a_cell_that_is_refused_is_tried_again_after_a_while(tmp_path, monkeypat
     class Crowded(Stub):
         """The jobs of others go when one of ours was refused."""
 
-        def start(self, order, slot):
+        def start(self, order, slot, on_update):
             self.limit = 2 if self.refused else 1
-            return super().start(order, slot)
+            return super().start(order, slot, on_update)
 
     cells = [make_cell(1), make_cell(2)]
     launcher = Crowded(num_slots=2, rounds=20)
@@ -220,9 +220,9 @@ def test_a_job_that_the_cluster_still_counts_is_no_reason_to_give_up(tmp_path, m
     monkeypatch.setattr("shapeshift.lab.runner._AGAIN_S", 0.05)
 
     class Completing(Stub):
-        def start(self, order, slot):
+        def start(self, order, slot, on_update):
             self.limit = 0 if self.started and len(self.refused) < self.lag else 1
-            return super().start(order, slot)
+            return super().start(order, slot, on_update)
 
     cells = [make_cell(1), make_cell(2)]
     launcher = Completing()

@@ -12,7 +12,7 @@ from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import kept_lines
-from shapeshift.lab.work import BUSY, attempt, work
+from shapeshift.lab.work import BUSY, Order, attempt, work
 
 STUB = """
 from shapeshift.lab.measures import Measurement
@@ -120,7 +120,7 @@ def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
 
 def attempt_here(cell, trained, steps):
     settings = cell.write_settings(trained.config)
-    return attempt(str(cell.path), str(settings), steps, str(trained.prepared), "x")
+    return attempt(Order(cell.path, settings, steps, trained.prepared, "x"))
 
 
 def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, trained):
