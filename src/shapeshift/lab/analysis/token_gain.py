@@ -7,7 +7,6 @@ Differs from the paper: a tie counts one half, so that a cell of equal models sh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,7 +25,6 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.scoring import score_references
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.tables import Table
 from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 
@@ -162,44 +160,62 @@ def plot(data: TokenGain, trained: int | None = None) -> Figure:
         data: what `compute` returned.
         trained: the most target subwords in training; a line stands where longer ones begin.
     """
+    shares, total = data.shares(), np.array(data.total)
+    # From the first to the last row, and column, that have tokens.
+    rows, columns = (
+        slice(int(used[0]), int(used[-1]) + 1)
+        for used in (np.flatnonzero(total.any(axis)) for axis in (1, 0))
+    )
+    shares, total = shares[rows, columns], total[rows, columns]
+    few = total < FEW_TOKENS
+    most = float(max([5.0, *np.abs(shares[~few] - _EQUAL)]))  # of the scale, in percentage points
+    scale = Normalize(_EQUAL - most, _EQUAL + most)
     with styled():
         figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, 2.7), layout="constrained")
         axes = figure.subplots()
-        kept = _occupied(data)
-        most = _most(data)
-        _draw(axes, data, kept, most)
-        shares, total = data.shares()[kept], np.array(data.total)[kept]
-        _write_shares(axes, shares, total, most)
-        few = "" if (total >= FEW_TOKENS)[total > 0].all() else f"\n{_FEW}"
-        axes.set_xlabel(_X_TITLE + few)
+        axes.imshow(
+            np.ma.masked_invalid(shares),
+            cmap=_COLOURS,
+            norm=scale,
+            alpha=np.where(few, 0.3, 1.0),
+            origin="lower",
+            aspect="auto",
+        )
+        for axis, edges, part in (
+            (axes.yaxis, data.frequency_edges, rows),
+            (axes.xaxis, data.position_edges, columns),
+        ):
+            axis.set_ticks(range(part.stop - part.start), labels(edges)[part])
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        for (row, column), share in np.ndenumerate(shares):
+            if total[row, column]:
+                faint = few[row, column]
+                strong = not faint and abs(share - _EQUAL) > 0.6 * most
+                axes.text(
+                    column,
+                    row,
+                    f"({share:.0f})" if faint else f"{share:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=6,
+                    style="italic" if faint else "normal",
+                    color="white" if strong else "black",
+                )
+        axes.set_xlabel(_X_TITLE + (f"\n{_FEW}" if few[total > 0].any() else ""))
         axes.set_ylabel(_Y_TITLE)
         if trained is not None:
-            place = _mark_end_of_training(axes, data.position_edges, trained, kept[1].start)
-            axes.text(
-                place,
-                1.02,
-                " unseen in training →",
-                transform=axes.get_xaxis_transform(),
-                fontsize=7,
-            )
-        _add_colours(figure, axes, most, data.system, data.baseline)
+            _mark_end_of_training(axes, data.position_edges, trained, columns.start)
+        bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=axes, pad=0.02, aspect=25)
+        bar.set_label(f"tokens that {data.system} scores\nhigher than {data.baseline} (%)")
+        bar.outline.set_visible(False)
     return figure
 
 
-def tabulate(data: TokenGain) -> Table:
-    """Lay out the same as a table: a row for each frequency, a column for each position."""
-    shares = data.shares()
-    rows = [
-        (label, *("–" if math.isnan(share) else f"{share:.1f}" for share in shares[row]))
-        for row, label in enumerate(_labels(data.frequency_edges))
-    ]
-    tied = 100 * np.sum(data.ties) / np.sum(data.total)
-    notes = [
-        f"percentage of tokens that {data.system} scores higher than {data.baseline}, by position"
-        " in the decoder (columns) and occurrences in training (rows); a tie counts one half",
-        f"over all {np.sum(data.total):,} tokens: {data.overall():.1f}; ties: {tied:.1f}",
-    ]
-    return Table(("occurrences", *_labels(data.position_edges)), rows, notes)
+def labels(edges: Sequence[int]) -> list[str]:
+    """Return the names of the ranges between edges: `0–9`, `10–19`, `≥ 20`."""
+    inner = [f"{low:,}–{high - 1:,}" for low, high in pairwise((0, *edges))]
+    return [*inner, f"≥ {edges[-1]:,}"]
 
 
 def _shares(
@@ -210,95 +226,15 @@ def _shares(
     return shares
 
 
-def _occupied(data: TokenGain) -> tuple[slice, slice]:
-    """Return the rows, and the columns, from the first to the last that have tokens."""
-    spans = [np.nonzero(np.sum(data.total, axis=axis))[0] for axis in (1, 0)]
-    rows, columns = (slice(int(span[0]), int(span[-1]) + 1) for span in spans)
-    return rows, columns
-
-
-def _most(data: TokenGain) -> float:
-    """Return how far from one half a share of many tokens is, in percentage points; at least 5."""
-    many = np.array(data.total) >= FEW_TOKENS
-    return float(max([5.0, *np.abs(data.shares()[many] - _EQUAL)]))
-
-
-def _draw(axes: Axes, data: TokenGain, kept: tuple[slice, slice], most: float) -> None:
-    """Draw the colours and the ticks.
-
-    Args:
-        axes: empty.
-        data: what is drawn.
-        kept: rows and columns.
-        most: percentage points from one half that have the full colour.
-    """
-    shares, total = data.shares()[kept], np.array(data.total)[kept]
-    axes.imshow(
-        np.ma.masked_invalid(shares),
-        cmap=_COLOURS,
-        norm=_norm(most),
-        alpha=np.where(total >= FEW_TOKENS, 1.0, 0.3),
-        origin="lower",
-        aspect="auto",
-    )
-    for axis, edges, part in zip(
-        (axes.yaxis, axes.xaxis), (data.frequency_edges, data.position_edges), kept, strict=True
-    ):
-        labels = _labels(edges)[part]
-        axis.set_ticks(range(len(labels)), labels)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-
-
-def _norm(most: float) -> Normalize:
-    return Normalize(_EQUAL - most, _EQUAL + most)
-
-
-def _add_colours(
-    figure: Figure, axes: Axes | Sequence[Axes], most: float, system: str, baseline: str
-) -> None:
-    bar = figure.colorbar(ScalarMappable(_norm(most), _COLOURS), ax=axes, pad=0.02, aspect=25)
-    bar.set_label(f"tokens that {system} scores\nhigher than {baseline} (%)")
-    bar.outline.set_visible(False)
-
-
-def _write_shares(
-    axes: Axes, shares: NDArray[np.float64], total: NDArray[np.int64], most: float
-) -> None:
-    for (row, column), share in np.ndenumerate(shares):
-        if total[row, column] == 0:
-            continue
-        few = total[row, column] < FEW_TOKENS
-        strong = not few and abs(share - _EQUAL) > 0.6 * most
-        axes.text(
-            column,
-            row,
-            f"({share:.0f})" if few else f"{share:.0f}",
-            ha="center",
-            va="center",
-            fontsize=6,
-            style="italic" if few else "normal",
-            color="white" if strong else "black",
-        )
-
-
-def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> float:
-    """Draw a line where training ends, and return its place on the axis."""
+def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> None:
+    """Draw a line where training ends; `first` is the first column that is drawn."""
     # Training shows the positions 0 … trained: at the last stands the </s> of the longest targets.
-    widest = edges[-1] - (edges[-2] if len(edges) > 1 else 0)
-    bounds = [
-        0,
-        *edges,
-        edges[-1] + widest,
-    ]  # the last column, without end, as wide as its neighbour
+    widest = edges[-1] - (edges[-2] if len(edges) > 1 else 0)  # the last column has no end
+    bounds = [0, *edges, edges[-1] + widest]
     place = float(np.interp(trained + 1, bounds, np.arange(len(bounds)) - 0.5 - first))
     axes.axvline(place, color="black", linewidth=1)
-    return place
-
-
-def _labels(edges: Sequence[int]) -> list[str]:
-    inner = [f"{low:,}–{high - 1:,}" for low, high in pairwise((0, *edges))]
-    return [*inner, f"≥ {edges[-1]:,}"]
+    above = axes.get_xaxis_transform()
+    axes.text(place, 1.02, " unseen in training →", transform=above, fontsize=7)
 
 
 def _check_edges(name: str, edges: Sequence[int]) -> None:

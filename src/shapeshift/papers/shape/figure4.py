@@ -146,14 +146,13 @@ def rows_of(data: TokenGain, cells: Sequence[Cell]) -> Iterator[tuple[Entry, ...
         cells: that it was computed from.
     """
     shares = data.shares()
-    laid_out = token_gain.tabulate(data)
-    for row, line in enumerate(laid_out.rows):
-        for column, position in enumerate(laid_out.header[1:]):
-            count = data.total[row][column]
-            if count:
-                tokens = number(count, ",", cells)
-                value = number(float(shares[row, column]), ".1f", cells)
-                yield (*words(line[0], position), tokens, value)
+    rows = token_gain.labels(data.frequency_edges)
+    columns = token_gain.labels(data.position_edges)
+    for (row, column), count in np.ndenumerate(data.total):
+        if count:
+            tokens = number(int(count), ",", cells)
+            value = number(float(shares[row, column]), ".1f", cells)
+            yield (*words(rows[row], columns[column]), tokens, value)
 
 
 def _table(

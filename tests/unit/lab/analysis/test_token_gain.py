@@ -11,7 +11,6 @@ from shapeshift.lab.analysis.token_gain import (
     compute,
     in_order,
     plot,
-    tabulate,
     token_counts,
 )
 
@@ -174,11 +173,3 @@ def test_a_line_stands_where_training_ended(trained, place):
     [axes, _] = plot(DATA, trained=trained).axes
     [line] = axes.lines
     assert list(line.get_xdata()) == [pytest.approx(place)] * 2
-
-
-def test_the_table_has_all_cells():
-    table = tabulate(DATA)
-    assert table.header == ("occurrences", "0–9", "10–19", "≥ 20")
-    assert table.rows[0] == ("0–9", "–", "–", "–")
-    assert table.rows[1] == ("10–99", "60.0", "80.0", "100.0")
-    assert "over all 504 tokens: 58.3; ties: 0.0" in table.notes[1]
