@@ -38,7 +38,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.lab.final import AVERAGE
-from shapeshift.lab.identity import how_to_validate
+from shapeshift.lab.identity import NEUTRAL, how_to_validate
 from shapeshift.model import Transformer, build
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import Cosine
@@ -46,20 +46,8 @@ from shapeshift.training.manifest import MODEL
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.weights import load_weights
 
-RESUMABLE = {
-    "training.log_every",
-    "training.keep_checkpoints",
-    "training.device",
-    "training.parallel",
-    "training.rank_timeout_s",
-    "training.on_nonfinite",
-    "training.split_on_oom",
-    "decoding.max_tokens",
-    "decoding.max_sentences",
-    "decoding.buffer_size",
-    "evaluation",
-    "data.corpus.root",
-}
+RESUMABLE = {*NEUTRAL, "training.on_nonfinite", "training.split_on_oom"}
+RESUMABLE -= {"position.name", "model.size"}  # which name what is spelled out next to them
 """Settings that a run may be continued with although they differ. Those of `evaluation` by which
 its checkpoints are judged may not: such scores do not compare."""
 

@@ -4,8 +4,7 @@ import pytest
 
 from shapeshift.config import Config, parse_config
 from shapeshift.integrity import digest
-from shapeshift.lab.identity import NEUTRAL, cell_key, how_to_score, identity_fields
-from shapeshift.lab.run import RESUMABLE
+from shapeshift.lab.identity import cell_key, how_to_score, identity_fields
 
 DOCUMENT = {
     "model": {"size": "tiny"},
@@ -101,13 +100,6 @@ def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monk
         "shapeshift.lab.identity._default_fields", lambda: identity_fields(Config())
     )
     assert key() == before
-
-
-def test_whatever_may_differ_between_runs_of_a_name_may_differ_in_their_folder():
-    """Otherwise a second grid could not go on with a cell of the first."""
-    spelled_otherwise = {"position.name", "model.size"}
-    for name in set(NEUTRAL) - spelled_otherwise:
-        assert any(name == free or name.startswith(f"{free}.") for free in RESUMABLE), name
 
 
 def test_the_model_of_comet_counts_where_it_judges_checkpoints():
