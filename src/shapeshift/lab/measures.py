@@ -185,14 +185,15 @@ class Score:
             sets = {self.split: slice(None)}
         for metric in {m.metric: None for m in found}:
             one = [m for m in found if m.metric == metric and not m.bucket and m.dataset in sets]
-            mean = fmean(m.value for m in one)
-            found.append(
-                one[0].model_copy(update=_MEAN | {"value": mean, "dataset": mean_of(self.split)})
-            )
+            found.append(mean_measurement(one, self.split))
         return found
 
 
-_MEAN = {"hypotheses": None, "references": None}
+def mean_measurement(of_files: Sequence[Measurement], split: str) -> Measurement:
+    """Return the mean of a metric over the files of a split."""
+    mean = fmean(each.value for each in of_files)
+    changes = {"value": mean, "dataset": mean_of(split), "hypotheses": None, "references": None}
+    return of_files[0].model_copy(update=changes)
 
 
 def mean_of(split: str) -> str:

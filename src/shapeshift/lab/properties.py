@@ -22,14 +22,12 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.capacity import capacity
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.run import Run
-from shapeshift.lab.speed import ratio_by_turns
-from shapeshift.model import Transformer, build
+from shapeshift.lab.speed import BASELINE, fresh_model, ratio_by_turns
+from shapeshift.model import Transformer
 from shapeshift.model.layers import Memory
-from shapeshift.positions import PRESETS, Scheme
+from shapeshift.positions import Scheme
 from shapeshift.training.precision import autocast, choose_device, choose_precision
 from shapeshift.training.step import TrainingStep, random_batch
-
-BASELINE = PRESETS["ape"]
 
 MEMORY_LENGTH = 256
 """Subwords of each sentence, `</s>` among them, in the step whose memory is measured."""
@@ -50,10 +48,10 @@ class StepMemory:
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it with fresh weights; see `Measure`."""
-        model = _fresh(run, data, _scheme(run), torch.device("cpu"))
-        room = capacity(model, training=True)
+        scheme = run.config.position.scheme
+        room = capacity(fresh_model(run, data, scheme, "cpu"), training=True)
         length = min(MEMORY_LENGTH, room.source or MEMORY_LENGTH, room.target or MEMORY_LENGTH)
-        own, first = (_peak_bytes(run, data, scheme, length) for scheme in (_scheme(run), BASELINE))
+        own, first = (_peak_bytes(run, data, each, length) for each in (scheme, BASELINE))
         bucket = f"length {length}"
         return [
             Measurement(metric="step_bytes", value=own, bucket=bucket),
@@ -68,14 +66,14 @@ class DecodingSpeed:
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it with fresh weights; see `Measure`."""
-        ratio = 1.0 if _scheme(run) == BASELINE else self._ratio(run, data)
+        device, own = choose_device(run.config.training.device), run.config.position.scheme
+        ratio = 1.0
+        if own != BASELINE:
+            decoders = [_decoder(run, data, scheme) for scheme in (BASELINE, own)]
+            for decode in decoders:  # which is slow, the first time
+                decode()
+            ratio = ratio_by_turns(repeat(decoders), device, rounds=_NUM_ROUNDS)
         return [Measurement(metric="decoding_speed", value=ratio)]
-
-    def _ratio(self, run: Run, data: Prepared) -> float:
-        device = choose_device(run.config.training.device)
-        first, own = (_decoder(run, data, scheme) for scheme in (BASELINE, _scheme(run)))
-        first(), own()  # which is slow, the first time
-        return ratio_by_turns(repeat((first, own)), device, rounds=_NUM_ROUNDS)
 
 
 class Export:
@@ -194,7 +192,7 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _peak_bytes(run: Run, data: Prepared, scheme: Scheme, length: int) -> int:
     config = run.config.training
     device = choose_device(config.device)
-    step = TrainingStep(_fresh(run, data, scheme, device), config)
+    step = TrainingStep(fresh_model(run, data, scheme, device), config)
     num_sentences = max(1, config.batch.max_tokens // length)
     batch = random_batch(num_sentences, length, _vocabularies(data), device)
     step(batch)  # which allocates the optimiser's moments
@@ -216,7 +214,7 @@ def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Callable[[], None]:
     config = run.config.training
     device = choose_device(config.device)
     dtype = choose_precision(config.precision, device)
-    model = _fresh(run, data, scheme, device).eval()
+    model = fresh_model(run, data, scheme, device).eval()
     batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, _vocabularies(data), device)
 
     @torch.inference_mode()
@@ -227,15 +225,6 @@ def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Callable[[], None]:
                 state.step(token)
 
     return decode
-
-
-def _scheme(run: Run) -> Scheme:
-    return run.config.position.scheme
-
-
-def _fresh(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Transformer:
-    model = build(run.config.model, scheme, *_vocabularies(data))
-    return model.to(device)
 
 
 def _vocabularies(data: Prepared) -> tuple[int, int]:

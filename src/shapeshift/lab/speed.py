@@ -21,7 +21,7 @@ from shapeshift.data.batching import Batch, collate, plan_epoch
 from shapeshift.data.prepared import Prepared
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.run import Run
-from shapeshift.model import build
+from shapeshift.model import Transformer, build
 from shapeshift.positions import PRESETS, Scheme
 from shapeshift.training.precision import choose_device, tuned
 from shapeshift.training.step import TrainingStep
@@ -29,7 +29,7 @@ from shapeshift.training.step import TrainingStep
 Step = Callable[[Batch], object]
 Work = Callable[[], object]
 
-_BASELINE = PRESETS["ape"]
+BASELINE = PRESETS["ape"]
 _NUM_BATCHES = 4
 _MIN_ROUNDS = 9
 
@@ -49,12 +49,12 @@ class Speed:
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Measure it on the first batches of training, with fresh weights; the trained ones stay as
         they are."""
-        return [Measurement(metric="speed", value=self._ratio(run, data), dataset="train")]
+        own = run.config.position.scheme
+        ratio = 1.0 if own == BASELINE else self._ratio(run, data, own)
+        return [Measurement(metric="speed", value=ratio, dataset="train")]
 
-    def _ratio(self, run: Run, data: Prepared) -> float:
-        scheme, training = run.config.position.scheme, run.config.training
-        if scheme == _BASELINE:
-            return 1.0
+    def _ratio(self, run: Run, data: Prepared, own: Scheme) -> float:
+        training = run.config.training
         device = choose_device(training.device)
         plan = plan_epoch(
             data.train.source_lengths,
@@ -65,20 +65,16 @@ class Speed:
         )
         batches = [collate(data.train, pairs).to(device) for pairs in plan[:_NUM_BATCHES]]
         with tuned(device):
-            steps = [_stepper(run, data, each, device) for each in (_BASELINE, scheme)]
-            return self._compare(steps, batches, device)
-
-    def _compare(self, steps: Sequence[Step], batches: list[Batch], device: torch.device) -> float:
-        for batch in batches:  # the first step on a new shape is slow, for the first model most
-            for step in steps:
-                step(batch)
-        first, own = steps
-        works = ((partial(first, batch), partial(own, batch)) for batch in cycle(batches))
-        return ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=self.budget_s)
+            steps = [_stepper(run, data, scheme, device) for scheme in (BASELINE, own)]
+            for batch in batches:  # the first step on a new shape is slow, for the first model most
+                for step in steps:
+                    step(batch)
+            works = (tuple(partial(step, batch) for step in steps) for batch in cycle(batches))
+            return ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=self.budget_s)
 
 
 def ratio_by_turns(
-    works: Iterable[tuple[Work, Work]], device: torch.device, *, rounds: int, budget_s: float = 0.0
+    works: Iterable[Sequence[Work]], device: torch.device, *, rounds: int, budget_s: float = 0.0
 ) -> float:
     """Return the first work's time over the second's, the median over rounds. Each of the two is
     done before the other as often as after it.
@@ -100,11 +96,17 @@ def ratio_by_turns(
     return median(ratios)
 
 
-def _stepper(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Step:
-    """Return a function that trains a fresh model on a batch."""
+def fresh_model(
+    run: Run, data: Prepared, scheme: Scheme, device: torch.device | str
+) -> Transformer:
+    """Return an untrained model of a run's settings, but with this position scheme."""
     subwords = data.subwords
     model = build(run.config.model, scheme, subwords.source_size, subwords.target_size)
-    return TrainingStep(model.to(device), run.config.training)
+    return model.to(device)
+
+
+def _stepper(run: Run, data: Prepared, scheme: Scheme, device: torch.device) -> Step:
+    return TrainingStep(fresh_model(run, data, scheme, device), run.config.training)
 
 
 def _seconds(work: Work, device: torch.device) -> float:

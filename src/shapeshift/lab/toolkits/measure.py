@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from shapeshift.config import Config
 from shapeshift.data.prepared import Prepared
@@ -12,7 +11,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.evaluation.tokenizers import make_bleu
-from shapeshift.lab.measures import Measurement, files_of, mean_of
+from shapeshift.lab.measures import Measurement, files_of, mean_measurement
 from shapeshift.lab.run import Run, detokenizer
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
 from shapeshift.lab.toolkits.commands import find_program, run_commands
@@ -31,13 +30,11 @@ class TrainedBy:
 
     def missing(self) -> str | None:
         """Return how to install the toolkit, in one line; `None` if it is installed."""
-        lacking = [name for name in self.toolkit.programs if find_program(name) is None]
-        if not lacking:
+        lacking = next((name for name, path in self._programs().items() if path is None), None)
+        if lacking is None:
             return None
-        return (
-            f"{self.toolkit.name} is left out: {lacking[0]} is not on the PATH;"
-            f" {self.toolkit.install}"
-        )
+        toolkit = self.toolkit
+        return f"{toolkit.name} is left out: {lacking} is not on the PATH; {toolkit.install}"
 
     def measure(self, run: Run, data: Prepared) -> list[Measurement]:
         """Train, translate and score, all in `toolkits/NAME` next to the run's folder.
@@ -57,13 +54,12 @@ class TrainedBy:
             folder.absolute() / self.toolkit.name,
             choose_device(run.config.training.device).type == "cuda",
         )
-        programs: dict[str, Path] = {}
-        for name in self.toolkit.programs:
-            program = find_program(name)
-            assert program is not None
-            programs[name] = program
+        programs = {name: path for name, path in self._programs().items() if path is not None}
         run_commands(self.toolkit.commands(baseline, programs), baseline.directory)
         return [each for split in TEST_SPLITS for each in self._score(baseline, data, split)]
+
+    def _programs(self) -> dict[str, Path | None]:
+        return {name: find_program(name) for name in self.toolkit.programs}
 
     def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
         detokenize = detokenizer(baseline.config)
@@ -82,15 +78,7 @@ class TrainedBy:
             self._bleu(baseline.config, hypotheses[part], references[part], name)
             for name, part in parts.items()
         ]
-        mean = found[0].model_copy(
-            update={
-                "dataset": mean_of(split),
-                "value": fmean(each.value for each in found),
-                "hypotheses": None,
-                "references": None,
-            }
-        )
-        return [*found, mean]
+        return [*found, mean_measurement(found, split)]
 
     def _bleu(
         self, config: Config, hypotheses: list[str], references: list[str], dataset: str
