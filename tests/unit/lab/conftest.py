@@ -1,12 +1,16 @@
 """A run of a few seconds: words are translated to upper case."""
 
 import random
+from contextlib import contextmanager
 
 import pytest
 
 from shapeshift.config import parse_config
 from shapeshift.config_file import lay_over
-from shapeshift.training.trainer import Silent
+from shapeshift.data.prepared import Prepared
+from shapeshift.lab.run import prepared_directory
+from shapeshift.lab.train import train
+from shapeshift.training.trainer import Silent, Trainer
 
 SIZES = {"train": 120, "valid": 12, "test": 21}
 
@@ -70,3 +74,51 @@ def make_config(text):
 @pytest.fixture
 def silent():
     return Silent()
+
+
+@pytest.fixture(scope="session")
+def make_run(make_config, tmp_path_factory):
+    """overrides → a trained run and its data, made once; tests only read and measure it"""
+    root = tmp_path_factory.mktemp("runs")
+    made = {}
+
+    def make(*overrides):
+        if overrides not in made:
+            config = make_config("training.max_updates=3", *overrides)
+            run = train(config, root / str(len(made)), Silent(), prepared_root=root)
+            made[overrides] = run, Prepared(prepared_directory(config.data, root))
+        return made[overrides]
+
+    return make
+
+
+@pytest.fixture
+def interrupting(monkeypatch):
+    """update → a context in which training is interrupted after it"""
+
+    @contextmanager
+    def at(update):
+        step = Trainer._update
+
+        def interrupted(self, batches, window):
+            if self.progress.update == update:
+                raise KeyboardInterrupt
+            step(self, batches, window)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_update", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                yield
+
+    return at
+
+
+@pytest.fixture
+def snapshot():
+    """folder → path → content of all files, but for the curves of TensorBoard"""
+
+    def take(folder):
+        paths = [x for x in folder.rglob("*") if x.is_file() and "tensorboard" not in x.parts]
+        return {x.relative_to(folder).as_posix(): x.read_bytes() for x in paths}
+
+    return take

@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 
@@ -25,9 +27,21 @@ def test_a_lock_says_who_holds_it_and_goes_with_an_error(tmp_path):
         pass
 
 
-def test_the_text_of_a_holder_that_died_does_not_lock(tmp_path):
+def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path):
     path = tmp_path / "lock"
-    path.write_text(f"process {os.getpid()} on this machine\n", encoding="utf-8")
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from shapeshift.lab.locks import locked\n"
+        "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(LockedError, match=f"process {holder.pid} on"), locked(path):
+            pass
+        holder.kill()
+    assert "process" in path.read_text(encoding="utf-8")  # which is for people alone
     with locked(path):
         assert path.read_text(encoding="utf-8").count("process") == 1
 

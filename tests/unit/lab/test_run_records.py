@@ -39,10 +39,6 @@ def copied(lab, tmp_path):
     return shutil.copytree(lab.finished, tmp_path / "run")
 
 
-def snapshot(folder):
-    return {x: x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
-
-
 def averaged(directory):
     with safe_open(directory / AVERAGE, "pt") as file:
         return json.loads(file.metadata()["shapeshift"])["average_of"]
@@ -54,48 +50,30 @@ def damage(path):
     path.write_bytes(content)
 
 
-def stop_at(patch, update):
-    step = Trainer._update
-
-    def interrupted(self, batches, window):
-        if self.progress.update == update:
-            raise KeyboardInterrupt
-        step(self, batches, window)
-
-    patch.setattr(Trainer, "_update", interrupted)
-
-
 def make_best(patch, best):
     """Let the validation after one update have the lowest loss."""
     patch.setattr(Trainer, "_valid_loss", lambda self: 1.0 + (self.progress.update != best))
 
 
-def test_fewer_updates_than_were_done_are_refused(lab, copied, monkeypatch):
-    with monkeypatch.context() as patch:
-        stop_at(patch, 9)
-        with pytest.raises(KeyboardInterrupt):
-            lab.go_on(copied, "training.max_updates=12")
+def test_fewer_updates_than_were_done_are_refused(lab, copied, interrupting, snapshot):
+    with interrupting(9):
+        lab.go_on(copied, "training.max_updates=12")
     before = snapshot(copied)
     ways = r"8 updates.*max_updates=6; name a new folder, or .* training\.max_updates=12$"
     with pytest.raises(ShapeshiftError, match=ways):
         lab.go_on(copied)  # the original command
     assert snapshot(copied) == before
-
     lab.go_on(copied, "training.max_updates=12")
-    before = snapshot(copied)
     with pytest.raises(ShapeshiftError, match="12 updates"):
         lab.go_on(copied)
-    assert snapshot(copied) == before
     new = lab.go_on(copied.with_name("new"))
     assert new.weights().read_bytes() == (lab.finished / AVERAGE).read_bytes()
 
 
-def test_a_run_may_end_where_it_was_stopped(lab, tmp_path, monkeypatch):
+def test_a_run_may_end_where_it_was_stopped(lab, tmp_path, interrupting):
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_at(patch, 7)
-        with pytest.raises(KeyboardInterrupt):
-            lab.go_on(folder, "training.max_updates=12", "training.validate_every=12")
+    with interrupting(7):
+        lab.go_on(folder, "training.max_updates=12", "training.validate_every=12")
     lab.go_on(folder, "training.validate_every=12")
     assert averaged(folder) == ["update-00000004", "update-00000006"]
     assert (folder / AVERAGE).read_bytes() == (lab.finished / AVERAGE).read_bytes()
@@ -121,20 +99,14 @@ def test_results_of_older_settings_are_deleted(lab, copied, override):
     assert not (copied / "results").exists()
 
 
-def test_validation_translates_with_the_same_search_in_all_of_a_run(lab, tmp_path):
-    lab.go_on(tmp_path / "run", "training.validate_metrics=bleu")
-    with pytest.raises(ShapeshiftError, match=r"another decoding\.beam"):
-        lab.go_on(tmp_path / "run", "training.validate_metrics=bleu", "decoding.beam=2")
-
-
 @pytest.mark.parametrize("lost", [damage, lambda path: shutil.rmtree(path.parent)])
-def test_a_checkpoint_that_the_average_needs_is_missed_at_once(lab, tmp_path, monkeypatch, lost):
+def test_a_checkpoint_that_the_average_needs_is_missed_at_once(
+    lab, tmp_path, monkeypatch, interrupting, snapshot, lost
+):
     run = tmp_path / "run"
     three = ("training.average_checkpoints=3", "training.max_updates=8")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 7)
-        with pytest.raises(KeyboardInterrupt):
-            lab.go_on(run, *three)
+    with interrupting(7):
+        lab.go_on(run, *three)
     lost(Run(run).checkpoints.path(4) / MODEL)
     before = snapshot(run)
     monkeypatch.setattr(Trainer, "fit", None)
@@ -149,7 +121,7 @@ def test_a_checkpoint_that_the_average_needs_is_missed_at_once(lab, tmp_path, mo
     assert averaged(run) == ["update-00000006", "update-00000008"]
 
 
-def test_more_checkpoints_than_are_kept_are_not_averaged(lab, tmp_path):
+def test_more_checkpoints_than_are_kept_are_not_averaged(lab, tmp_path, snapshot):
     """Of those that were deleted, or are not regular, none is replaced by another."""
     one = ("training.average_checkpoints=1", "training.keep_checkpoints=1")
     lab.go_on(tmp_path / "run", *one)
@@ -197,11 +169,3 @@ def test_a_damaged_average_is_made_again(lab, copied):
     lab.go_on(copied)
     assert load_file(copied / AVERAGE).keys() == whole.keys()
     assert (copied / AVERAGE).read_bytes() == (lab.finished / AVERAGE).read_bytes()
-
-
-def test_there_is_no_best_checkpoint_before_a_validation(lab, tmp_path, monkeypatch):
-    stop_at(monkeypatch, 3)
-    with pytest.raises(KeyboardInterrupt):
-        lab.go_on(tmp_path / "run", "training.validate_every=6")
-    with pytest.raises(ShapeshiftError, match=r"not validated yet.* --checkpoint last"):
-        Run(tmp_path / "run").weights("best")
