@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
@@ -23,33 +22,20 @@ from shapeshift.lab.measures import (
     hypotheses_file,
     references_file,
 )
-from shapeshift.lab.run import Run, prepared_directory
-from shapeshift.lab.train import train
-from shapeshift.training.trainer import Silent
+from shapeshift.lab.run import Run
 
 
-@pytest.fixture(scope="module")
-def trained(make_config, tmp_path_factory):
-    """Makes a run of a few updates, with its data."""
-
-    def make(*overrides, max_updates=15):
-        folder = tmp_path_factory.mktemp("analyses")
-        config = make_config(f"training.max_updates={max_updates}", *overrides)
-        observer = Silent()
-        run = train(config, folder / "run", observer, prepared_root=folder)
-        return run, Prepared(prepared_directory(config.data, folder))
-
-    return make
+@pytest.fixture
+def relative(make_run):
+    return make_run("position=rpe")
 
 
-@pytest.fixture(scope="module")
-def relative(trained):
-    return trained("position=rpe")
+JOINED = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
 
 
-@pytest.fixture(scope="module")
-def joined(trained):
-    return trained("position=ape", "data.dataset.name=interpolate", "data.dataset.num_joined=3")
+@pytest.fixture
+def joined(make_run):
+    return make_run("position=ape", *JOINED)
 
 
 def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
@@ -115,11 +101,10 @@ def test_swapped_order_has_the_run_s_tokenizer(joined):
     assert any(m.metric == "BLEU" for m in found)
 
 
-def test_learning_measures_the_last_checkpoint_of_each_eighth(trained):
+def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     kept = ("training.keep_checkpoints=9", "training.average_checkpoints=1")
-    settings = ("training.checkpoint_every=1", *kept)
-    joined = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
-    run, data = trained("position=shape", *joined, *settings, max_updates=16)
+    settings = ("training.max_updates=16", "training.checkpoint_every=1", *kept)
+    run, data = make_run("position=shape", *JOINED, *settings)
     assert run.checkpoints.updates() == list(range(8, 17))
     found = LEARNING.measure(run, data)
     assert sorted({m.step for m in found}) == [8, 10, 12, 14, 16]

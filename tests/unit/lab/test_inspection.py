@@ -9,29 +9,14 @@ import torch
 from shapeshift.data.batching import make_batch
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.inspection import by_distance, inspect_run
-from shapeshift.lab.train import train
 from shapeshift.report.inspection import inspection_page
 
 SENTENCE = "abc de f ba"
 
 
-@pytest.fixture(scope="module")
-def make_run(make_config, tmp_path_factory):
-    from shapeshift.training.trainer import Silent
-
-    folder = tmp_path_factory.mktemp("runs")
-
-    def make(*overrides):
-        config = make_config("training.max_updates=2", *overrides)
-        directory = folder / re.sub(r"\W+", "-", " ".join(overrides))
-        return train(config, directory, Silent(), prepared_root=folder / "prepared")
-
-    return make
-
-
 @pytest.mark.parametrize("position", ["ape", "shape", "rpe", "t5", "rope", "cross-pe"])
 def test_every_layer_and_head_is_there_and_gives_all_its_attention(make_run, position):
-    run = make_run(f"position={position}", "model.encoder_layers=2")
+    run, _ = make_run(f"position={position}", "model.encoder_layers=2")
     found = inspect_run(run, SENTENCE)
     S, T = len(found.source), len(found.target)
     assert {name: probs.shape for name, probs in found.attention.items()} == {
@@ -50,7 +35,7 @@ def test_every_layer_and_head_is_there_and_gives_all_its_attention(make_run, pos
 
 
 def test_attention_is_that_of_the_formula(make_run):
-    run = make_run("position=ape")
+    run, _ = make_run("position=ape")
     found = inspect_run(run, SENTENCE)
     model, subwords = run.model().double(), run.subwords()
     source = make_batch(subwords.encode_source([SENTENCE]), [[]]).source
@@ -82,7 +67,7 @@ def test_the_mean_by_distance_is_over_the_pairs_of_that_distance():
     ],
 )
 def test_what_is_no_sentence_for_this_model_is_refused(make_run, sentence, said):
-    run = make_run("position=learned", "position.parts.0.num_positions=20")
+    run, _ = make_run("position=learned", "position.parts.0.num_positions=20")
     with pytest.raises(ShapeshiftError, match=said):
         inspect_run(run, sentence)
     offsets = inspect_run(run, "a").offsets
@@ -91,12 +76,12 @@ def test_what_is_no_sentence_for_this_model_is_refused(make_run, sentence, said)
 
 
 def test_the_page_has_a_picture_for_each_head_and_loads_nothing(make_run):
-    runs = [inspect_run(make_run(f"position={name}"), SENTENCE) for name in ("ape", "rpe")]
+    runs = [inspect_run(make_run(f"position={name}")[0], SENTENCE) for name in ("ape", "rpe")]
     sentence = "<script>alert(1)</script>"
     page = inspection_page(sentence, runs)
     assert "rpe: shaw at self (max_distance=16)" in page
     assert "1 + 1 layers, width 32, 2 heads" in page
-    assert page.count("2 updates, seed 1") == 2
+    assert page.count("3 updates, seed 1") == 2
     assert page.count('class="thumb"') == 2 * 3 * 2  # runs, kinds, heads
     identifiers = re.findall(r' id="([^"]+)"', page)
     assert len(set(identifiers)) == len(identifiers)

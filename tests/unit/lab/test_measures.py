@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab import measures
@@ -15,10 +14,8 @@ from shapeshift.lab.measures import (
     find_measure,
     measure_training,
 )
-from shapeshift.lab.run import Run, prepared_directory
-from shapeshift.lab.train import train
+from shapeshift.lab.run import Run
 from shapeshift.training.log import read_log
-from shapeshift.training.trainer import Silent
 
 MINE = """
 class Mine:
@@ -49,16 +46,11 @@ def test_every_registered_measure_can_be_imported():
         assert callable(find_measure(name).measure)
 
 
-@pytest.fixture(scope="module")
-def two_sets(make_config, text, tmp_path_factory):
+@pytest.fixture
+def two_sets(make_run):
     """A run whose test split has two files, of 21 and of 12 pairs."""
-    folder = tmp_path_factory.mktemp("two-sets")
-    config = make_config(
-        "data.corpus.test=[test, valid]", "training.max_updates=15", "evaluation.length_buckets=[4]"
-    )
-    observer = Silent()
-    run = train(config, folder / "run", observer, prepared_root=folder)
-    return run, Prepared(prepared_directory(config.data, folder))
+    updates = "training.max_updates=15"
+    return make_run("data.corpus.test=[test, valid]", updates, "evaluation.length_buckets=[4]")
 
 
 def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):

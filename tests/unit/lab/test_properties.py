@@ -1,27 +1,17 @@
 """Memory of a step, speed of decoding, export."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from shapeshift.data.prepared import Prepared
 from shapeshift.lab import properties, speed
 from shapeshift.lab.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
-from shapeshift.lab.run import prepared_directory
-from shapeshift.lab.train import train
-from shapeshift.training.trainer import Silent
 
 
-@pytest.fixture(scope="module")
-def trained(make_config, tmp_path_factory):
-    """Makes a run of two updates, with its data."""
-    folder = tmp_path_factory.mktemp("properties")
-
-    def make(position):
-        config = make_config("training.max_updates=2", f"position={position}")
-        run = train(config, folder / str(abs(hash(position))), Silent(), prepared_root=folder)
-        return run, Prepared(prepared_directory(config.data, folder))
-
-    return make
+@pytest.fixture
+def trained(make_run):
+    return lambda position: make_run(f"position={position}")
 
 
 def values(measurements):
@@ -88,22 +78,21 @@ def test_a_model_exports(trained):
     assert (found.metric, found.value) == ("exports", 1)
 
 
-def test_why_a_model_does_not_export_is_kept(trained, monkeypatch):
-    def refuse(*args, **kwargs):
-        raise RuntimeError("data-dependent\nand more")
+def refuse(*args, **kwargs):
+    raise RuntimeError("data-dependent\nand more")
 
-    monkeypatch.setattr(properties, "export", refuse)
+
+def give_something_else(*args, **kwargs):
+    return SimpleNamespace(module=lambda: lambda *args: torch.zeros(()))
+
+
+@pytest.mark.parametrize(
+    ("export", "reason"),
+    [(refuse, "RuntimeError: data-dependent"), (give_something_else, "AssertionError")],
+)
+def test_why_a_model_does_not_export_is_kept(trained, monkeypatch, export, reason):
+    monkeypatch.setattr(properties, "export", export)
     whole, because = EXPORT.measure(*trained("ape"))
     assert (whole.value, whole.bucket) == (0, None)
-    assert (because.bucket, because.signature) == ("because", "RuntimeError: data-dependent")
-
-
-def test_a_program_that_gives_something_else_counts_as_not_exported(trained, monkeypatch):
-    class Wrong:
-        def module(self):
-            return lambda *args: torch.zeros(())
-
-    monkeypatch.setattr(properties, "export", lambda *args, **kwargs: Wrong())
-    whole, because = EXPORT.measure(*trained("ape"))
-    assert whole.value == 0
-    assert because.signature.startswith("AssertionError")
+    assert because.bucket == "because"
+    assert because.signature.split("\n")[0].startswith(reason)
