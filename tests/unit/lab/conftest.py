@@ -8,8 +8,15 @@ import pytest
 from shapeshift.config import parse_config
 from shapeshift.config_file import lay_over
 from shapeshift.data.prepared import Prepared
+from shapeshift.integrity import store
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.run import prepared_directory
+from shapeshift.lab.runner import run_cells
+from shapeshift.lab.status import State
 from shapeshift.lab.train import train
+from shapeshift.training.log import read_log
 from shapeshift.training.trainer import Silent, Trainer
 
 SIZES = {"train": 120, "valid": 12, "test": 21}
@@ -90,6 +97,68 @@ def make_run(make_config, tmp_path_factory):
         return made[overrides]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A folder of prepared data."""
+    return tmp_path_factory.mktemp("prepared")
+
+
+@pytest.fixture(scope="session")
+def make_cell(make_config):
+    """overrides → a cell"""
+
+    def make(*overrides):
+        config = make_config(*overrides)
+        return Cell("mine", "tiny", {"position": "shape"}, config.training.seed, config)
+
+    return make
+
+
+class Acting:
+    """An observer of a launcher that does something to each job once its cell has trained a while:
+    `action(cell, process)`. It remembers the jobs by the keys of their cells."""
+
+    def __init__(self, launcher, action):
+        self.jobs, self._action, self._done = {}, action, set()
+        start = launcher.start
+
+        def remember(order, *given):
+            self.jobs[order.folder.name] = start(order, *given)
+            return self.jobs[order.folder.name]
+
+        launcher.start = remember
+
+    def changed(self, cell, status):
+        enough = status.update >= 12 and status.state is State.RUNNING
+        if enough and cell.key in self.jobs and cell.key not in self._done:
+            self._done.add(cell.key)
+            self._action(cell, self.jobs[cell.key])
+
+
+@pytest.fixture
+def acting():
+    return Acting
+
+
+@pytest.fixture
+def go_on(make_cell, prepared):
+    """Trains the run of a cell of many updates to its end, which is now at `update`."""
+
+    def train_to(folder, update, *overrides):
+        cell = make_cell(*overrides, f"training.max_updates={update}")
+        shorter = CellFolder(folder.path.with_name(cell.key))
+        folder.path.rename(shorter.path)
+        store(shorter.run, {"config.yaml": cell.config.to_yaml().encode()})
+        root = shorter.path.parent
+        assert run_cells([cell], [], root, InProcess(), prepared_root=prepared).ok
+        lines = read_log(shorter.run / "log.jsonl")
+        updates = [line["update"] for line in lines if "loss" in line]
+        assert updates == list(range(1, update + 1))  # none is missing, none stands twice
+        return shorter
+
+    return train_to
 
 
 @pytest.fixture

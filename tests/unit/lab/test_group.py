@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import store
 from shapeshift.lab import group
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell
 from shapeshift.lab.launchers import InProcess, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.measures import TRAIN
@@ -32,60 +30,39 @@ def in_pairs():
     return Subprocesses([{"OMP_NUM_THREADS": "1"}], processes_per_run=2)
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    return tmp_path_factory.mktemp("prepared")
-
-
-def make_cell(config):
-    return Cell("mine", "tiny", {"position": "shape"}, config.training.seed, config)
-
-
 def losses(folder):
     return [line["loss"] for line in read_log(folder.run / "log.jsonl") if "loss" in line]
 
 
-class At:
-    """An observer that does something to the job once its cell has trained a while."""
+@pytest.fixture
+def run_until(make_cell, acting, prepared, tmp_path):
+    """Runs an endless cell until the action on its process has ended it."""
 
-    def __init__(self, launcher, action):
-        self._action = action
-        start = launcher.start
+    def run(action):
+        launcher, cell = in_pairs(), make_cell(*ENDLESS)
+        observer = acting(launcher, lambda cell, job: action(job._process))
+        report = run_cells(
+            [cell], [], tmp_path, launcher, prepared_root=prepared, observer=observer, poll_s=0.1
+        )
+        return CellFolder(tmp_path / cell.key), report.statuses[cell.key], observer.jobs[cell.key]
 
-        def remember(*given):
-            self.job = start(*given)
-            return self.job
-
-        launcher.start = remember
-
-    def changed(self, cell, status):
-        if status.update >= 12 and self._action and status.state is State.RUNNING:
-            self._action(self.job._process)
-            self._action = None
+    return run
 
 
-def run_until(action, make_config, root, prepared):
-    launcher = in_pairs()
-    observer = At(launcher, action)
-    cell = make_cell(make_config(*ENDLESS))
-    report = run_cells(
-        [cell], [], root, launcher, prepared_root=prepared, observer=observer, poll_s=0.1
-    )
-    return CellFolder(root / cell.key), report.statuses[cell.key], observer.job
+@pytest.fixture
+def assert_refused(make_cell, prepared, tmp_path):
+    """Asserts that another process cannot begin to train the endless cell."""
+
+    def check():
+        cell = make_cell(*ENDLESS)
+        with pytest.raises(LockedError, match="is at work here"):
+            work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
+
+    return check
 
 
-def go_on(folder, make_config, root, prepared, update):
-    """Train the run of an endless cell to its end, which is now at `update`."""
-    cell = make_cell(make_config(*BASE, f"training.max_updates={update}"))
-    shorter = CellFolder(root / cell.key)
-    folder.path.rename(shorter.path)
-    store(shorter.run, {"config.yaml": cell.config.to_yaml().encode()})
-    assert run_cells([cell], [], root, InProcess(), prepared_root=prepared).ok
-    return shorter
-
-
-def test_a_group_trains_what_one_process_trains(make_config, prepared, tmp_path):
-    cell = make_cell(make_config(*BASE, "training.max_updates=12"))
+def test_a_group_trains_what_one_process_trains(make_cell, prepared, tmp_path):
+    cell = make_cell(*BASE, "training.max_updates=12")
     folders = {}
     for name, launcher in (("group", in_pairs()), ("alone", InProcess())):
         root = tmp_path / name
@@ -105,20 +82,18 @@ def test_a_group_trains_what_one_process_trains(make_config, prepared, tmp_path)
     assert two == {("group", TRAIN)}
 
 
-def test_a_group_that_is_stopped_saves_and_goes_on(make_config, prepared, tmp_path):
-    ask = lambda process: process.terminate()  # noqa: E731
-    folder, status, job = run_until(ask, make_config, tmp_path, prepared)
+def test_a_group_that_is_stopped_saves_and_goes_on(run_until, go_on):
+    folder, status, job = run_until(lambda process: process.terminate())
     assert job.poll() == 128 + signal.SIGTERM
     assert status.state is State.FAILED
     assert status.message.startswith("stopped by SIGTERM after update")
     done = int(status.message.split(" after update ")[1].split(",")[0])
-    folder = go_on(folder, make_config, tmp_path, prepared, done + 3)
-    assert len(losses(folder)) == done + 3
+    go_on(folder, done + 3, *BASE)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_a_group_outlives_its_parent_by_an_update_and_keeps_the_lock(
-    make_config, prepared, tmp_path
+    run_until, go_on, assert_refused
 ):
     members = []
 
@@ -128,9 +103,9 @@ def test_a_group_outlives_its_parent_by_an_update_and_keeps_the_lock(
         with _held(members):
             process.kill()
             process.wait(30)
-            _refused(next(tmp_path.iterdir()), make_config, prepared)
+            assert_refused()
 
-    folder, status, job = run_until(kill, make_config, tmp_path, prepared)
+    folder, status, job = run_until(kill)
     assert status.state is State.FAILED
     assert job.poll() == -signal.SIGKILL
     assert len(members) == 3  # torchrun and two processes
@@ -139,11 +114,11 @@ def test_a_group_outlives_its_parent_by_an_update_and_keeps_the_lock(
     assert done >= 12
     updates = [path.name for path in (folder.run / "checkpoints").iterdir()]
     assert f"update-{done:08d}" in updates
-    assert len(losses(go_on(folder, make_config, tmp_path, prepared, done + 3))) == done + 3
+    go_on(folder, done + 3, *BASE)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_group_that_loses_torchrun_saves(make_config, prepared, tmp_path):
+def test_a_group_that_loses_torchrun_saves(run_until, assert_refused):
     members = []
 
     def kill(process):
@@ -152,9 +127,9 @@ def test_a_group_that_loses_torchrun_saves(make_config, prepared, tmp_path):
         with _held(members):
             os.kill(torchrun, signal.SIGKILL)
             process.wait(60)
-            _refused(next(tmp_path.iterdir()), make_config, prepared)
+            assert_refused()
 
-    folder, status, _ = run_until(kill, make_config, tmp_path, prepared)
+    folder, status, _ = run_until(kill)
     assert status.state is State.FAILED
     assert "ended with status -9; see " in status.message
     _wait_for_end_of(members)
@@ -162,8 +137,8 @@ def test_a_group_that_loses_torchrun_saves(make_config, prepared, tmp_path):
     assert f"update-{len(losses(folder)):08d}" in updates
 
 
-def test_what_goes_wrong_in_a_group_is_one_line(make_config, prepared, tmp_path):
-    cell = make_cell(make_config("training.accumulation=3"))
+def test_what_goes_wrong_in_a_group_is_one_line(make_cell, prepared, tmp_path):
+    cell = make_cell("training.accumulation=3")
     report = run_cells([cell], [], tmp_path, in_pairs(), prepared_root=prepared, poll_s=0.1)
     [failed] = report.failed
     message = report.statuses[failed.key].message
@@ -193,12 +168,6 @@ def test_processes_that_do_not_end_are_ended(monkeypatch):
     stop.received = signal.SIGTERM
     process = subprocess.Popen(sleeper, stdin=subprocess.PIPE)
     assert group._wait(process, stop) == -signal.SIGTERM
-
-
-def _refused(path, make_config, prepared):
-    """Assert that another process cannot begin to train the cell."""
-    with pytest.raises(LockedError, match="is at work here"):
-        work(CellFolder(path), make_config(*ENDLESS), [], prepared)
 
 
 @contextmanager

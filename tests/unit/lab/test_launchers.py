@@ -8,12 +8,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import store
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell
-from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+from shapeshift.lab.launchers import Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
@@ -21,91 +18,43 @@ from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
 
 
-def make_cell(config):
-    seed = config.training.seed
-    return Cell("mine", "tiny", {"position": "shape"}, seed, config)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    return tmp_path_factory.mktemp("prepared")
-
-
-class Watched(Subprocesses):
-    """Remembers its jobs by the seed of their cells."""
-
-    jobs = {}  # noqa: RUF012
-
-    def start(self, order, slot, on_update):
-        job = super().start(order, slot, on_update)
-        self.jobs[load_config(order.settings).training.seed] = job
-        return job
-
-
-class Killer:
-    """An observer that kills the first cell once it has trained a while, and pretends to the second
-    that its parent has died."""
-
-    def __init__(self, launcher, root, prepared):
-        self.launcher, self.root, self.prepared = launcher, root, prepared
-        self.done = set()
-        self.locked = None
-
-    def changed(self, cell, status):
-        if status.update < 20 or cell.seed in self.done or status.state is not State.RUNNING:
-            return
-        self.done.add(cell.seed)
-        process = self.launcher.jobs[cell.seed]._process
-        if cell.seed == 2:
-            process.stdin.close()
-            return
-        with pytest.raises(LockedError) as error:
-            work(CellFolder(self.root / cell.key), cell.config, [], self.prepared)
-        self.locked = str(error.value)
-        process.send_signal(signal.SIGKILL)
-
-
-def test_workers_that_are_killed_or_orphaned_lose_nothing(make_config, prepared, tmp_path):
+def test_workers_that_are_killed_or_orphaned_lose_nothing(
+    make_cell, acting, go_on, prepared, tmp_path
+):
     base = ("training.log_every=1", "training.checkpoint_every=10")
     cells = [
-        make_cell(make_config(f"training.seed={seed}", "training.max_updates=100000", *base))
-        for seed in (1, 2)
+        make_cell(f"training.seed={seed}", "training.max_updates=100000", *base) for seed in (1, 2)
     ]
-    launcher = Watched.on_cpu(2)
-    killer = Killer(launcher, tmp_path, prepared)
+    locked = []
+
+    def kill_or_orphan(cell, job):
+        if cell.seed == 2:
+            job._process.stdin.close()  # as if its parent had died
+            return
+        with pytest.raises(LockedError) as error:
+            work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
+        locked.append(str(error.value))
+        job._process.send_signal(signal.SIGKILL)
+
+    launcher = Subprocesses.on_cpu(2)
+    observer = acting(launcher, kill_or_orphan)
     report = run_cells(
         cells, [], tmp_path, launcher,
-        prepared_root=prepared, observer=killer, poll_s=0.1, command="-c 'import shapeshift'",
+        prepared_root=prepared, observer=observer, poll_s=0.1, command="-c 'import shapeshift'",
     )  # fmt: skip
     killed, orphaned = (report.statuses[cell.key] for cell in cells)
     assert (killed.state, orphaned.state) == (State.FAILED, State.FAILED)
     assert killed.message == "ended with status -9 and no message"
     assert orphaned.message.startswith("stopped by SIGTERM after update")
-    assert "is at work here" in killer.locked
-    assert launcher.jobs[2].poll() == 128 + signal.SIGTERM
+    assert "is at work here" in locked[0]
+    assert observer.jobs[cells[1].key].poll() == 128 + signal.SIGTERM
 
     for cell, before in zip(cells, (killed, orphaned), strict=True):
-        goal = before.update + 10
-        shorter = make_cell(
-            make_config(f"training.seed={cell.seed}", f"training.max_updates={goal}", *base)
-        )
-        folder = _give(shorter, tmp_path / cell.key, tmp_path)
+        folder = CellFolder(tmp_path / cell.key)
         saved = _checkpoints(folder)
-        assert run_cells([shorter], [], tmp_path, InProcess(), prepared_root=prepared).ok
-        updates = [line["update"] for line in read_log(folder.run / "log.jsonl") if "loss" in line]
-        assert updates == list(range(1, goal + 1))  # none is missing, none stands twice
-        now = _checkpoints(folder)
+        now = _checkpoints(go_on(folder, before.update + 10, f"training.seed={cell.seed}", *base))
         assert saved
         assert all(now[name] == made for name, made in saved.items() if name in now)
-
-
-def _give(cell, path, root):
-    """Give a run of another cell to `cell`, which has fewer updates to go, so that the test ends;
-    training allows that."""
-    folder = CellFolder(root / cell.key)
-    path.rename(folder.path)
-    store(folder.run, {"config.yaml": cell.config.to_yaml().encode()})
-    return folder
 
 
 def _checkpoints(folder):
@@ -181,12 +130,6 @@ def test_a_gpu_that_is_not_there_is_refused(seen, count, asked, known, monkeypat
         _on_gpus(seen, count, asked, monkeypatch)
 
 
-@pytest.mark.parametrize("seen", [None, "", "0"])
-def test_without_gpus_there_are_no_slots(seen, monkeypatch):
-    with pytest.raises(ShapeshiftError, match="expected one at least"):
-        _on_gpus(seen, 0, None, monkeypatch)
-
-
 def _on_gpus(seen, count, asked, monkeypatch, **options):
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -200,6 +143,12 @@ def test_no_slots_are_refused():
         Subprocesses.on_gpus([])
     with pytest.raises(ShapeshiftError, match="expected 1 process or more"):
         Subprocesses.on_cpu(0)
+
+
+@pytest.mark.parametrize("seen", [None, "", "0"])
+def test_without_gpus_there_are_no_slots(seen, monkeypatch):
+    with pytest.raises(ShapeshiftError, match="expected one at least"):
+        _on_gpus(seen, 0, None, monkeypatch)
 
 
 class FakeExecutor:
@@ -246,18 +195,18 @@ def submitit(monkeypatch):
     return module
 
 
-def test_a_cell_runs_as_a_job_of_a_cluster(submitit, make_config, prepared, tmp_path):
+def test_a_cell_runs_as_a_job_of_a_cluster(submitit, make_cell, prepared, tmp_path):
     launcher = Slurm(tmp_path / "jobs", 4, {"timeout_min": 60})
     assert launcher._executor.parameters == {"timeout_min": 60}
-    cell = make_cell(make_config("training.max_updates=15"))
+    cell = make_cell("training.max_updates=15")
     report = run_cells([cell], [], tmp_path / "cells", launcher, prepared_root=prepared, poll_s=0.0)
     assert report.ok
 
 
-def test_a_cell_runs_through_submitit_itself(make_config, prepared, tmp_path):
+def test_a_cell_runs_through_submitit_itself(make_cell, prepared, tmp_path):
     pytest.importorskip("submitit")
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
-    cell = make_cell(make_config("training.max_updates=15"))
+    cell = make_cell("training.max_updates=15")
     cells = tmp_path / "cells"
     assert run_cells([cell], ["score-test"], cells, launcher, prepared_root=prepared).ok
     updates = [line["update"] for line in read_log(cells / cell.key / "run" / "log.jsonl")]
@@ -265,25 +214,20 @@ def test_a_cell_runs_through_submitit_itself(make_config, prepared, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_path):
+def test_a_job_that_is_cancelled_saves_and_says_so(make_cell, acting, prepared, tmp_path):
     """As SLURM does it, by SIGTERM to the process of the job."""
     pytest.importorskip("submitit")
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
-    cell = make_cell(make_config("training.max_updates=3000", "training.log_every=1"))
-    started, cancelled = [], []
+    cell = make_cell("training.max_updates=3000", "training.log_every=1")
 
-    class Canceller:
-        def changed(self, cell, status):
-            if status.update >= 10 and status.state is State.RUNNING and not cancelled:
-                cancelled.append(cell)
-                submitted = started[0]._job._process.pid
-                for job in Path(f"/proc/{submitted}/task/{submitted}/children").read_text().split():
-                    os.kill(int(job), signal.SIGTERM)
+    def cancel(cell, job):
+        submitted = job._job._process.pid
+        for child in Path(f"/proc/{submitted}/task/{submitted}/children").read_text().split():
+            os.kill(int(child), signal.SIGTERM)
 
-    start = launcher.start
-    launcher.start = lambda *given: started.append(start(*given)) or started[0]
+    observer = acting(launcher, cancel)
     report = run_cells(
-        [cell], [], tmp_path / "cells", launcher, prepared_root=prepared, observer=Canceller()
+        [cell], [], tmp_path / "cells", launcher, prepared_root=prepared, observer=observer
     )
     [status] = report.statuses.values()
     assert status.state is State.FAILED
@@ -292,11 +236,11 @@ def test_a_job_that_is_cancelled_saves_and_says_so(make_config, prepared, tmp_pa
 
 
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(
-    submitit, make_config, tmp_path
+    submitit, make_cell, tmp_path
 ):
     launcher = Slurm(tmp_path / "jobs", 1, {})
     launcher._executor.submit = lambda *_, **__: FakeJob(None)
-    cell = make_cell(make_config())
+    cell = make_cell()
     report = run_cells([cell], [], tmp_path / "cells", launcher, poll_s=0.0)
     [failed] = report.failed
     assert report.statuses[failed.key].message.endswith("Exceeded job memory limit")
@@ -312,7 +256,7 @@ def test_what_the_cluster_refuses_is_one_line(submitit, monkeypatch, error):
         Slurm(Path("jobs"), 1, {"x": 1})
 
 
-def test_what_sbatch_prints_is_one_line(make_config, tmp_path, monkeypatch, capfd):
+def test_what_sbatch_prints_is_one_line(make_cell, tmp_path, monkeypatch, capfd):
     pytest.importorskip("submitit")
     limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
     failed = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
@@ -323,7 +267,7 @@ def test_what_sbatch_prints_is_one_line(make_config, tmp_path, monkeypatch, capf
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10})
     with pytest.raises(RefusedError, match=f"^SLURM refuses the jobs: {limit} {failed}$"):
-        run_cells([make_cell(make_config())], [], tmp_path / "cells", launcher)
+        run_cells([make_cell()], [], tmp_path / "cells", launcher)
     assert capfd.readouterr().err == ""
 
 
