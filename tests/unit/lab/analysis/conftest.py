@@ -1,12 +1,9 @@
-"""Untrained models of a few thousand weights, small stores, and scores made by hand."""
+"""Untrained models of a few thousand weights and small stores."""
 
 import pytest
 import torch
 
 from shapeshift.data.store import TokenStore, TokenStoreWriter
-from shapeshift.evaluation.lengths import LengthBucket
-from shapeshift.evaluation.metrics import Score
-from shapeshift.evaluation.scores import Scores
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 
@@ -34,38 +31,5 @@ def make_store(tmp_path):
             for source, target in pairs:
                 writer.add(source, target)
         return TokenStore(tmp_path / name)
-
-    return make
-
-
-def bleu(value):
-    return Score(name="BLEU", value=value, signature="tok:13a", details={})
-
-
-@pytest.fixture
-def make_scores():
-    """BLEU, and BLEU of each bucket between `edges`, `None` for an empty one → scores"""
-
-    def make(value, by_length=None, edges=(), metric="BLEU"):
-        buckets = None
-        if by_length is not None:
-            bounds = zip((0, *edges), (*edges, None), by_length, strict=True)
-            buckets = tuple(
-                LengthBucket(
-                    low=low,
-                    high=high,
-                    num_segments=0 if each is None else 20,
-                    score=None if each is None else bleu(each),
-                )
-                for low, high, each in bounds
-            )
-        return Scores(
-            version="0",
-            num_segments=20,
-            hypotheses_sha256="",
-            references_sha256="",
-            scores=(bleu(value).model_copy(update={"name": metric}),),
-            by_length=buckets,
-        )
 
     return make

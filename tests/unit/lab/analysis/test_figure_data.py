@@ -35,8 +35,7 @@ def test_what_was_not_measured_is_null_in_the_file_and_nan_again(tmp_path):
     save_data(Figure((math.nan, 3.0), (), None), path)
     assert json.loads(path.read_text(encoding="utf-8"))["data"]["values"] == [None, 3]
     first, second = load_data(Figure, path).values
-    assert math.isnan(first)
-    assert second == 3
+    assert (math.isnan(first), second) == (True, 3)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +61,6 @@ def test_a_number_that_has_changed_is_noticed(tmp_path):
     path.write_text(path.read_text(encoding="utf-8").replace("1.5", "1.6"), encoding="utf-8")
     with pytest.raises(ShapeshiftError, match=r"figure\.json: differs .*; compute them again"):
         load_data(Figure, path)
-
-
-def test_a_missing_file_is_named(tmp_path):
+    path.unlink()
     with pytest.raises(ShapeshiftError, match=r"figure\.json: cannot read"):
-        load_data(Figure, tmp_path / "figure.json")
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ShapeshiftError, match="cannot be written"):
-        save_data(DATA, tmp_path / "file" / "figure.json")
+        load_data(Figure, path)
