@@ -75,22 +75,29 @@ def test_kinds_without_an_option_are_left_out(make_grid):
     assert kinds == {kind for kind, e in KINDS.items() if "max_distance" in e.options()} - {"t5"}
 
 
-def test_without_leave_out_a_cell_without_meaning_is_an_error(make_grid):
-    axes = {"kind": "kinds", "place": places(cross=[])}
-    with pytest.raises(ShapeshiftError, match=r"kind=shaw place=cross .*has no meaning at 'cross'"):
-        make_grid(axes=axes, impossible="refuse").cells("tiny")
-
-
-def test_other_settings_that_are_wrong_are_an_error_nevertheless(make_grid):
-    grid = make_grid(axes={"kind": "kinds", "place": places(self=[])})
-    with pytest.raises(ShapeshiftError, match="max_update: unknown key"):
-        grid.cells("tiny", ["training.max_update=5"])
-
-
-def test_a_written_setting_that_has_a_meaning_nowhere_is_an_error(make_grid):
-    axes = {"kind": "kinds", "place": places(self=[]) | {"sefl": ["position.parts.0.place=sefl"]}}
-    with pytest.raises(ShapeshiftError, match="unknown place 'sefl'; did you mean 'self'"):
-        make_grid(axes=axes).cells("tiny")
+@pytest.mark.parametrize(
+    ("settings", "overrides", "message"),
+    [
+        (
+            {"axes": {"kind": "kinds", "place": places(cross=[])}, "impossible": "refuse"},
+            [],
+            r"kind=shaw place=cross .*has no meaning at 'cross'",
+        ),
+        (  # another setting than the position
+            {"axes": {"kind": "kinds", "place": places(self=[])}},
+            ["training.max_update=5"],
+            "max_update: unknown key",
+        ),
+        (  # written by hand, with a meaning nowhere
+            {"axes": {"kind": "kinds", "place": places(self=[], sefl=[])}},
+            [],
+            "unknown place 'sefl'; did you mean 'self'",
+        ),
+    ],
+)
+def test_what_is_more_than_without_meaning_is_an_error(make_grid, settings, overrides, message):
+    with pytest.raises(ShapeshiftError, match=message):
+        make_grid(**settings).cells("tiny", overrides)
 
 
 def test_an_unknown_catalogue_is_named(make_grid):
