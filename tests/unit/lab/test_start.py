@@ -17,35 +17,27 @@ STILL = ("training.schedule.peak=1e-30", ONE_UPDATE)
 
 
 @pytest.fixture(scope="module")
-def old(make_config, silent_observer, tmp_path_factory):
+def old(make_run):
     """A finished run with learned positions."""
-    folder = tmp_path_factory.mktemp("old")
-    config = make_config("position=learned", "position.parts.0.num_positions=64")
-    return train(config, folder / "old", silent_observer, prepared_root=folder / "prepared")
-
-
-@pytest.fixture(scope="module")
-def silent_observer():
-    from shapeshift.training.trainer import Silent
-
-    return Silent()
+    sizes = ("training.max_updates=45", "position.parts.0.num_positions=64")
+    return make_run("position=learned", *sizes)[0]
 
 
 @pytest.fixture
 def begin(old, make_config, silent, tmp_path):
-    """Starts a run from the old one; returns it, and what it had from there."""
+    """Starts a run from the old one, or from another; returns it, and what it had from there."""
 
-    def make(*overrides, name="new"):
-        config = make_config(f"training.init_from={old.directory}", *overrides)
-        reports = []
+    def make(*overrides, start=None):
+        config = make_config(f"training.init_from={start or old.directory}", *overrides)
+        started = []
         run = train(
             config,
-            tmp_path / name,
+            tmp_path / "new",
             silent,
             prepared_root=tmp_path / "prepared",
-            on_start=reports.append,
+            on_start=started.append,
         )
-        return run, reports
+        return run, started
 
     return make
 
@@ -91,6 +83,7 @@ def test_other_text_has_the_old_subwords(old, begin, text, tmp_path):
 def test_a_run_that_goes_on_does_not_start_again(begin, old):
     run, [_] = begin("position=shape", "training.max_updates=15")
     before = weights(run)
+    assert Run(run.directory).config.training.init_from == old.directory
     again, reports = begin("position=shape", "training.max_updates=16")
     assert reports == []
     difference = max((before[n] - p).abs().max() for n, p in weights(again).items())
@@ -111,17 +104,12 @@ def test_another_model_or_other_subwords_are_refused(begin, settings, said):
         begin("position=shape", *settings)
 
 
-def test_only_a_finished_run_can_be_started_from(begin, make_config, silent, old, tmp_path):
+def test_only_a_finished_run_can_be_started_from(begin, old, tmp_path):
     unfinished = shutil.copytree(old.directory, tmp_path / "unfinished")
     (unfinished / "average.safetensors").unlink()
     for folder, said in ((unfinished, "not trained to its end"), (tmp_path, "neither a run nor")):
         with pytest.raises(ShapeshiftError, match=said):
-            train(
-                make_config(f"training.init_from={folder}", ONE_UPDATE),
-                tmp_path / "new",
-                silent,
-                prepared_root=tmp_path / "prepared",
-            )
+            begin(ONE_UPDATE, start=folder)
     assert not (tmp_path / "new" / "checkpoints").exists()
 
 
@@ -135,8 +123,3 @@ def test_prepared_data_lend_their_subwords(old, make_config, tmp_path):
     (tmp_path / "first" / "subwords" / "joint.model").write_bytes(b"damaged")
     with pytest.raises(ShapeshiftError, match=r"joint\.model"):
         prepare(lent.data, tmp_path / "third")
-
-
-def test_the_run_says_where_it_started(begin, old):
-    run, _ = begin("position=shape", ONE_UPDATE)
-    assert Run(run.directory).config.training.init_from == old.directory

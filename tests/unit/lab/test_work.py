@@ -116,6 +116,8 @@ def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
     paths = [cell.write_settings(config) for config in (trained.config, other, trained.config)]
     assert paths[0] == paths[2] != paths[1]
     assert [load_config(path) for path in paths[:2]] == [trained.config, other]
+    paths[0].write_text(paths[0].read_text("utf-8").replace("seed: 1", "seed: 3"), "utf-8")
+    assert load_config(cell.write_settings(trained.config)) == trained.config  # written again
 
 
 def attempt_here(cell, trained, steps):
@@ -128,11 +130,8 @@ def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, tr
     assert attempt_here(cell, trained, steps) == 1
     assert cell.last_lines()[-1] == "RuntimeError: this measure is broken"
     assert cell.missing(steps, trained.config) == steps[1:]
-
-
-def test_what_the_user_can_fix_leaves_one_line(cell, trained):
     assert attempt_here(cell, trained, ["nothing"]) == 1
-    [line] = cell.last_lines()
+    [line] = cell.last_lines()  # what the user can fix
     assert line.startswith("error: unknown measure 'nothing'")
 
 
@@ -178,12 +177,6 @@ def test_damaged_translations_are_made_again(cell, trained):
     record.unlink()
     work(cell, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(path) == lines
-
-
-def test_damaged_settings_of_a_cell_are_written_again(cell, trained):
-    path = cell.write_settings(trained.config)
-    path.write_text(path.read_text("utf-8").replace("seed: 1", "seed: 3"), "utf-8")
-    assert load_config(cell.write_settings(trained.config)) == trained.config
 
 
 def test_a_damaged_record_is_named(cell, trained):

@@ -14,16 +14,13 @@ def datasets(make_store):
     ]
 
 
-def test_lengths_are_counted_by_hand(datasets):
+def test_lengths_are_counted_by_hand(datasets, make_store):
     vanilla, short = datasets
     assert (vanilla.num_pairs, short.num_pairs) == (4, 3)
     assert (vanilla.source.median, vanilla.source.longest) == (3, 4)
     assert vanilla.source.histogram == (0, 1, 0, 2, 1)
     assert vanilla.target.histogram == (0, 0, 1, 1, 1, 0, 0, 0, 0, 1)
-
-
-def test_bins_grow_with_the_longest_sentence(make_store):
-    long = measure("it", make_store([([5] * 401, [6])]))
+    long = measure("it", make_store([([5] * 401, [6])]))  # bins grow with the longest sentence
     assert long.bin_width == 11
     assert len(long.source.histogram) == 37
     assert sum(long.source.histogram) == 1

@@ -27,7 +27,9 @@ def invariances(model, offsets=OFFSETS):
 
 @pytest.mark.parametrize("preset", ["nope", "rpe", "rope", "alibi", "t5"])
 def test_a_shift_invariant_encoder_has_similarity_one(preset, make_model):
-    assert invariances(make_model(preset)) == pytest.approx([1, 1, 1], abs=1e-10)
+    model = make_model(preset).train()  # dropout plays no part
+    assert invariances(model) == pytest.approx([1, 1, 1], abs=1e-10)
+    assert model.training
 
 
 @pytest.mark.parametrize("preset", ["ape", "shape"])
@@ -54,12 +56,6 @@ def test_sentences_are_kept_apart_and_averaged_alike():
     assert system.invariance(0) == pytest.approx(0.4)
     assert system.invariance(0, sentence=1) == pytest.approx(0.6)
     assert system.matrix(0)[0] == pytest.approx((1, 0.4))
-
-
-def test_a_model_comes_back_in_its_mode_and_dropout_plays_no_part(make_model):
-    model = make_model("rpe").train()
-    assert invariances(model) == pytest.approx([1, 1, 1], abs=1e-10)
-    assert model.training
 
 
 @pytest.mark.parametrize(
@@ -94,23 +90,13 @@ def test_each_system_is_a_row_and_each_layer_a_column_under_one_scale():
     assert [axes.get_title() for axes in maps] == ["embeddings", "layer 1", "", ""]
     assert [axes.get_ylabel() for axes in maps] == ["APE", "", "SHAPE", ""]
     assert {axes.images[0].get_clim() for axes in maps} == {(0.4, 1)}
-    assert maps[0].images[0].get_array().tolist() == [
-        pytest.approx([1, 0.4]),
-        pytest.approx([0.4, 1]),
-    ]
+    assert maps[0].images[0].get_array().tolist()[0] == pytest.approx([1, 0.4])
+    shallow = SystemSimilarity("shallow", ((matrix(0.5),),))
+    assert len(panels(plot(ShiftSimilarity((0, 100), (*DATA.systems, shallow))))) == 5
 
 
 def test_one_sentence_is_drawn_by_its_own_numbers():
     [ape, *_] = panels(plot(DATA, sentence=1))
     assert ape.images[0].get_array().tolist()[0] == [1, 0.5]
-
-
-def test_only_what_is_invariant_is_written_as_one():
-    *_, last = panels(plot(DATA, sentence=0))
+    *_, last = panels(plot(DATA, sentence=0))  # only what is invariant is written as 1
     assert [text.get_text() for text in last.texts] == ["1", ".99", ".99", "1"]
-
-
-def test_encoders_of_different_depth_share_a_figure():
-    shallow = SystemSimilarity("shallow", ((matrix(0.5),),))
-    data = ShiftSimilarity((0, 100), (*DATA.systems, shallow))
-    assert len(panels(plot(data))) == 5

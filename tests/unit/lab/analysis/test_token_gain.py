@@ -80,19 +80,7 @@ def test_what_a_model_likes_it_scores_higher_at_the_cost_of_the_rest():
     assert data.overall() == pytest.approx(100 * (2 + 0.5 * 3) / 7)
 
 
-def test_exchanged_models_add_up_to_all(make_model):
-    first, second = make_model("ape"), make_model("rpe")
-    frequencies = np.arange(24)
-    one = compute(("a", first), ("b", second), [BATCH], frequencies)
-    other = compute(("b", second), ("a", first), [BATCH], frequencies)
-    assert one.total == other.total
-    np.testing.assert_array_equal(
-        np.array(one.higher) + np.array(other.higher) + np.array(one.ties), one.total
-    )
-    assert 0 < np.sum(one.higher) < np.sum(one.total)
-
-
-def test_batches_of_any_size_give_the_same(make_model, make_store):
+def test_exchanged_models_add_up_to_all_in_batches_of_any_size(make_model, make_store):
     store = make_store([([5, 6], [7, 8, 9]), ([10], [11]), ([12, 13, 14], [15, 16])])
     models = ("a", make_model("ape")), ("b", make_model("nope"))
     frequencies = token_counts(store)
@@ -102,6 +90,12 @@ def test_batches_of_any_size_give_the_same(make_model, make_store):
     )
     assert wide == narrow
     assert np.sum(wide.total) == 6 + 3
+    other = compute(*reversed(models), in_order(store), frequencies)
+    assert other.total == wide.total
+    np.testing.assert_array_equal(
+        np.array(wide.higher) + np.array(other.higher) + np.array(wide.ties), wide.total
+    )
+    assert 0 < np.sum(wide.higher) < np.sum(wide.total)
 
 
 def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
@@ -122,14 +116,12 @@ def test_edges_must_ascend(edges):
         gain(frequency_edges=edges)
 
 
-def test_counts_of_another_vocabulary_are_refused():
+def test_counts_of_another_vocabulary_and_no_batches_are_refused():
+    models = ("a", Rigged()), ("b", Rigged())
     with pytest.raises(ShapeshiftError, match="target id 7, but counts of 7 subwords"):
-        compute(("a", Rigged()), ("b", Rigged()), [BATCH], FREQUENCIES[:7])
-
-
-def test_no_batches_are_refused():
+        compute(*models, [BATCH], FREQUENCIES[:7])
     with pytest.raises(ShapeshiftError, match="no tokens to compare"):
-        compute(("a", Rigged()), ("b", Rigged()), [], FREQUENCIES)
+        compute(*models, [], FREQUENCIES)
 
 
 DATA = TokenGain(
@@ -152,12 +144,9 @@ def test_the_map_leaves_out_empty_rows_and_is_white_at_one_half():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["10–99", "100–999"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0–9", "10–19", "≥ 20"]
     assert "SHAPE scores\nhigher than APE (%)" in bar.get_ylabel()
-
-
-def test_cells_of_few_tokens_are_faint_and_in_brackets():
-    [axes, _] = plot(DATA).axes
+    # Cells of few tokens are faint and in brackets.
     assert [text.get_text() for text in axes.texts] == ["60", "80", "(100)", "50", "50", "50"]
-    assert axes.images[0].get_alpha()[0].tolist() == [1, 1, pytest.approx(0.3)]
+    assert image.get_alpha()[0].tolist() == [1, 1, pytest.approx(0.3)]
     assert "fewer than 30 tokens" in axes.get_xlabel()
 
 
