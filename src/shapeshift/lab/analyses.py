@@ -9,6 +9,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analysis import loss_by_offset, similarity, swapped_order
+from shapeshift.lab.analysis.swapped_order import BothOrders
 from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
@@ -137,36 +138,32 @@ def _is_joined(run: Run) -> bool:
     return isinstance(run.config.data.dataset, Interpolate)
 
 
-def _swapped_order(run: Run, data: Prepared, which: str = "average") -> swapped_order.SwappedOrder:
+def _swapped_order(run: Run, data: Prepared, which: str = "average") -> BothOrders:
     wanted = max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED))
     pairs = swapped_order.sample(data.train, min(wanted, swapped_order.NUM_PAIRS))
     translator = run.translator(which)
     return swapped_order.compute(translator, pairs, tokenizer=run.config.bleu_tokenizer)
 
 
-def _of_orders(system: swapped_order.SwappedOrder) -> list[Measurement]:
-    orders = {"original order": system.original, "swapped order": system.swapped}
-    scores = [
-        Measurement(
-            metric="BLEU",
-            value=order.bleu.value,
-            dataset="train",
-            bucket=name,
-            signature=order.bleu.signature,
-            hypotheses=sha256_lines(order.outputs),
-            references=sha256_lines(system.references),
+def _of_orders(found: BothOrders) -> list[Measurement]:
+    scores, misparted = [], []
+    for name, order in (("original order", found.original), ("swapped order", found.swapped)):
+        scores.append(
+            Measurement(
+                metric="BLEU",
+                value=order.bleu.value,
+                dataset="train",
+                bucket=name,
+                signature=order.bleu.signature,
+                hypotheses=sha256_lines(order.outputs),
+                references=sha256_lines(found.references),
+            )
         )
-        for name, order in orders.items()
-    ]
-    return scores + [
-        Measurement(
-            metric="misparted_percent",
-            value=100 * order.num_misparted / len(system.references),
-            dataset="train",
-            bucket=name,
+        percent = 100 * order.num_misparted / len(found.references)
+        misparted.append(
+            Measurement(metric="misparted_percent", value=percent, dataset="train", bucket=name)
         )
-        for name, order in orders.items()
-    ]
+    return scores + misparted
 
 
 def _model(run: Run, which: str = "average") -> Transformer:

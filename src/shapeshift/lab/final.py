@@ -56,8 +56,13 @@ def make_final(
         average(paths, directory / AVERAGE)
 
 
+def averaged_updates(training: TrainingConfig, last: int) -> list[int]:
+    """Return after which updates the checkpoints are saved whose mean is the final model."""
+    every = training.checkpoint_every
+    return [*range(every, last, every), last][-training.average_checkpoints :]
+
+
 def _updates_of_final(training: TrainingConfig, progress: Progress) -> list[int]:
     if training.final_weights == "best":
         return [] if progress.best_update is None else [progress.best_update]
-    every, last = training.checkpoint_every, training.last_update(progress)
-    return [*range(every, last, every), last][-training.average_checkpoints :]
+    return averaged_updates(training, training.last_update(progress))

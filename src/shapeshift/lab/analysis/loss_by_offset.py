@@ -28,7 +28,7 @@ OFFSETS = (0, 10, 40, 100, 250, 450)
 
 
 @dataclass(frozen=True)
-class LossByOffset:
+class Losses:
     """Validation losses of one model, in nats a target token.
 
     Attributes:
@@ -51,7 +51,7 @@ def compute(
     *,
     batch: BatchConfig | None = None,
     seed: int = 0,
-) -> LossByOffset:
+) -> Losses:
     """Measure a model's loss at each offset, and on shuffled sources.
 
     Shuffling puts the subwords of each source into a random order, one for each pair; `</s>` stays
@@ -70,7 +70,7 @@ def compute(
     """
     config = batch or BatchConfig()
     shuffled = (_shuffled(x, seed) for x in _batches(model, store, config))
-    return LossByOffset(
+    return Losses(
         tuple(offsets),
         tuple(mean_loss(model, _batches(model, store, config), offset) for offset in offsets),
         mean_loss(model, _batches(model, store, config)),

@@ -27,7 +27,7 @@ Pair = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class Order:
+class Translated:
     """The translations of X_1 in one order of the sentences.
 
     Attributes:
@@ -42,12 +42,12 @@ class Order:
 
 
 @dataclass(frozen=True)
-class SwappedOrder:
-    """Both orders of one system, and the references of X_1."""
+class BothOrders:
+    """The translations of one system, and the references of X_1."""
 
     references: tuple[str, ...]
-    original: Order
-    swapped: Order
+    original: Translated
+    swapped: Translated
 
 
 def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
@@ -104,7 +104,7 @@ def swap(ids: Sequence[int]) -> list[int]:
 
 def compute(
     translator: Translator, pairs: Sequence[Pair], *, tokenizer: str = DEFAULT
-) -> SwappedOrder:
+) -> BothOrders:
     """Translate all pairs in both orders and score the translations of the first sentence.
 
     That is the first part of the output in the original order and the last part in the swapped
@@ -126,7 +126,7 @@ def compute(
     decode = translator.subwords.decode_target
     references = tuple(decode(parts(target)[0]) for _, target in pairs)
 
-    def score(ordered: Sequence[Sequence[int]], place: int) -> Order:
+    def score(ordered: Sequence[Sequence[int]], place: int) -> Translated:
         outputs = [parts(best.tokens) for best, *_ in translator.search(ordered)]
         texts = tuple(decode(output[place]) for output in outputs)
         [bleu] = score_corpus(texts, references, ("bleu",), tokenizer=tokenizer)
@@ -134,6 +134,6 @@ def compute(
             len(output) != len(parts(source))
             for output, source in zip(outputs, ordered, strict=True)
         )
-        return Order(texts, bleu, misparted)
+        return Translated(texts, bleu, misparted)
 
-    return SwappedOrder(references, score(sources, 0), score([swap(x) for x in sources], -1))
+    return BothOrders(references, score(sources, 0), score([swap(x) for x in sources], -1))

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from shapeshift.config import Config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.final import averaged_updates
 from shapeshift.lab.toolkits.commands import Command
 from shapeshift.lab.toolkits.export import Text
 from shapeshift.positions import PRESETS
@@ -78,10 +79,7 @@ class Baseline:
     @property
     def saved_updates(self) -> list[int]:
         """Updates of the checkpoints whose mean is the final model."""
-        training = self.config.training
-        every, last = training.checkpoint_every, training.max_updates
-        updates = [*range(every, last, every), last]
-        return updates[-training.average_checkpoints :]
+        return averaged_updates(self.config.training, self.config.training.max_updates)
 
 
 class Toolkit(Protocol):
