@@ -21,7 +21,7 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
-from shapeshift.threads import num_cores as available_cores
+from shapeshift.threads import num_cores
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -97,32 +97,23 @@ class Subprocesses:
         self.num_slots = len(environments)
 
     @classmethod
-    def on_cpu(cls, num_processes: int, num_cores: int | None = None) -> Subprocesses:
-        """Return a launcher that divides the cores among `num_processes`.
-
-        Args:
-            num_processes: cells at a time.
-            num_cores: all that this process may use, by default.
-        """
+    def on_cpu(cls, num_processes: int) -> Subprocesses:
+        """Return a launcher that runs `num_processes` cells at a time and divides the cores among
+        them."""
         if num_processes < 1:
             raise ShapeshiftError(f"expected 1 process or more at a time, got {num_processes}")
-        cores = available_cores() if num_cores is None else num_cores
-        threads = str(max(1, cores // num_processes))
+        threads = str(max(1, num_cores() // num_processes))
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
     @classmethod
-    def of_threads(cls, num_threads: int, num_cores: int | None = None) -> Subprocesses:
+    def of_threads(cls, num_threads: int) -> Subprocesses:
         """Return a launcher that gives each process `num_threads` threads, or as many as there are
         cores, and runs as many processes as that leaves room for.
 
         The number of threads decides how sums round: unlike `on_cpu`, this way results do not
         depend on the number of cells at a time.
-
-        Args:
-            num_threads: of each process, at most.
-            num_cores: all that this process may use, by default.
         """
-        cores = available_cores() if num_cores is None else num_cores
+        cores = num_cores()
         threads = min(num_threads, cores)
         return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
 

@@ -118,11 +118,6 @@ class Comparison:
         mean = statistics.fmean(self.p_values.values())
         return mean if len(self.p_values) == 1 else min(1.0, 2 * mean)
 
-    @property
-    def significant(self) -> bool:
-        """Whether the p-value is below `LEVEL`."""
-        return self.p_value < LEVEL
-
 
 def compare(
     systems: Mapping[str, Outputs],

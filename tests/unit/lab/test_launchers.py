@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -64,21 +64,21 @@ def _checkpoints(folder):
 
 
 @pytest.mark.parametrize(
-    ("launcher", "variable", "values"),
+    ("make", "variable", "values"),
     [
-        (Subprocesses([{"X": "0"}, {"X": "GPU-5e"}]), "X", ["0", "GPU-5e"]),
-        (Subprocesses.on_cpu(2, num_cores=7), "OMP_NUM_THREADS", ["3", "3"]),
-        (Subprocesses.on_cpu(1, num_cores=7), "OMP_NUM_THREADS", ["7"]),
-        (Subprocesses.on_cpu(3, num_cores=2), "OMP_NUM_THREADS", ["1", "1", "1"]),
+        (lambda: Subprocesses([{"X": "0"}, {"X": "GPU-5e"}]), "X", ["0", "GPU-5e"]),
+        (lambda: Subprocesses.on_cpu(2), "OMP_NUM_THREADS", ["3", "3"]),
+        (lambda: Subprocesses.on_cpu(1), "OMP_NUM_THREADS", ["7"]),
+        (lambda: Subprocesses.on_cpu(9), "OMP_NUM_THREADS", ["1"] * 9),
     ],
 )
 def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
-    launcher, variable, values, tmp_path, monkeypatch
+    make, variable, values, tmp_path, monkeypatch
 ):
     given = []
-    monkeypatch.setattr(
-        "subprocess.Popen", lambda command, env, **_: given.append(env) or SimpleNamespace()
-    )
+    monkeypatch.setattr("shapeshift.lab.launchers.num_cores", lambda: 7)
+    monkeypatch.setattr("subprocess.Popen", lambda command, env, **_: given.append(env))
+    launcher = make()
     assert launcher.num_slots == len(values)
     for slot in range(launcher.num_slots):
         launcher.start(Order(tmp_path, tmp_path, [], tmp_path, "x"), slot, None)

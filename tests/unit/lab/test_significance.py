@@ -11,6 +11,7 @@ from shapeshift.evaluation.metrics import SACREBLEU
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.significance import (
+    LEVEL,
     Comparison,
     compare,
     compare_cells,
@@ -49,10 +50,10 @@ def test_a_system_with_fewer_errors_is_better_and_one_with_as_many_is_not(found)
     assert list(found) == ["better", "alike", "same"]
     better = found["better"]
     assert better.difference > 15
-    assert better.significant
+    assert better.p_value < LEVEL
     assert max(better.p_values.values()) < 0.01
     assert abs(found["alike"].difference) < 5
-    assert not found["alike"].significant
+    assert found["alike"].p_value > LEVEL
     [worse] = compare(
         {name: SYSTEMS[name] for name in ("better", "base")},
         REFERENCES,
@@ -60,7 +61,7 @@ def test_a_system_with_fewer_errors_is_better_and_one_with_as_many_is_not(found)
         num_samples=200,
     )
     assert worse.difference == -better.difference
-    assert worse.significant
+    assert worse.p_value < LEVEL
 
 
 def test_equal_scores_do_not_differ(found):
@@ -106,7 +107,7 @@ def test_each_of_several_files_counts_alike_and_is_drawn_from_by_itself():
     ]
     assert mean.difference == pytest.approx(sum(one.difference for one in alone) / 2)
     assert alone[1].difference < 0 < mean.difference
-    assert mean.significant
+    assert mean.p_value < LEVEL
     [whole] = compare(pair, REFERENCES, **given)
     assert whole.difference < mean.difference
     assert compare(pair, REFERENCES, **given, files=[slice(None)]) == [whole]
@@ -128,7 +129,7 @@ def test_what_two_systems_lose_is_compared_on_the_same_draws():
     assert both.difference == pytest.approx(-plain.difference)  # what was there before is alike
     assert both.score == pytest.approx(100 - plain.score)
     assert both.p_value == plain.p_value < 0.05
-    assert not lost("base", "alike").significant
+    assert lost("base", "alike").p_value > LEVEL
     assert lost("base", "same").p_value == 1.0
 
 
@@ -144,25 +145,23 @@ def test_seeds_that_contradict_each_other_prove_nothing():
         for seed in (1, 2, 3)
     ]  # fmt: skip
     assert [one.difference > 0 for one in own] == [True, False, False]
-    assert all(one.significant for one in own)  # each by itself is sure
+    assert all(one.p_value < LEVEL for one in own)  # each by itself is sure
     agrees = [(one.difference > 0) == (wild.difference > 0) for one in own]
     assert [p == 1.0 for p in wild.p_values.values()] == [not each for each in agrees]
-    assert not wild.significant
+    assert wild.p_value > LEVEL
 
 
 @pytest.mark.parametrize(
-    ("p_values", "combined", "significant"),
+    ("p_values", "combined"),
     [
-        ({1: 0.04}, 0.04, True),
-        ({1: 0.04, 2: 0.04}, 0.08, False),
-        ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034, True),
-        ({1: 0.9, 2: 0.4}, 1.0, False),
+        ({1: 0.04}, 0.04),
+        ({1: 0.04, 2: 0.04}, 0.08),
+        ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034),
+        ({1: 0.9, 2: 0.4}, 1.0),
     ],
 )
-def test_p_values_of_seeds_become_twice_their_mean(p_values, combined, significant):
-    one = Comparison("a", "b", "bleu", 2.0, 1.0, p_values)
-    assert one.p_value == pytest.approx(combined)
-    assert one.significant is significant
+def test_p_values_of_seeds_become_twice_their_mean(p_values, combined):
+    assert Comparison("a", "b", "bleu", 2.0, 1.0, p_values).p_value == pytest.approx(combined)
 
 
 def test_what_cannot_be_compared():
@@ -200,7 +199,7 @@ def test_cells_are_compared_seed_by_seed(scored):
     )
     found = compare_cells(rpe, ape, root)
     assert found.cells == tuple(cell.key for cell in (*rpe, *ape))
-    assert found.significant
+    assert found.p_value < LEVEL
     named = {"test": SYSTEMS["better"], "against": SYSTEMS["base"]}
     [same] = compare(named, REFERENCES, baseline="against")
     assert (found.score, found.p_values) == (same.score, same.p_values)

@@ -84,7 +84,7 @@ class Recording:
     def __init__(self, failing=()):
         self.started, self.failing = [], failing
 
-    def start(self, order, slot):
+    def start(self, order, slot, on_update):
         config = yaml.safe_load(order.settings.read_text(encoding="utf-8"))
         name = config["position"]["name"]
         self.started.append((name, config["training"]["seed"], order.command))
@@ -102,7 +102,7 @@ class Recording:
                 checkpoint="c", text="t", measurements=found if step != "train" else (),
             )  # fmt: skip
             if not self.fails:
-                self.order.folder.write_record(record, config)
+                CellFolder(self.order.folder).write_record(record, config)
         return int(self.fails)
 
     def interrupt(self):
@@ -567,7 +567,7 @@ def test_where_runs_go(monkeypatch):
     assert threads(launcher(overrides=["model.size=tiny"])) == ["1"] * 6
     assert threads(launcher(jobs=2)) == ["3", "3"]
     assert threads(Subprocesses.of_threads(4)) == ["4"]
-    assert threads(Subprocesses.of_threads(4, num_cores=2)) == ["2"]
+    assert threads(Subprocesses.of_threads(8)) == ["6"]
     with pytest.raises(ShapeshiftError, match="no GPU '1' that PyTorch can use; there are none"):
         launcher(gpus="1,3")
 

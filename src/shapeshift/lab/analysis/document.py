@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from shapeshift import __version__
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest
-
-Measured = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A number, or NaN where there was nothing to measure, which is `null` in JSON."""
 
 _Data = TypeVar("_Data")
 
@@ -30,16 +26,15 @@ def save_data(data: object, path: str | Path) -> None:
     Raises:
         ShapeshiftError: the file cannot be written.
     """
-    path, kind = Path(path), type(data)
-    # Through pydantic's own JSON, which has null for NaN where Python's is not JSON.
-    content = json.loads(_adapter(kind).dump_json(data))
+    kind: type[Any] = type(data)
+    content = TypeAdapter(kind).dump_python(data, mode="json")
     document = {
         "figure": kind.__name__,
         "version": __version__,
         "sha256": digest(content),
         "data": content,
     }
-    save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    save(Path(path), json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def load_data(kind: type[_Data], path: str | Path) -> _Data:
@@ -67,13 +62,8 @@ def load_data(kind: type[_Data], path: str | Path) -> _Data:
     if document.get("sha256") not in (None, digest(document.get("data"))):
         raise ShapeshiftError(f"differs from what was written (SHA-256); {expected}", path=path)
     try:
-        data: _Data = _adapter(kind).validate_python(document.get("data"))
+        return TypeAdapter(kind).validate_python(document.get("data"))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "data"
         raise ShapeshiftError(f"{place}: {first['msg']}; {expected}", path=path) from error
-    return data
-
-
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)

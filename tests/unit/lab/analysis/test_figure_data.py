@@ -1,11 +1,9 @@
-import json
-import math
 from dataclasses import dataclass
 
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.document import Measured, load_data, save_data
+from shapeshift.lab.analysis.document import load_data, save_data
 
 
 @dataclass(frozen=True)
@@ -16,7 +14,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Figure:
-    values: tuple[Measured, ...]
+    values: tuple[float, ...]
     parts: tuple[Inner, ...]
     bounds: tuple[int, int | None] | None
 
@@ -28,14 +26,6 @@ def test_data_come_back_as_they_were(tmp_path):
     path = tmp_path / "made" / "figure.json"
     save_data(DATA, path)
     assert load_data(Figure, path) == DATA
-
-
-def test_what_was_not_measured_is_null_in_the_file_and_nan_again(tmp_path):
-    path = tmp_path / "figure.json"
-    save_data(Figure((math.nan, 3.0), (), None), path)
-    assert json.loads(path.read_text(encoding="utf-8"))["data"]["values"] == [None, 3]
-    first, second = load_data(Figure, path).values
-    assert (math.isnan(first), second) == (True, 3)
 
 
 @pytest.mark.parametrize(
