@@ -183,19 +183,20 @@ def _compare(
     from shapeshift.data.sources.files import read_lines
     from shapeshift.lab.significance import compare
 
-    systems = {title: {1: translations}}
+    systems: dict[str, Sequence[str]] = {}
     for other in others:
-        lines = list(read_lines(other))
-        if len(lines) != len(references):
-            counts = f"has {len(lines):,} lines, but there are {len(references):,} references"
-            raise ShapeshiftError(counts, path=other)
-        systems[str(other)] = {1: lines}
-    for metric in metrics if others else ():
-        found = compare(systems, references, baseline=title, metric=metric, tokenizer=tokenizer)
-        for each in found:
+        systems[str(other)] = list(read_lines(other))
+        if len(systems[str(other)]) != len(references):
+            counts = f"has {len(systems[str(other)]):,} lines, but there are"
+            raise ShapeshiftError(f"{counts} {len(references):,} references", path=other)
+    for metric in metrics:
+        for name, lines in systems.items():
+            found = compare(
+                {1: lines}, {1: translations}, references, metric=metric, tokenizer=tokenizer
+            )
             print(
-                f"{each.system}: {metric} {each.score:.2f}, {each.difference:+.2f} against {title},"
-                f" p = {each.p_value:.4f} (paired bootstrap, {each.num_samples:,} samples)"
+                f"{name}: {metric} {found.score:.2f}, {found.difference:+.2f} against {title},"
+                f" p = {found.p_value:.4f} (paired bootstrap, {found.num_samples:,} samples)"
             )
 
 

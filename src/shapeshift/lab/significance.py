@@ -89,8 +89,6 @@ class Comparison:
     """A system against a baseline.
 
     Attributes:
-        system, baseline: their names.
-        metric: from `evaluation.metrics.SACREBLEU`.
         score, baseline_score: means over the seeds.
         p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
             sign of the means'.
@@ -98,9 +96,6 @@ class Comparison:
         cells: keys of the runs that were compared, where it is about cells.
     """
 
-    system: str
-    baseline: str
-    metric: str
     score: float
     baseline_score: float
     p_values: Mapping[int, float]
@@ -120,76 +115,57 @@ class Comparison:
 
 
 def compare(
-    systems: Mapping[str, Outputs],
+    system: Outputs,
+    baseline: Outputs,
     references: Sequence[str],
     *,
-    baseline: str,
     metric: str = "bleu",
     tokenizer: str = DEFAULT,
     num_samples: int = NUM_SAMPLES,
     files: Sequence[slice] = _ALL,
-    minus: Mapping[str, Outputs] | None = None,
-) -> list[Comparison]:
-    """Test every system against the baseline, seed by seed.
+    minus: tuple[Outputs, Outputs] | None = None,
+) -> Comparison:
+    """Test a system against a baseline, seed by seed.
 
-    Differs from sacreBLEU where two systems have the same score, for example because all
-    translations are equal: its p-value is then the smallest there is; here it is 1, as it is for a
-    seed that contradicts the means.
+    Differs from sacreBLEU where the two have the same score, for example because all translations
+    are equal: its p-value is then the smallest there is; here it is 1, as it is for a seed that
+    contradicts the means.
 
     Args:
-        systems: name → seed → translations; the seeds are the same for all.
+        system, baseline: seed → translations; the seeds are the same for both.
         references: one for each translation.
-        baseline: one of the systems.
         metric: from `evaluation.metrics.SACREBLEU`.
         tokenizer: that BLEU splits text with, see `evaluation.tokenizers`.
         num_samples: of the bootstrap.
         files: the sentences of each file of the test set, which counts as much as the others.
-        minus: other translations of all systems and seeds; what is compared is the score that is
+        minus: other translations of both and of all seeds; what is compared is the score that is
             lost from the first to these.
 
     Raises:
-        ShapeshiftError: an unknown baseline, other seeds, or unequal counts.
+        ShapeshiftError: other seeds, or unequal counts.
     """
-    if baseline not in systems:
+    if system.keys() != baseline.keys():
         raise ShapeshiftError(
-            f"unknown baseline {baseline!r}: expected one of {', '.join(systems)}"
+            f"the system has the seeds {', '.join(map(str, system))} but its baseline has"
+            f" {', '.join(map(str, baseline))}; a paired test needs the same ones: run those that"
+            " are missing"
         )
-    for name, outputs in systems.items():
-        if outputs.keys() != systems[baseline].keys():
-            raise ShapeshiftError(
-                f"{name!r} has the seeds {', '.join(map(str, outputs))} but {baseline!r} has"
-                f" {', '.join(map(str, systems[baseline]))}; a paired test needs the same ones: run"
-                " those that are missing"
-            )
     sacrebleu = SACREBLEU[metric](tokenizer)
 
-    def sampled(translations: Sequence[str]) -> NDArray[np.float64]:
-        return _sampled(translations, references, files, sacrebleu, num_samples)
+    def sampled(outputs: Outputs, lost: Outputs | None) -> dict[int, NDArray[np.float64]]:
+        """Return seed → the score of all sentences and of each resample."""
+        found = {}
+        for seed, lines in outputs.items():
+            found[seed] = _sampled(lines, references, files, sacrebleu, num_samples)
+            if lost is not None:
+                found[seed] -= _sampled(lost[seed], references, files, sacrebleu, num_samples)
+        return found
 
-    found = {
-        name: {
-            seed: sampled(lines) - (sampled(minus[name][seed]) if minus is not None else 0.0)
-            for seed, lines in outputs.items()
-        }
-        for name, outputs in systems.items()
-    }
-    means = {name: statistics.fmean(x[0] for x in own.values()) for name, own in found.items()}
-    return [
-        Comparison(
-            name,
-            baseline,
-            metric,
-            means[name],
-            means[baseline],
-            {
-                seed: _p_value(scores - found[baseline][seed], means[name] - means[baseline])
-                for seed, scores in own.items()
-            },
-            num_samples,
-        )
-        for name, own in found.items()
-        if name != baseline
-    ]
+    own, base = map(sampled, (system, baseline), minus or (None, None))
+    score, baseline_score = (statistics.fmean(x[0] for x in side.values()) for side in (own, base))
+    gain = score - baseline_score
+    p_values = {seed: _p_value(scores - base[seed], gain) for seed, scores in own.items()}
+    return Comparison(score, baseline_score, p_values, num_samples)
 
 
 def compare_cells(
@@ -235,26 +211,21 @@ def compare_cells(
                 path=results,
             )
 
-    def outputs(split: str) -> dict[str, Outputs]:
-        return {
-            name: {
-                cell.seed: _chosen(_results(cell, root) / hypotheses_file(split), wanted)
-                for cell in cells
-            }
-            for name, cells in (("test", test), ("against", against))
-        }
+    def outputs(cells: Sequence[Cell], split: str) -> Outputs:
+        name = hypotheses_file(split)
+        return {cell.seed: _chosen(_results(cell, root) / name, wanted) for cell in cells}
 
     record = None
     if wanted is None:
         record = CellFolder(root / test[0].key).record(f"score-{split}", test[0].config)
     files = recorded_files(record.measurements, split, references) if record else []
-    [found] = compare(
-        outputs(split),
+    found = compare(
+        outputs(test, split),
+        outputs(against, split),
         references,
-        baseline="against",
         tokenizer=tokenizer,
         files=files or _ALL,
-        minus=outputs(minus) if minus is not None else None,
+        minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
     return replace(found, cells=tuple(cell.key for cell in (*test, *against)))
 

@@ -18,7 +18,7 @@ def compared(*gains, p=0.01, base=30.0):
     """A part of one value for each seed."""
     values = dict(enumerate(gains, 1))
     mean = sum(gains) / len(gains)
-    test = Comparison("new", "old", "bleu", base + mean, base, dict.fromkeys(values, p))
+    test = Comparison(base + mean, base, dict.fromkeys(values, p))
     return Part(values, test)
 
 
