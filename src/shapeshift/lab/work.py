@@ -33,7 +33,7 @@ from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
-from shapeshift.training.precision import check_hardware, choose_device, describe_hardware
+from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 from shapeshift.training.trainer import Observer, Silent
 
@@ -81,26 +81,27 @@ def work(
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = folder.reconcile(config)
         missing = folder.missing(steps, config)
-        text = corpus_fingerprint(fetch(config.data.corpus)) if missing else ""
+        if not missing:
+            return
+        text = corpus_fingerprint(fetch(config.data.corpus))
+        folder.check_text(text, config)
+        directory = prepared_directory(config.data, prepared_root)
         checkpoint: str | None = None
         for step in missing:
             began = time.monotonic()
-            if step != TRAIN:
-                folder.check_text(text, config)
             together = num_processes if step == TRAIN else 1
-            if step == TRAIN and together == 1:  # before the data, which take longer
-                check_hardware(config.training)
-            data = prepare(config.data, prepared_directory(config.data, prepared_root))
             if together > 1:
+                prepare(config.data, directory)  # now: the group would wait for its first process
                 run = train_in_group(config, folder, together, prepared_root, stop)
+                found = measure_training(run)
             elif step == TRAIN:
                 watching = observer or Silent()
                 run = train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
+                found = measure_training(run)
             else:
+                data = prepare(config.data, directory)
                 run = Run.create(folder.run, config)
-            found = (
-                measure_training(run) if step == TRAIN else find_measure(step).measure(run, data)
-            )
+                found = [*find_measure(step).measure(run, data)]
             checkpoint = checkpoint or _sha256(run.weights())
             record = StepRecord(
                 step=step,
