@@ -43,7 +43,7 @@ class InProcess:
     def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Do all the work on a cell, and return when it is over."""
         on_update()
-        return _Done(attempt(order, _Relay(on_update)), CellFolder(order.folder))
+        return _Done(attempt(order, _Relay(on_update)))
 
 
 class _Relay:
@@ -63,8 +63,8 @@ class _Relay:
 
 
 class _Done:
-    def __init__(self, status: int, folder: CellFolder):
-        self._status, self._folder = status, folder
+    def __init__(self, status: int):
+        self._status = status
 
     def poll(self) -> int | None:
         return self._status
@@ -76,7 +76,7 @@ class _Done:
         """It is over."""
 
     def output(self) -> list[str]:
-        return self._folder.last_lines()
+        return []
 
 
 class Subprocesses:
@@ -180,13 +180,12 @@ def _check_group(devices: Sequence[str]) -> None:
 
 class _Process:
     def __init__(self, order: Order, environment: Mapping[str, str]):
-        self._folder = CellFolder(order.folder)
         command = [sys.executable, "-m", "shapeshift.lab.work", order.to_json()]
         # The child finds the package that this process runs, installed or not.
         source = str(Path(shapeshift.__file__).parents[1])
         paths = [source, os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        with open_in_place(self._folder.output, "ab") as output:
+        with open_in_place(CellFolder(order.folder).output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
@@ -214,7 +213,7 @@ class _Process:
         self.poll()
 
     def output(self) -> list[str]:
-        return self._folder.last_lines()
+        return []
 
 
 class Slurm:
@@ -273,7 +272,7 @@ class Slurm:
                 job = self._executor.submit(attempt, order)
         except RuntimeError as error:  # the base of what submitit raises
             raise RefusedError(_refusal(error)) from error
-        return _SlurmJob(job, CellFolder(order.folder))
+        return _SlurmJob(job)
 
 
 def _refusal(error: Exception) -> str:
@@ -281,8 +280,8 @@ def _refusal(error: Exception) -> str:
 
 
 class _SlurmJob:
-    def __init__(self, job: Any, folder: CellFolder):
-        self._job, self._folder = job, folder
+    def __init__(self, job: Any):
+        self._job = job
 
     def poll(self) -> int | None:
         if not self._job.done():
@@ -299,5 +298,4 @@ class _SlurmJob:
         """The cluster ends it in its own time."""
 
     def output(self) -> list[str]:
-        own = self._folder.last_lines()
-        return own or str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]
+        return str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]

@@ -45,7 +45,7 @@ class Job(Protocol):
         """Wait until it has ended, and end it by force if that takes long."""
 
     def output(self) -> list[str]:
-        """Return the last lines that it printed."""
+        """Return the last lines that it printed, but for those in the cell's `output.log`."""
 
 
 class Launcher(Protocol):
@@ -236,8 +236,9 @@ class _Runner:
         elif status == 0 and not watch.missing():
             self._tell(watch, State.FINISHED)
         else:
-            lines = job.output() or [f"ended with status {status} and no message"]
-            self._tell(watch, State.FAILED, "\n".join(lines))
+            lines = watch.folder.last_lines() or job.output()
+            message = "\n".join(lines) or f"ended with status {status} and no message"
+            self._tell(watch, State.FAILED, message)
 
     def _postpone(self, watch: Watch) -> None:
         self._queue.append(watch)
