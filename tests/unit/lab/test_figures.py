@@ -2,7 +2,6 @@
 
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -41,22 +40,6 @@ def test_a_figure_becomes_one_file_for_each_format(tmp_path):
         assert path.read_bytes().startswith(MAGIC[path.suffix[1:]])
     again = save(figure(), tmp_path / "again")
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in paths]
-
-
-def test_a_figure_that_fails_half_way_leaves_the_old_files(tmp_path, monkeypatch):
-    old = [path.read_bytes() for path in save(figure(), tmp_path / "a")]
-    made = figure()
-
-    def fail(target, **options):  # after the first bytes
-        if isinstance(target, Path):
-            target.write_bytes(b"<?xml")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(made, "savefig", fail)
-    with pytest.raises(KeyboardInterrupt):
-        save(made, tmp_path / "a")
-    assert [(tmp_path / f"a.{name}").read_bytes() for name in MAGIC] == old
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path):

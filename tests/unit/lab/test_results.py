@@ -86,21 +86,6 @@ def test_rows_say_where_they_are_from(root):
     assert [row.measure for row in Results.collect(cells, [], path).rows] == ["train", "train"]
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(root, monkeypatch):
-    cells, path = root
-    results = Results.collect(cells, [], path)
-    results.write_csv(path / "r.csv")
-    before = (path / "r.csv").read_bytes()
-
-    def fail(*_):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(ShapeshiftError, match=r"r\.csv: cannot be written: the disk is full"):
-        Results(results.rows[:1]).write_csv(path / "r.csv")
-    assert (path / "r.csv").read_bytes() == before
-
-
 def test_text_that_a_spreadsheet_would_run_is_escaped():
     formulas = ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1", "\r=1"]
     plain = ["-1.5", "+3", "a=b", "'quoted'", "", "–"]

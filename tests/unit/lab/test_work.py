@@ -135,13 +135,6 @@ def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, tr
     assert line.startswith("error: unknown measure 'nothing'")
 
 
-def test_hardware_that_is_not_there_is_told_before_data_are_prepared(make_config, tmp_path):
-    config = make_config("training.device=cuda:99")
-    with pytest.raises(ShapeshiftError, match="use auto or cpu"):
-        work(CellFolder(tmp_path / "cell"), config, [], tmp_path / "prepared")
-    assert not (tmp_path / "prepared").exists()
-
-
 def test_a_cell_that_is_locked_is_left_alone(cell, trained):
     with locked(cell.lock):
         cell.output.write_text("of the process at work\n", encoding="utf-8")
