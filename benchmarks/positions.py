@@ -28,10 +28,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from shapeshift.attention import causal_mask
 from shapeshift.errors import nearest
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
-from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import PRESETS, Part, Representation, Scheme, Shaw, Stack, place
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu

@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from shapeshift.attention import causal_mask
 from shapeshift.model.attention import Attention
-from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import Representation
 
 Array = NDArray[np.float64]

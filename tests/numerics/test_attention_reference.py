@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from shapeshift.attention import backends as attention_module
+from shapeshift.attention import causal_mask
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
-from shapeshift.model.transformer import causal_mask, padding_mask
+from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import Representation
 
 DIM, HEADS = 12, 3

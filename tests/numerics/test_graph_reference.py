@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shapeshift.attention import causal_mask
 from shapeshift.model.attention import Attention
-from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import Edges, Graph, Representation, Shaw, use_edges
 
 Array = NDArray[np.float64]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift.attention import causal_mask
 from shapeshift.model.attention import Attention
-from shapeshift.model.transformer import causal_mask
 from shapeshift.positions import Shaw
 
 DIM, HEADS, WIDTH = 8, 2, 4

@@ -55,6 +55,8 @@ def attend(
     pos_q: Tensor,
     pos_k: Tensor,
     dropout_p: float = 0.0,
+    *,
+    causal: bool = False,
 ) -> Tensor:
     """Return the attention output `(B, H, Q, E)`.
 
@@ -65,10 +67,22 @@ def attend(
             `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
+        causal: whether each query sees only the keys up to its own, where the last query sees all.
+            Without a bias, a fused kernel needs no mask for it.
     """
+    num_queries, num_keys = q.shape[2], k.shape[2]
+    fused = _recorded is None and prefers_fused(
+        position, q.device.type, q.dtype, num_keys, dropout_p
+    )
+    plain = mask is None and not _is_biased(position) and num_queries == num_keys
+    if fused and causal and plain:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
+    if causal and num_queries > 1:
+        triangle = causal_mask(num_queries, num_keys, q.dtype, q.device)
+        mask = triangle if mask is None else mask + triangle
     if _recorded is not None:
         return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
-    if prefers_fused(position, q.device.type, q.dtype, k.shape[2], dropout_p):
+    if fused:
         bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
         if added is not None:
@@ -107,6 +121,14 @@ def attend_with_probs(
     if _recorded is not None:
         _recorded.append(probs.detach())
     return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
+
+
+def causal_mask(
+    num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return `(Q, K)` to add to scores: `-inf` right of the query; the last query sees all keys."""
+    mask = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
+    return mask.triu_(1 + num_keys - num_queries)
 
 
 def softmax_in_fp32(device: str, itemsize: int, num_keys: int) -> bool:

@@ -45,6 +45,8 @@ class Attention(nn.Module):
         pos_k: Tensor,
         mask: Tensor | None,
         cache: KeyValues | None = None,
+        *,
+        causal: bool = False,
     ) -> Tensor:
         """Let `x (B, Q, D)` attend to `memory (B, K, D)`; in self-attention both are one tensor.
 
@@ -54,6 +56,7 @@ class Attention(nn.Module):
             mask: added to the scores, broadcastable to `(B, 1, Q, K)`; `-inf` forbids.
             cache: keys and values to continue; `memory` then holds the new ones alone, and may be
                 empty (K = 0) when all are there.
+            causal: whether each query sees only the keys up to its own.
 
         Returns:
             `(B, Q, D)`.
@@ -65,7 +68,9 @@ class Attention(nn.Module):
         if cache is not None:
             k, v = cache.append(k, v)
         dropped = self.dropout if self.training else 0.0
-        heads = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped)  # (B, H, Q, E)
+        heads = attend(
+            q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal
+        )  # (B, H, Q, E)
         joined: Tensor = self.out(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         return joined
 

@@ -149,7 +149,6 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         pos_q: Tensor,
         pos_k: Tensor,
-        mask: Tensor | None,
         memory: Memory,
         cache: LayerCache | None = None,
     ) -> Tensor:
@@ -159,7 +158,9 @@ class DecoderLayer(nn.Module):
         side and look at one copy of its source.
         """
         own = cache.own if cache else None
-        x = self.around_attention(x, lambda h: self.attention(h, h, pos_q, pos_k, mask, own))
+        x = self.around_attention(
+            x, lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True)
+        )
         x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cache))
         made: Tensor = self.around_feed_forward(x, self.feed_forward)
         return made

@@ -84,9 +84,8 @@ class Transformer(nn.Module):
                 f"{memory.hidden.shape[0]} sources and {x.shape[0]} targets; a batch has one of"
                 " each for every pair"
             )
-        mask = causal_mask(x.shape[1], x.shape[1], x.dtype, x.device)
         for layer in self.decoder:
-            x = layer(x, pos, pos, mask, memory)
+            x = layer(x, pos, pos, memory)
         normed: Tensor = self.decoder_norm(x)
         return normed
 
@@ -150,11 +149,8 @@ class DecoderState:
         before = 0 if self._pos is None else self._pos.shape[1]
         x, pos = self._model.target(tokens, start=before, offset=self._offset)
         self._pos = pos if self._pos is None else torch.cat((self._pos, pos), dim=1)
-        mask = None
-        if tokens.shape[1] > 1:
-            mask = causal_mask(tokens.shape[1], self._pos.shape[1], x.dtype, x.device)
         for layer, cache in zip(self._model.decoder, self._caches, strict=True):
-            x = layer(x, pos, self._pos, mask, self._memory, cache)
+            x = layer(x, pos, self._pos, self._memory, cache)
         hidden: Tensor = self._model.decoder_norm(x)
         return hidden
 
@@ -186,11 +182,3 @@ def padding_mask(ids: Tensor, dtype: torch.dtype) -> Tensor:
     """Return `(B, 1, 1, S)` to add to scores: 0 on tokens, `-inf` on padding."""
     mask = torch.zeros(ids.shape, dtype=dtype, device=ids.device)
     return mask.masked_fill_(ids == PAD, float("-inf"))[:, None, None, :]
-
-
-def causal_mask(
-    num_queries: int, num_keys: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Return `(Q, K)` to add to scores: `-inf` right of the query; the last query sees all keys."""
-    mask = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
-    return mask.triu_(1 + num_keys - num_queries)
