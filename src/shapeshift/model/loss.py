@@ -89,7 +89,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         )
         exact = torch.promote_types(weight.dtype, torch.float32)
-        num_tokens = weight.shape[0]
+        smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)
         smoothed = torch.zeros((), dtype=exact, device=hidden.device)
         nll = torch.zeros_like(smoothed)
@@ -98,21 +98,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for begin in range(0, hidden.shape[0], CHUNK):
             rows = hidden[begin : begin + CHUNK].to(dtype)
             target = targets[begin : begin + CHUNK, None]
-            logits = (rows @ cast.t()).to(exact)  # (chunk, V)
-            total = logits.logsumexp(-1, keepdim=True)
-            here = (total - logits.gather(1, target)).sum()
-            uniform = total.sum() - logits.mean(-1).sum()
+            log_probs = (rows @ cast.t()).log_softmax(-1, dtype=exact)  # (chunk, V)
+            here = -log_probs.gather(1, target).sum()
             nll += here
-            smoothed += (1 - epsilon) * here + epsilon * uniform
+            smoothed += (1 - epsilon) * here - smoothing * log_probs.sum()
             if not any(wanted):
                 continue
-            grad = logits.sub_(total).exp_().sub_(epsilon / num_tokens)  # (chunk, V)
+            grad = log_probs.exp_()  # without −ε/V, the same for each token, which is added below
             grad.scatter_add_(1, target, grad.new_full(target.shape, epsilon - 1))
             grad = grad.to(dtype)
             if grad_hidden is not None:
                 grad_hidden[begin : begin + CHUNK] = grad @ cast
             if grad_weight is not None:
-                grad_weight += grad.t() @ rows
+                _add_product(grad_weight, grad.t(), rows)
+        if smoothing and grad_hidden is not None:
+            grad_hidden -= smoothing * weight.sum(0).to(grad_hidden.dtype)
+        if smoothing and grad_weight is not None:
+            grad_weight -= smoothing * hidden.sum(0, dtype=exact).to(grad_weight.dtype)
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
@@ -126,3 +128,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             )
         grads = (x if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors)
         return *grads, None, None, None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add `a @ b` to `total`, in one step where the dtypes are the same."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
