@@ -34,6 +34,8 @@ class Batch:
         source: ids, then `</s>`. Shape: (B, S).
         target_input: `<s>`, then ids. Shape: (B, T).
         target_output: ids, then `</s>`. Shape: (B, T).
+        real_targets: where the tokens of the flattened `target_output` are that are not padding, in
+            order. Shape: (N,).
         pairs: the number of each pair in its store. Shape: (B,).
         num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding. They are
             counted on the CPU, so that reading them does not wait for the device.
@@ -42,6 +44,7 @@ class Batch:
     source: Tensor
     target_input: Tensor
     target_output: Tensor
+    real_targets: Tensor
     pairs: Tensor
     num_source_tokens: int
     num_target_tokens: int
@@ -57,6 +60,7 @@ class Batch:
             source=self.source.to(device, non_blocking=non_blocking),
             target_input=self.target_input.to(device, non_blocking=non_blocking),
             target_output=self.target_output.to(device, non_blocking=non_blocking),
+            real_targets=self.real_targets.to(device, non_blocking=non_blocking),
             pairs=self.pairs.to(device, non_blocking=non_blocking),
         )
 
@@ -189,6 +193,7 @@ def _batch(source: FlatRows, target: FlatRows, pairs: NDArray[Any]) -> Batch:
         source=torch.from_numpy(source_ids),
         target_input=torch.from_numpy(target_input),
         target_output=torch.from_numpy(target_ids),
+        real_targets=torch.from_numpy(np.flatnonzero(target_ids != PAD)),
         pairs=torch.as_tensor(pairs).long(),
         num_source_tokens=len(source.tokens) + len(source.lengths),
         num_target_tokens=len(target.tokens) + len(target.lengths),

@@ -28,7 +28,12 @@ class Loss:
 
 
 def label_smoothed_loss(
-    model: Transformer, source: Tensor, target_input: Tensor, target_output: Tensor, epsilon: float
+    model: Transformer,
+    source: Tensor,
+    target_input: Tensor,
+    target_output: Tensor,
+    epsilon: float,
+    real: Tensor | None = None,
 ) -> Loss:
     """Return the summed loss −(1 − ε) log p(y) − ε/V Σ_v log p(v) (Szegedy et al. 2016, section 7).
 
@@ -40,11 +45,16 @@ def label_smoothed_loss(
         target_input: `(B, T)` ids, shifted right.
         target_output: `(B, T)` ids to predict, padded.
         epsilon: ε, of label smoothing.
+        real: where the tokens of the flattened `target_output` are that are not padding, `(N,)`;
+            see `Batch.real_targets`. By default they are looked for, for which a GPU waits.
     """
-    hidden = model(source, target_input)  # (B, T, D)
-    real = target_output != PAD
-    targets = target_output[real]  # (N,)
-    smoothed, nll = linear_cross_entropy(hidden[real], model.output.weight, targets, epsilon)
+    hidden = model(source, target_input).flatten(0, 1)  # (B·T, D)
+    if real is None:
+        real = (target_output.flatten() != PAD).nonzero().squeeze(1)
+    targets = target_output.flatten().index_select(0, real)  # (N,)
+    smoothed, nll = linear_cross_entropy(
+        hidden.index_select(0, real), model.output.weight, targets, epsilon
+    )
     return Loss(smoothed, nll, targets.numel())
 
 
@@ -85,9 +95,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         wanted: list[bool],
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
-        dtype = (
-            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        )
+        dtype = weight.dtype
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         exact = torch.promote_types(weight.dtype, torch.float32)
         smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)

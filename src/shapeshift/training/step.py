@@ -44,6 +44,7 @@ class TrainingStep:
                 batch.target_input,
                 batch.target_output,
                 self._config.label_smoothing,
+                batch.real_targets,
             )
         (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
         if self._config.clip_norm is not None:

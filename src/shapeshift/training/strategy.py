@@ -26,10 +26,15 @@ class Objective(nn.Module):
         self.model = model
 
     def forward(
-        self, source: Tensor, target_input: Tensor, target_output: Tensor, epsilon: float
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        epsilon: float,
+        real: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the summed loss, smoothed (with gradient) and not; see `label_smoothed_loss`."""
-        loss = label_smoothed_loss(self.model, source, target_input, target_output, epsilon)
+        loss = label_smoothed_loss(self.model, source, target_input, target_output, epsilon, real)
         return loss.smoothed, loss.nll
 
 
