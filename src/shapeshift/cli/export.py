@@ -87,13 +87,12 @@ def export(
 
 
 def _print_report(report: Report) -> None:
-    from rich.table import Table
-
-    from shapeshift.cli.output import results_console
+    from shapeshift.cli.output import columns, results_console
     from shapeshift.export.parity import TOLERANCE
 
     found, quantized = report.parity, report.quantized
-    table = Table(f"{report.engine}, largest difference from the trained model", "found", "allowed")
+    title = f"{report.engine}, largest difference from the trained model"
+    table = columns(title, "found", "allowed", numbers=True)
     lengths = [length for pair in found.lengths for length in pair]
     table.add_row(
         f"log p of a token, {len(found.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
@@ -118,12 +117,10 @@ def _print_report(report: Report) -> None:
 
 
 def _print_support() -> None:
-    from rich.table import Table
-
-    from shapeshift.cli.output import results_console
+    from shapeshift.cli.output import columns, results_console
     from shapeshift.export.support import table
 
-    shown = Table("kind", "place", "CTranslate2", "torch.export")
+    shown = columns("kind", "place", "CTranslate2", "torch.export")
     for row in table():
         shown.add_row(*row)
     results_console().print(shown)

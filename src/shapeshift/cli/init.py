@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import SHAPE_10, usage_error
-from shapeshift.cli.output import duration, results_console, show, write
+from shapeshift.cli.output import columns, duration, results_console, show, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
@@ -106,14 +106,11 @@ def _ask(option: str, question: str) -> str:
 def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
     from statistics import fmean, quantiles
 
-    from rich import box
-    from rich.table import Table
-
     def lengths(words: Sequence[int]) -> str:
         most = quantiles(words, n=20)[-1] if len(words) > 1 else max(words, default=0)
         return f"{fmean(words):.1f} / {most:.0f} / {max(words)}" if words else "none"
 
-    table = Table("", *surveys, box=box.SIMPLE_HEAD)
+    table = columns("", *surveys, numbers=True)
     every = [*surveys.values()]
     table.add_row("pairs", *(f"{one.num_pairs:,}" for one in every))
     title = "words, {}: mean / 95 % / longest"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shapeshift.cli.output import results_console
+from shapeshift.cli.output import columns, results_console
 from shapeshift.errors import ShapeshiftError, nearest
 
 if TYPE_CHECKING:
@@ -28,26 +28,25 @@ def positions(
     if name is not None:
         _describe(name)
         return
-    from rich.table import Table
-
     from shapeshift.model import catalogue
     from shapeshift.positions import INDICES, KINDS, PRESETS
 
-    presets = Table("preset", "indices", "kind at place", "parameters")
+    presets = columns("preset", "indices", "kind at place", "parameters")
     for name, num_parameters in catalogue.preset_parameters().items():
         scheme = PRESETS[name]
         parts = " + ".join(map(str, scheme.parts)) or "none"
         presets.add_row(name, str(scheme.indices), parts, f"{num_parameters:,}")
-    kinds = Table("kind", "what it does", "shift invariant", "options", "source")
+    kinds = columns("kind", "what it does", "shift invariant", "options", "source")
+    kinds.columns[2].max_width = len("invariant")
     for name, entry in KINDS.items():
         invariant = "yes" if entry.build.shift_invariant else "no"
         options = ", ".join(entry.options()) or "–"
         kinds.add_row(name, entry.summary, invariant, options, entry.source)
-    cells = Table("kind", "place", "stacks", "parameters", "exports to")
+    cells = columns("kind", "place", "stacks", "parameters", "exports to")
     exports = ", ".join(catalogue.EXPORTS)
     for cell in catalogue.cells():
         cells.add_row(cell.kind, cell.place, cell.stacks, f"{cell.num_parameters:,}", exports)
-    indices = Table("indices", "what they are", "options", "source")
+    indices = columns("indices", "what they are", "options", "source")
     for name, way in INDICES.items():
         indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
     console = results_console()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import results_console
+from shapeshift.cli.output import columns, results_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,9 +41,8 @@ def prepare(
 
 
 def _table(splits: Mapping[Split, SplitReport]) -> Table:
-    from rich.table import Table
-
-    table = Table("split", "read", "kept", "dropped", "sequences", "source length", "target length")
+    lengths_of = ("source length", "target length")
+    table = columns("split", "read", "kept", "dropped", "sequences", *lengths_of)
     for name, split in splits.items():
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in split.dropped.items())
         lengths = [

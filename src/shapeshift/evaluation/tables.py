@@ -1,13 +1,9 @@
-"""Scores of several systems side by side: for the terminal (rich) and for documents (Markdown)."""
+"""Scores of several systems side by side: for the terminal and for documents (Markdown)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from rich import box
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.evaluation.scores import Scores, check_comparable, length_columns
@@ -38,15 +34,6 @@ class Table:
         lines = [_markdown_row(row, widths) for row in (cells[0], rule, *cells[1:])]
         notes = [f"- {note}" for note in self.notes]
         return "\n".join([*lines, "", *notes]).rstrip() + "\n"
-
-    def rich(self) -> RichTable:
-        """Return the table for `rich.console.Console.print`, without the notes."""
-        table = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
-        for number, title in enumerate(self.header):
-            table.add_column(Text(title), justify="right" if number else "left")
-        for row in self.rows:
-            table.add_row(*map(Text, row))
-        return table
 
 
 def score_table(systems: Mapping[str, Scores]) -> Table:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from shapeshift.cli import app
+from shapeshift.cli.output import plain_console, show_table
+from shapeshift.evaluation.tables import Table
 from shapeshift.model import catalogue
 from shapeshift.positions import KINDS, PRESETS
 
@@ -17,7 +20,7 @@ CONTRACT = Path(__file__).parents[2] / "contract"
 def cells(text: str) -> list[list[str]]:
     """Return the rows of the printed table whose last column is "exports to"."""
     lines = text[text.index("exports to") :].splitlines()
-    rows = [[word.strip() for word in line.split("│")[1:-1]] for line in lines]
+    rows = [re.split(" {2,}", line.strip()) for line in lines]
     return [row for row in rows if len(row) == 5 and row[0] in KINDS]
 
 
@@ -29,6 +32,21 @@ def test_every_cell_says_what_it_exports_to() -> None:
     wanted = {(kind, at) for kind, entry in KINDS.items() for at in entry.build.places}
     assert {(kind, at) for kind, at, *_ in shown} == wanted
     assert {row[4] for row in shown} == {"torch.compile, torch.export"}
+
+
+def test_80_columns_cut_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shapeshift.cli.positions.results_console", lambda: plain_console(width=80))
+    result = CliRunner().invoke(app, ["positions"])
+    options = {name for entry in KINDS.values() for name in entry.options()}
+    words = set(re.split(r"[\s,]+", result.output))
+    assert {*PRESETS, *KINDS, *options} <= words
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(Table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"]))
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
 
 def test_each_target_has_a_contract_test_over_all_cells() -> None:

@@ -1,7 +1,4 @@
-import io
-
 import pytest
-from rich.console import Console
 
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tables import Table, length_table, score_table
@@ -61,10 +58,3 @@ def test_markdown_keeps_a_bar_in_a_name_inside_its_cell():
         "\n"
         "- note\n"
     )  # fmt: skip
-
-
-def test_rich_prints_names_as_they_are():
-    out = io.StringIO()
-    Console(file=out, width=80).print(Table(("x", "[bold]"), [("row", "[red]1")]).rich())
-    assert "[bold]" in out.getvalue()
-    assert "[red]1" in out.getvalue()
