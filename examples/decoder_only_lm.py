@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from shapeshift.attention import causal_mask
 from shapeshift.data.grammar import generate
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import Embedding, EncoderLayer, FeedForward, Residual
-from shapeshift.model.transformer import PAD, causal_mask
+from shapeshift.model.transformer import PAD
 from shapeshift.positions import KINDS, IndicesChoice, Part, Scheme, Stack, build_indices, place
 
 DIM, HEADS, LAYERS, DROPOUT = 64, 4, 2, 0.1
