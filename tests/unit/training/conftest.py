@@ -59,7 +59,19 @@ def stores(tmp_path_factory):
 @pytest.fixture
 def lab(stores, tmp_path):
     """Makes trainers that differ from one another in what a test says, and runs them."""
+    return make_lab(stores, tmp_path)
 
+
+@pytest.fixture(scope="session")
+def whole(stores, tmp_path_factory):
+    """The trainer of a run of 20 updates that nothing has disturbed."""
+    lab = make_lab(stores, tmp_path_factory.mktemp("whole"))
+    trainer = lab.make()
+    lab.fit(trainer)
+    return trainer
+
+
+def make_lab(stores, folder):
     def make(name="run", *, position="shape", dropout=0.1, data=stores, validate=None, **settings):
         given = {
             "max_updates": 20,
@@ -78,11 +90,11 @@ def lab(stores, tmp_path):
         torch.manual_seed(7)
         model = build(ModelConfig(**shape, dropout=dropout), PRESETS[position], VOCAB, VOCAB)
         checkpoints = Checkpoints(
-            tmp_path / name / "checkpoints",
+            folder / name / "checkpoints",
             config.keep_checkpoints,
             every=config.checkpoint_every,
         )
-        (tmp_path / name).mkdir(exist_ok=True)
+        (folder / name).mkdir(exist_ok=True)
         return Trainer(model, config, data.train, data.valid, checkpoints, validate)
 
     def fit(trainer, stop_at=None, *, observer=None, **options):
@@ -92,8 +104,8 @@ def lab(stores, tmp_path):
             raise KeyboardInterrupt
 
         recorder = observer or Recorder(stop_at, interrupt)
-        progress, folder = trainer.progress, trainer.checkpoints.directory.parent
-        log = Log(folder, progress.update, not trainer.validation_is_due)
+        progress, directory = trainer.progress, trainer.checkpoints.directory.parent
+        log = Log(directory, progress.update, not trainer.validation_is_due)
         try:
             trainer.fit(log, recorder, **options)
         except KeyboardInterrupt:
@@ -102,4 +114,4 @@ def lab(stores, tmp_path):
             log.close()
         return recorder
 
-    return SimpleNamespace(make=make, fit=fit, folder=tmp_path, write_store=write_store)
+    return SimpleNamespace(make=make, fit=fit, folder=folder, write_store=write_store)

@@ -114,12 +114,6 @@ def test_several_may_be_damaged_but_not_all(tmp_path):
     assert checkpoints.updates() == [1]
 
 
-def test_a_checkpoint_under_another_name_is_damaged(saved):
-    saved.path(7).rename(saved.path(8))
-    with pytest.raises(DamagedError, match="is of update 7"):
-        saved.progress(8)
-
-
 def test_another_models_checkpoint_is_refused_and_not_called_damaged(saved):
     wide = linear(1, width=5)
     before = state(*wide)

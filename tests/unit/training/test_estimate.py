@@ -32,8 +32,8 @@ def test_a_model_that_no_machine_holds_is_counted_without_memory():
 @pytest.mark.parametrize(
     ("batch", "length", "num_pairs"),
     [
-        ({"max_tokens": 1000}, 30, 33),
-        ({"max_tokens": 1000, "max_sentences": 8}, 30, 8),
+        ({"max_tokens": 100}, 30, 3),
+        ({"max_tokens": 100, "max_sentences": 2}, 30, 2),
         ({"max_tokens": 30}, 30, 1),
         ({"max_tokens": 12}, 31, 1),
     ],

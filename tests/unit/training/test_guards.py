@@ -81,29 +81,21 @@ def test_large_gradients_are_finite():
     assert not Bench().update(1, spoil="0.weight", value=3e38)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "radam"])
-def test_skipped_updates_leave_no_trace(optimizer):
-    clean, spoilt = Bench("skip", optimizer=optimizer), Bench("skip", optimizer=optimizer)
-    for number in (1, 3, 4):
+@pytest.mark.parametrize(
+    ("optimizer", "deferred"),
+    [("adam", False), ("adamw", False), ("radam", False), ("adam", True), ("adamw", True)],
+)
+def test_skipped_updates_leave_no_trace(optimizer, deferred):
+    """Deferred is as on a GPU: nothing is read before `take`."""
+    clean = Bench("skip", deferred=False, optimizer=optimizer)
+    spoilt = Bench("skip", deferred=deferred, optimizer=optimizer)
+    for number in (2, 3, 5):
         clean.update(number)
-    for number in (1, 2, 3, 4):
-        assert spoilt.update(number, spoil="0.bias" if number == 2 else None) == (number == 2)
+    for number in range(1, 6):
+        spoilt.update(number, spoil="0.bias" if number in (1, 4) else None)
     assert equal(clean.state(), spoilt.state())
-    (found,) = spoilt.guard.take()
-    assert (found.update, found.parameter) == (2, "0.bias")
+    assert [(x.update, x.parameter) for x in spoilt.guard.take()] == [(1, "0.bias"), (4, "0.bias")]
     assert spoilt.guard.take() == []
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
-def test_on_the_device_a_skipped_update_leaves_no_trace_either(optimizer):
-    """As on a GPU: nothing is read before `take`."""
-    host = Bench("skip", deferred=False, optimizer=optimizer)
-    device = Bench("skip", deferred=True, optimizer=optimizer)
-    for number in range(1, 7):
-        for bench in (host, device):
-            bench.update(number, spoil="1.bias" if number in (1, 4) else None)
-    assert equal(host.state(), device.state())
-    assert host.guard.take() == device.guard.take()
 
 
 def test_on_the_device_a_bad_update_moves_nothing_and_is_reported_later():

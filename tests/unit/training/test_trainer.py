@@ -44,56 +44,42 @@ def files(trainer, update):
 
 
 def test_the_loss_falls(lab):
-    trainer = lab.make(max_updates=150, checkpoint_every=150, log_every=10)
+    trainer = lab.make(max_updates=60, checkpoint_every=60, log_every=10, dropout=0.0)
     recorder = lab.fit(trainer)
-    assert [update for update, _ in recorder.updates] == list(range(10, 151, 10))
+    assert [update for update, _ in recorder.updates] == list(range(10, 61, 10))
     # At first it is that of a guess among 20 ids; label smoothing leaves 0.6 at the least.
     assert recorder.updates[0][1] == pytest.approx(math.log(20), rel=0.2)
-    assert recorder.updates[-1][1] < 0.75 * recorder.updates[0][1]
+    assert recorder.updates[-1][1] < 0.8 * recorder.updates[0][1]
     (last,) = recorder.validations
     assert last[1]["valid_loss"] < 0.9 * math.log(16)  # of a guess among the 16 ids in use
 
 
 @pytest.mark.parametrize(
-    ("checkpoint_every", "stop_at", "resumed_at"),
+    ("settings", "stop_at", "resumed_at"),
     [
-        (4, 3, 0),  # before the first checkpoint
-        (4, 6, 4),  # the 13 batches of an epoch end within update 7
-        (4, 12, 8),
-        (13, 15, 13),  # exactly between two epochs
+        ({}, 3, 0),  # before the first checkpoint
+        ({}, 6, 4),  # the 13 batches of an epoch end within update 7
+        ({"checkpoint_every": 13}, 15, 13),  # exactly between two epochs
+        ({"max_updates": 6}, None, 6),  # it was finished, and now has more updates
     ],
 )
-def test_stopped_and_resumed_is_the_same_run(lab, checkpoint_every, stop_at, resumed_at):
-    whole = lab.make("whole", checkpoint_every=checkpoint_every)
-    lab.fit(whole)
-
-    stopped = lab.make("stopped", checkpoint_every=checkpoint_every)
-    lab.fit(stopped, stop_at)
-    again = lab.make("stopped", checkpoint_every=checkpoint_every)
+def test_stopped_and_resumed_is_the_same_run(lab, whole, settings, stop_at, resumed_at):
+    lab.fit(lab.make(**settings), stop_at)
+    again = lab.make(**(settings | {"max_updates": 20}))
     assert (again.resume() is not None) == (resumed_at > 0)
     assert again.progress.update == resumed_at
     assert lab.fit(again).seen == [*range(resumed_at, 21)]  # where it goes on, and each update
 
     assert whole.progress.epoch == again.progress.epoch == 3
     assert whole.progress.batch == again.progress.batch == 1
-    assert again.checkpoints.updates() == whole.checkpoints.updates()
-    for update in whole.checkpoints.updates():
-        assert files(again, update) == files(whole, update)
-    assert lines(again) == lines(whole)
+    assert files(again, 20) == files(whole, 20)
     assert same(weights(again.model), weights(whole.model))
-
-
-def test_more_updates_continue_a_finished_run(lab):
-    whole = lab.make("whole", max_updates=14)
-    lab.fit(whole)
-    lab.fit(lab.make("raised", max_updates=6))
-    raised = lab.make("raised", max_updates=14)
-    assert raised.resume()
-    recorder = lab.fit(raised)
-    assert min(update for update, _ in recorder.updates) > 6
-    assert same(weights(raised.model), weights(whole.model))
-    assert lab.fit(raised).updates == []
-    assert same(weights(raised.model), weights(whole.model))
+    if not settings:  # which would move lines of the log
+        assert again.checkpoints.updates() == whole.checkpoints.updates()
+        assert all(files(again, x) == files(whole, x) for x in whole.checkpoints.updates())
+        assert lines(again) == lines(whole)
+    assert lab.fit(again).updates == []
+    assert same(weights(again.model), weights(whole.model))
 
 
 def test_another_seed_makes_another_run(lab):
@@ -165,18 +151,13 @@ def test_clipping_shortens_the_gradient_and_keeps_its_direction(lab):
 
 def test_the_optimiser_gets_the_rate_of_the_schedule(lab):
     rates = []
-
-    def watched(max_updates):
+    for max_updates in (4, 9):
         trainer = lab.make(max_updates=max_updates, schedule={"name": "noam", "warmup_updates": 5})
         trainer.optimizer.register_step_pre_hook(
             lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
         )
-        return trainer
-
-    lab.fit(watched(4))
-    trainer = watched(9)
-    trainer.resume()
-    lab.fit(trainer)
+        trainer.resume()
+        lab.fit(trainer)
     schedule = trainer.config.schedule
     assert rates == [learning_rate(schedule, u, dim=32, max_updates=9) for u in range(1, 10)]
     logged = {line["update"]: line["learning_rate"] for line in lines(trainer) if "loss" in line}
@@ -198,20 +179,20 @@ def test_validation_loss_is_the_mean_over_tokens(lab, stores):
     assert recorder.validations == [(4, {"valid_loss": pytest.approx(nll / count, rel=1e-5)})]
 
 
-def test_validation_has_an_interval_of_its_own(lab):
-    trainer = lab.make(validate_every=3, checkpoint_every=6, max_updates=10)
+def test_the_best_checkpoint_is_that_of_the_smallest_loss(lab):
+    """Where validations have an interval of their own."""
+    trainer = lab.make(validate_every=3, checkpoint_every=6, max_updates=7)
 
     def hook(module, _, out):
         """Make later models sure of themselves, and so wrong."""
         return out * 100 if not module.training and trainer.progress.update > 3 else out
 
     trainer.model.register_forward_hook(hook)
-    recorder = lab.fit(trainer)
-    losses = {update: values["valid_loss"] for update, values in recorder.validations}
-    assert list(losses) == [3, 6, 9, 10]
+    losses = {update: x["valid_loss"] for update, x in lab.fit(trainer).validations}
+    assert list(losses) == [3, 6, 7]
     assert min(losses, key=losses.get) == 3
     assert (trainer.progress.best_update, trainer.progress.best_loss) == (3, losses[3])
-    assert trainer.checkpoints.updates() == [3, 6, 10]
+    assert trainer.checkpoints.updates() == [3, 6, 7]
     again = lab.make()
     again.resume()
     assert again.progress == trainer.progress
@@ -228,50 +209,44 @@ def make_with_scores(lab, scores, **settings):
     return trainer
 
 
-@pytest.mark.parametrize("best", [2, 3, 6, 7])
+@pytest.mark.parametrize("best", [3, 6, 7])
 def test_the_best_of_all_validations_has_a_checkpoint(lab, best):
     """Also where validations and checkpoints have intervals that do not fit."""
     scores = {update: float(update == best) for update in range(1, 8)}
     intervals = {"validate_every": 3, "checkpoint_every": 2, "max_updates": 7}
     trainer = make_with_scores(lab, scores, **intervals)
     lab.fit(trainer)
-    assert trainer.progress.best_update == (best if best in (3, 6, 7) else 3)
-    assert trainer.checkpoints.updates() == sorted({4, 6, 7, trainer.progress.best_update})
+    assert trainer.progress.best_update == best
+    assert trainer.checkpoints.updates() == sorted({4, 6, 7, best})
 
 
 def test_training_ends_after_validations_without_a_better_one(lab):
-    scores = {4: 1.0, 8: 3.0, 12: 2.0, 16: 3.0, 20: 5.0}
-    trainer = make_with_scores(lab, scores, patience=2)
+    scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 3.0, 10: 5.0}
+    settings = {"checkpoint_every": 2, "max_updates": 10}
+    trainer = make_with_scores(lab, scores, patience=2, **settings)
     lab.fit(trainer)
-    assert (trainer.progress.update, trainer.progress.best_update) == (16, 8)
-    assert trainer.checkpoints.updates() == [8, 12, 16]
+    assert (trainer.progress.update, trainer.progress.best_update) == (8, 4)
+    assert trainer.checkpoints.updates() == [4, 6, 8]
 
-    again = make_with_scores(lab, scores, patience=2)
-    again.resume()
-    assert again.config.last_update(again.progress) == 16
-    lab.fit(again)
-    assert again.progress.update == 16
-
-    longer = make_with_scores(lab, scores, patience=3)
-    longer.resume()
-    lab.fit(longer)
-    assert (longer.progress.update, longer.progress.best_update) == (20, 20)
+    for patience, last, best in ((2, 8, 4), (3, 10, 10)):
+        again = make_with_scores(lab, scores, patience=patience, **settings)
+        again.resume()
+        lab.fit(again)
+        assert (again.progress.update, again.progress.best_update) == (last, best)
 
 
 def test_a_run_stopped_between_validations_has_the_patience_left_that_it_had(lab):
     scores = dict.fromkeys(range(2, 21, 2), 1.0)
     settings = {"validate_every": 2, "checkpoint_every": 4, "patience": 3}
-    trainer = make_with_scores(lab, scores, **settings)
-    lab.fit(trainer, stop_at=6)  # the line of the log after which the signal comes
-    assert trainer.progress.update < 8
+    lab.fit(make_with_scores(lab, scores, **settings), stop_at=6)
     again = make_with_scores(lab, scores, **settings)
-    again.resume()
+    assert again.resume().progress.update < 8
     lab.fit(again)
     assert (again.progress.update, again.progress.best_update) == (8, 2)
 
 
 def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab):
-    settings = {"validate_every": 3, "max_updates": 14, "best_metric": "comet"}
+    settings = {"validate_every": 3, "max_updates": 7, "best_metric": "comet"}
 
     def whole_validate():
         return {"valid_comet": 1.0}
@@ -293,7 +268,6 @@ def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab):
     assert again.resume().progress.update == 3
     lab.fit(again)
     assert lines(again) == lines(whole)
-    assert again.checkpoints.updates() == whole.checkpoints.updates()
     for update in whole.checkpoints.updates():
         assert files(again, update) == files(whole, update)
         progress = [trainer.checkpoints.progress(update) for trainer in (again, whole)]
@@ -302,28 +276,22 @@ def test_an_error_in_validation_loses_no_update_and_is_not_passed_over(lab):
 
 
 def test_the_best_checkpoint_may_be_best_by_a_metric(lab):
-    scores = {4: -10.0, 8: 52.5, 12: 52.5, 16: 41.0, 20: 52.0}
-    trainer = make_with_scores(lab, scores)
+    scores = {2: -10.0, 4: 52.5, 6: 52.5, 8: 41.0, 10: 52.0}
+    trainer = make_with_scores(lab, scores, checkpoint_every=2, max_updates=10)
     recorder = lab.fit(trainer)
     losses = {update: values["valid_loss"] for update, values in recorder.validations}
     logged = {x["update"]: x["valid_comet"] for x in lines(trainer) if "valid_comet" in x}
     assert {update: x["valid_comet"] for update, x in recorder.validations} == logged == scores
     progress = trainer.progress
-    assert (progress.best_update, progress.best_score) == (8, 52.5)  # the first of equals
-    assert progress.best_loss == losses[8] > min(losses.values())
-    assert trainer.checkpoints.updates() == [8, 16, 20]
-
-
-def batches_of_update(trainer, update):
-    """The pairs of each batch of an update within the first epoch."""
-    lengths = (trainer.train.source_lengths, trainer.train.target_lengths)
-    plan = plan_epoch(*lengths, trainer.config.batch, seed=1, epoch=0)
-    return [sorted(map(int, pairs)) for pairs in plan[2 * (update - 1) : 2 * update]]
+    assert (progress.best_update, progress.best_score) == (4, 52.5)  # the first of equals
+    assert progress.best_loss == losses[4] > min(losses.values())
+    assert trainer.checkpoints.updates() == [4, 8, 10]
 
 
 def poison(trainer, at):
     """Make the loss of the second batch of update `at` infinite; return its pairs."""
-    bad = batches_of_update(trainer, at)[1]
+    lengths = (trainer.train.source_lengths, trainer.train.target_lengths)
+    plan = plan_epoch(*lengths, trainer.config.batch, seed=1, epoch=0)
     calls = []
 
     def hook(module, arguments, out):
@@ -333,33 +301,28 @@ def poison(trainer, at):
         return out
 
     trainer.model.register_forward_hook(hook)
-    return bad
+    return sorted(map(int, plan[2 * at - 1]))
 
 
-@pytest.mark.parametrize("log_every", [1, 50])
-def test_a_loss_that_is_not_finite_ends_training_before_the_step(lab, log_every):
-    trainer = lab.make(log_every=log_every)
+def test_a_loss_that_is_not_finite_ends_training_before_the_step(lab):
+    trainer = lab.make(log_every=50, max_updates=8)
     bad = poison(trainer, at=6)
-    after = {}
-    trainer.optimizer.register_step_post_hook(
-        lambda *_: after.update({trainer.progress.update + 1: weights(trainer.model)})
-    )
-    with pytest.raises(ShapeshiftError) as caught:
+    steps = []
+    trainer.optimizer.register_step_post_hook(lambda *_: steps.append(weights(trainer.model)))
+    with pytest.raises(ShapeshiftError, match="the loss of update 6 is not finite") as caught:
         lab.fit(trainer)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "the loss of update 6 is not finite" in message
-    assert f"in the batch of training pairs {', '.join(map(str, bad))} (counted from 0)" in message
-    assert list(after) == [1, 2, 3, 4, 5]
-    assert same(weights(trainer.model), after[5])
-    assert trainer.progress.update == 5
+    named = f"in the batch of training pairs {', '.join(map(str, bad))} (counted from 0)"
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (len(steps), trainer.progress.update) == (5, 5)
+    assert same(weights(trainer.model), steps[-1])
     assert trainer.checkpoints.updates() == [4]
     assert all(math.isfinite(line.get("loss", 0.0)) for line in lines(trainer))
 
-    cured = lab.make(log_every=log_every)
+    cured = lab.make(log_every=50, max_updates=8)
     assert cured.resume()
     lab.fit(cured)
-    assert cured.progress.update == 20
+    assert cured.progress.update == 8
 
 
 @pytest.mark.gpu
@@ -385,14 +348,12 @@ def test_a_validation_loss_that_is_not_finite_ends_training(lab):
     assert [line for line in lines(trainer) if "valid_loss" in line] == []
 
 
-def test_data_that_cannot_be_trained_on_are_refused_at_once(lab, stores):
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_data_that_cannot_be_trained_on_are_refused_at_once(lab, stores, split):
     nothing = lab.write_store(lab.folder / "nothing", [])
-    for data in (
-        SimpleNamespace(train=nothing, valid=stores.valid),
-        SimpleNamespace(train=stores.train, valid=nothing),
-    ):
-        with pytest.raises(ShapeshiftError, match="nothing: holds no pairs"):
-            lab.make(data=data)
+    data = SimpleNamespace(**(vars(stores) | {split: nothing}))
+    with pytest.raises(ShapeshiftError, match="nothing: holds no pairs"):
+        lab.make(data=data)
 
 
 @pytest.mark.skipif(

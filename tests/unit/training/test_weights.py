@@ -110,22 +110,18 @@ def test_what_cannot_be_averaged_is_refused(three, memory):
 
 
 def test_no_bit_of_weights_may_change(three, memory):
-    """Neither in the average, which carries its own hash, nor in a checkpoint, which has a
-    manifest."""
+    """The average carries its own hash; of a checkpoint, test_checkpoint_damage.py sees to it."""
     _, paths = three
     target = memory / "average.safetensors"
     average(paths, target)
     model, _ = linear(0, width=3)
     load_weights(model, target)
     weight = model.weight.clone()
-    for path in (target, paths[0]):
-        content = path.read_bytes()
-        begin = content.index(b'"weight"') if path == target else 0
-        for place in range(begin, len(content)):
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << place % 8
-            path.write_bytes(damaged)
-            with pytest.raises(ShapeshiftError):
-                load_weights(model, path)
-        path.write_bytes(content)
+    content = target.read_bytes()
+    for place in range(content.index(b'"weight"'), len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        target.write_bytes(damaged)
+        with pytest.raises(ShapeshiftError):
+            load_weights(model, target)
     assert torch.equal(model.weight, weight)
