@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"") -> Ended:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
+        patch.setattr(threading, "excepthook", threading.excepthook)  # is put back afterwards
+        patch.setattr(cli, "set_spin_count", lambda: None)
         with pytest.raises(SystemExit) as ended:
             cli.main()
     code = ended.value.code

@@ -59,7 +59,10 @@ def test_a_row_shows_state_updates_loss_speed_and_time_left(terminal):
     assert first == ["ape/1", "running:", "train", "1,200/2,000", "1.234", "28,123", "1.0", "h"]
     [second] = [line.split() for line in text if "ape/2" in line]
     assert second == ["ape/2", "waiting", "0/200,000", "–", "–", "–"]
-    assert "1 running, 1 waiting" in "\n".join(text)
+    display.changed(CELLS[0], CellStatus(State.FINISHED))
+    text = "\n".join(lines(display, terminal))
+    assert "1 waiting, 1 finished" in text
+    assert "1 of 2 cells finished" in text
 
 
 def test_a_small_terminal_shows_what_matters_most(terminal):
@@ -90,7 +93,7 @@ def test_a_pipe_gets_a_line_for_each_event(pipe):
     ]
 
 
-def test_how_far_all_are_stands_behind_what_is_finished(pipe):
+def test_the_time_left_stands_behind_what_is_finished(pipe):
     seconds = iter((0.0, 60.0, 60.0, 60.0))
     total = CELLS[0].config.training.max_updates
     with GridDisplay(CELLS, lambda: next(seconds)) as display:
@@ -104,27 +107,14 @@ def test_how_far_all_are_stands_behind_what_is_finished(pipe):
     )
 
 
-def test_how_far_all_are_stands_above_the_table(terminal):
-    display = GridDisplay(CELLS[:2])
-    display.changed(CELLS[0], CellStatus(State.FINISHED))
-    shown = "\n".join(lines(display, terminal))
-    assert "1 waiting, 1 finished" in shown
-    assert "1 of 2 cells finished" in shown
-
-
 def test_cells_of_several_grids_are_named_with_their_grid(pipe):
     other = replace(CELLS[1], grid="other")
-    with GridDisplay([CELLS[0], other]) as display:
+    with GridDisplay([CELLS[0], other, CELLS[2]]) as display:
+        display.changed(CELLS[2], CellStatus(State.FINISHED))  # before: it is not listed
         display.changed(CELLS[0], RUNNING)
         display.changed(other, CellStatus(State.RUNNING, "score-test"))
     names = [line.split(":")[0] for line in pipe.file.getvalue().splitlines()]
     assert names == ["mine ape/1", "other ape/2"]
-
-
-def test_cells_that_were_finished_before_are_not_listed(pipe):
-    with GridDisplay(CELLS[:1]) as display:
-        display.changed(CELLS[0], CellStatus(State.FINISHED))
-    assert pipe.file.getvalue() == ""
 
 
 def test_a_failure_shows_its_last_lines(pipe):

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from shapeshift.cli import signals
-from shapeshift.cli.signals import SignalledError, ending_on_signals
+from shapeshift.cli.signals import ending_on_signals
 from shapeshift.training.stopping import StoppedError, StopSignals
 
 
@@ -47,6 +47,8 @@ def test_a_signal_leaves_the_block_in_order(said, number, status):
     def work():
         try:
             signal.raise_signal(number)
+        except Exception:  # no handler for errors catches it
+            pytest.fail("it has been caught")
         finally:
             done.append("put in order")
 
@@ -70,10 +72,6 @@ def test_a_second_signal_cuts_putting_in_order_short(said):
     assert said == ["stopped by SIGTERM; go on"]
 
 
-def test_no_handler_for_errors_catches_it():
-    assert not issubclass(SignalledError, Exception)
-
-
 def test_training_takes_the_first_signal_itself(said, tmp_path):
     def work():
         with StopSignals() as stop:
@@ -92,26 +90,29 @@ def test_without_a_signal_nothing_happens(said):
     assert said == []
 
 
+GREEDY = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))
+except BaseException:
+    pass
+"""
+IMPORTING = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from shapeshift.cli.signals import ending_on_signals
+with ending_on_signals('go on'):
+    import greedy
+    print('swallowed')
+"""
+
+
 def test_a_signal_while_a_module_is_imported_is_not_swallowed(tmp_path):
-    (tmp_path / "greedy.py").write_text(
-        "import os, signal\n"
-        "try:\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    sum(range(1000))\n"
-        "except BaseException:\n"
-        "    pass\n",
-        encoding="utf-8",
-    )
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from shapeshift.cli.signals import ending_on_signals\n"
-        "with ending_on_signals('go on'):\n"
-        "    import greedy\n"
-        "    print('swallowed')\n"
-    )
+    (tmp_path / "greedy.py").write_text(GREEDY, encoding="utf-8")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", IMPORTING],
         env=os.environ | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -123,7 +124,7 @@ def test_a_signal_while_a_module_is_imported_is_not_swallowed(tmp_path):
 def test_ctrl_c_ends_a_command_wherever_it_starts():
     """Before Python listens, SIGINT ends the process itself (-2 here, 130 in a shell)."""
     listening = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    for delay_s in (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 1.1):
+    for delay_s in (0.05, 0.2, 0.4, 0.7, 1.1):
         process = subprocess.Popen(
             [sys.executable, "-m", "shapeshift", "positions"],
             stdout=subprocess.PIPE,
