@@ -144,7 +144,7 @@ def test_the_table_has_no_cycle() -> None:
             del left[name]
 
 
-@pytest.mark.parametrize("module", ["shapeshift", "shapeshift.cli", "shapeshift.errors"])
+@pytest.mark.parametrize("module", ["shapeshift", "shapeshift.cli", "shapeshift.decoding.config"])
 def test_the_command_line_starts_without_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

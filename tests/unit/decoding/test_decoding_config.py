@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from pydantic import ValidationError
 
@@ -49,9 +46,3 @@ def test_length_limit_rounds_down_and_leaves_room_for_the_end() -> None:
     config = DecodingConfig(max_length_a=1.5, max_length_b=2)
     assert [config.length_limit(n) for n in (1, 2, 3, 100)] == [3, 5, 6, 152]
     assert DecodingConfig(max_length_a=0, max_length_b=0).length_limit(7) == 1
-
-
-def test_settings_load_without_torch() -> None:
-    code = "import sys, shapeshift.decoding.config as _; print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False"

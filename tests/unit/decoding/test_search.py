@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -80,23 +80,6 @@ def forced(table: Table, sentence: int, tokens: tuple[int, ...]) -> float:
 Scored = list[tuple[float, tuple[int, ...]]]
 
 
-def exhaustive(table: Table, sentence: int, limit: int, penalty: Callable[[int], float]) -> Scored:
-    """All translations of at most `limit` tokens, best first."""
-    vocabulary = len(table(sentence, ()))
-    everything: list[tuple[int, ...]] = [()]
-    frontier: list[tuple[int, ...]] = [()]
-    for _ in range(limit - 1):
-        frontier = [
-            (*prefix, token)
-            for prefix in frontier
-            for token in range(vocabulary)
-            if token not in (PAD, BOS, EOS)
-        ]
-        everything += frontier
-    scored = [(forced(table, sentence, y) / penalty(len(y) + 1), y) for y in everything]
-    return sorted(scored, reverse=True)
-
-
 def slow_beam(
     table: Table,
     sentence: int,
@@ -128,29 +111,13 @@ def assert_same(found: list[Hypothesis], expected: Scored) -> None:
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-@pytest.mark.parametrize(("vocabulary", "limit", "beam"), [(5, 5, 24), (6, 4, 36)])
-def test_a_beam_of_full_width_finds_everything(
-    penalty: Callable[[int], float], vocabulary: int, limit: int, beam: int
-) -> None:
-    for seed in range(3):
-        table = random_table(vocabulary, seed)
-        stepper = TableStepper(table, [0, 1], beam)
-        found = beam_search(
-            stepper, torch.tensor([limit, limit]), beam=beam, n_best=beam, penalty=penalty
-        )
-        for sentence in range(2):
-            expected = exhaustive(table, sentence, limit, penalty)[:beam]
-            assert_same(found[sentence], expected)
-
-
-@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-@pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (2, 2), (3, 1), (4, 3)])
-def test_early_stopping_never_changes_the_result(
+@pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (2, 2), (4, 3)])
+def test_a_batch_that_stops_early_gives_what_each_sentence_gives_to_its_limit(
     penalty: Callable[[int], float], beam: int, n_best: int
 ) -> None:
     limits = [9, 1, 5, 12, 12]
     steps_saved = 0
-    for seed in range(8):
+    for seed in range(5):
         table = random_table(9, seed, eos_bias=1.0)
         stepper = TableStepper(table, list(range(5)), beam)
         found = beam_search(
@@ -159,25 +126,12 @@ def test_early_stopping_never_changes_the_result(
         for sentence, limit in enumerate(limits):
             expected = slow_beam(table, sentence, limit, beam, n_best, penalty)
             assert_same(found[sentence], expected)
-        steps_saved += beam * sum(limits) - sum(stepper.num_rows_stepped)
+        rows = stepper.num_rows_stepped
+        assert rows == sorted(rows, reverse=True)
+        assert rows[-1] < rows[0] == 5 * beam, "finished sentences stayed in the batch"
+        steps_saved += beam * sum(limits) - sum(rows)
         assert stepper.num_beams_moved > 0
     assert steps_saved > 0
-
-
-@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-def test_a_batch_gives_what_each_sentence_gives_alone(penalty: Callable[[int], float]) -> None:
-    table = random_table(12, seed=5, eos_bias=1.5)
-    limits = torch.tensor([3, 20, 7, 1, 15, 20])
-    together = TableStepper(table, list(range(6)), 4)
-    found = beam_search(together, limits, beam=4, n_best=2, penalty=penalty)
-    for sentence in range(6):
-        alone = TableStepper(table, [sentence], 4)
-        limit = limits[sentence : sentence + 1]
-        assert beam_search(alone, limit, beam=4, n_best=2, penalty=penalty) == [found[sentence]]
-    rows = together.num_rows_stepped
-    assert rows[0] == 24
-    assert rows == sorted(rows, reverse=True)
-    assert rows[-1] < 24, "finished sentences stayed in the batch"
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
@@ -206,20 +160,6 @@ def test_a_beam_of_one_follows_the_maximum(
             assert_same(found[sentence], slow_beam(table, sentence, limit, 1, 1, penalty))
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_the_limit_closes_with_the_own_probability_of_the_end(beam: int) -> None:
-    table = random_table(10, seed=7, eos_bias=-20.0)
-    limits = torch.tensor([4, 6])
-    found = beam_search(TableStepper(table, [0, 1], beam), limits, beam=beam, n_best=beam)
-    for sentence, limit in enumerate(limits.tolist()):
-        assert len(found[sentence]) == beam
-        for hypothesis in found[sentence]:
-            assert hypothesis.length == limit == len(hypothesis.tokens) + 1
-            score = forced(table, sentence, tuple(hypothesis.tokens))
-            assert hypothesis.log_prob == pytest.approx(score, rel=1e-5)
-            assert hypothesis.score == hypothesis.log_prob
-
-
 def test_padding_and_start_are_never_generated_and_keep_their_share() -> None:
     logits = np.array([5.0, -9.0, 5.0, 1.0, 0.0, -9.0], np.float32)
 
@@ -242,18 +182,19 @@ def test_equal_scores_go_by_beam_and_then_by_token() -> None:
     assert len({h.score for h in found[0]}) == 1
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
-        st.lists(st.sampled_from([0.0, 1.0, 2.0, -math.inf]), min_size=12, max_size=12),
+        st.lists(st.sampled_from([0.0, 1.0, -math.inf]), min_size=9, max_size=9),
         min_size=1,
         max_size=4,
     ),
-    st.integers(1, 11),
+    st.integers(1, 8),
 )
 def test_top_is_a_stable_sort(rows: list[list[float]], k: int) -> None:
     values, columns = _top(torch.tensor(rows), k)
     for row, row_values, row_columns in zip(rows, values, columns, strict=True):
-        expected = sorted(range(12), key=lambda column: -row[column])[:k]
+        expected = sorted(range(9), key=lambda column: -row[column])[:k]
         assert row_values.tolist() == [row[column] for column in expected]
         finite = sum(row[column] > -math.inf for column in expected)
         assert row_columns.tolist()[:finite] == expected[:finite]
