@@ -83,20 +83,16 @@ def score(comet=None, sources=SOURCES):
 def test_the_network_gets_all_three_texts_and_its_score_is_multiplied_by_a_hundred(package):
     found = score()
     assert (found.name, found.value) == ("COMET", pytest.approx(25.0))
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    assert found.signature == (
+        f"model:Unbabel/wmt20-comet-da|sha256:{sha256[:16]}|version:2.2.7|scale:100"
+    )
     [prediction] = package.predictions
     assert prediction.samples == [
         {"src": "ein Hund", "mt": "a dog", "ref": "a dog"},
         {"src": "Rosen", "mt": "rose", "ref": "roses"},
     ]
     assert prediction.progress_bar is False
-    assert package.downloads == [DEFAULT_MODEL]
-
-
-def test_the_signature_names_model_checkpoint_version_and_scale(package):
-    sha256 = hashlib.sha256(b"weights").hexdigest()
-    assert score().signature == (
-        f"model:Unbabel/wmt20-comet-da|sha256:{sha256[:16]}|version:2.2.7|scale:100"
-    )
 
 
 def test_the_network_is_loaded_once(package):
