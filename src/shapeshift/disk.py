@@ -27,10 +27,11 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from shapeshift.errors import ShapeshiftError
@@ -244,6 +245,33 @@ def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
         if partial is not None:
             with suppress(OSError):
                 disk.unlink(partial)
+
+
+@contextmanager
+def partial_directory(final: Path) -> Iterator[Path]:
+    """Make a folder next to `final` for what will be renamed to it, deleted after the block.
+
+    What killed processes have left of theirs is deleted first.
+    """
+    for left in final.parent.glob(f"{PARTIAL}{escape(final.name)}-*"):
+        with suppress(OSError), _locked_directory(left):
+            shutil.rmtree(left)
+    prefix = f"{PARTIAL}{final.name}-"
+    with TemporaryDirectory(prefix=prefix, dir=final.parent) as made, ExitStack() as held:
+        with suppress(OSError):  # a file system without locks
+            held.enter_context(_locked_directory(made))
+        yield Path(made)
+
+
+@contextmanager
+def _locked_directory(path: str | Path) -> Iterator[None]:
+    """Hold the lock of a directory; `OSError` if another process does, or there are no locks."""
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
 
 
 def free_bytes(path: Path) -> int:

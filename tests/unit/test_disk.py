@@ -8,7 +8,15 @@ import threading
 
 import pytest
 
-from shapeshift.disk import Disk, remove_directory, replace_file, replacing, save, write_file
+from shapeshift.disk import (
+    Disk,
+    partial_directory,
+    remove_directory,
+    replace_file,
+    replacing,
+    save,
+    write_file,
+)
 from shapeshift.errors import ShapeshiftError
 
 
@@ -88,6 +96,23 @@ def precious(tmp_path):
     yield folder
     assert (folder / "inner" / "file").read_text() == "precious"
     assert sorted(x.name for x in folder.rglob("*")) == ["file", "inner"]
+
+
+def test_what_a_killed_process_left_of_a_folder_goes_with_the_next(tmp_path):
+    code = """if True:
+        import os, signal, sys
+        from pathlib import Path
+        from shapeshift.disk import partial_directory
+        with partial_directory(Path(sys.argv[1])) as made:
+            (made / "weights").write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    command = [sys.executable, "-c", code, tmp_path / "out"]
+    assert subprocess.run(command, timeout=60).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    with partial_directory(tmp_path / "out") as first, partial_directory(tmp_path / "out") as other:
+        assert set(tmp_path.iterdir()) == {first, other}  # not what is being written
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_deleting_a_folder_deletes_the_links_in_it_alone(tmp_path, precious):

@@ -14,7 +14,6 @@ import os
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.disk import PARTIAL, Disk, make_directory, save, writing
+from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
@@ -112,14 +111,13 @@ def export(
         )
     with writing(target):
         make_directory(Disk(), target.parent)
-    unfinished = f"{PARTIAL}{target.name}-"
-    with writing(target), TemporaryDirectory(prefix=unfinished, dir=target.parent) as partial:
-        final, quantized = Path(partial, "float32"), None
+    with writing(target), partial_directory(target) as partial:
+        final, quantized = partial / "float32", None
         _write(final, model, shape, subwords, max_length)
         pairs = sample(model, max_length, longest)
         parity = check(model, Engine(final, subwords), pairs)
         if quantization is not None:
-            final = Path(partial, "quantized")
+            final = partial / "quantized"
             _write(final, model, shape, subwords, max_length, quantization)
             quantized = compare(model, Engine(final, subwords), pairs)
         report = Report(
