@@ -1,0 +1,275 @@
+"""Our training and decoding next to Hugging Face's MarianMT, on the same batches in one run.
+
+    python benchmarks/compare.py training [--size small] [--precision fp32] [--threads 1]
+    python benchmarks/compare.py decoding [--beam 4]
+    python benchmarks/compare.py memory
+
+Text: `--text train.en train.de`, or the built-in corpus. A joint BPE of 8,000 is learnt on it and
+batches are cut by our own planner (4,096 padded tokens a side). Both models have the same shape,
+dropout, label smoothing and Adam (fused, one step a batch). The two take turns, batch by batch, so
+that noise of the machine meets both alike; ratios are medians of the ratios of neighbouring steps,
+with their quartiles.
+
+What is counted: real source tokens plus real target tokens, `</s>` included, `<s>` and padding not.
+Decoding: forced steps of search, none may end early; sentences a second.
+Memory: peak resident set of a process that takes 8 steps and does nothing else.
+
+MarianMT is trained as a user's plain loop does: `model(input_ids, attention_mask,
+decoder_input_ids)`, cross-entropy with label smoothing over the logits, padding ignored. In bf16 it
+trains under autocast; for decoding its weights are cast to bf16, or stay in float32 under autocast
+(`--precision autocast`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shapeshift.data.batching import Batch, make_batch, plan_epoch
+from shapeshift.data.config import BatchConfig, SubwordsConfig
+from shapeshift.data.grammar import generate
+from shapeshift.data.subwords import BOS, EOS, PAD, Subwords
+from shapeshift.decoding.search import beam_search
+from shapeshift.model import ModelConfig, build
+from shapeshift.positions import PRESETS
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.precision import autocast, tune_cpu
+from shapeshift.training.step import TrainingStep
+
+DROPOUT, SMOOTHING = 0.1, 0.1
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.bfloat16}
+
+
+class Ours:
+    def __init__(self, size: str, vocabulary: int, precision: str, position: str):
+        config = ModelConfig(size=size, dropout=DROPOUT)
+        self.dtype = DTYPES[precision]
+        self.model = build(config, PRESETS[position], vocabulary, vocabulary)
+        name = "fp32" if precision == "fp32" else "bf16"
+        self.step = TrainingStep(
+            self.model, TrainingConfig(precision=name, label_smoothing=SMOOTHING, clip_norm=None)
+        )
+
+    def train(self, batch: Batch) -> None:
+        self.step(batch)
+
+    @torch.inference_mode()
+    def translate(self, source: Tensor, beam: int, steps: int) -> None:
+        self.model.eval()
+        with autocast(torch.device("cpu"), self.dtype):
+            found = beam_search(
+                self.model.start(source, beam), torch.full((len(source),), steps), beam=beam
+            )
+        assert all(hypotheses[0].length == steps for hypotheses in found)
+
+
+class Marian:
+    def __init__(self, size: str, vocabulary: int, precision: str):
+        from transformers import MarianConfig, MarianMTModel
+
+        shape = ModelConfig(size=size)
+        self.precision, self.dtype = precision, DTYPES[precision]
+        self.model = MarianMTModel(
+            MarianConfig(
+                vocab_size=vocabulary,
+                d_model=shape.dim,
+                encoder_layers=shape.encoder_layers,
+                decoder_layers=shape.decoder_layers,
+                encoder_attention_heads=shape.num_heads,
+                decoder_attention_heads=shape.num_heads,
+                encoder_ffn_dim=shape.ff_dim,
+                decoder_ffn_dim=shape.ff_dim,
+                dropout=DROPOUT,
+                attention_dropout=shape.attention_dropout,
+                activation_dropout=shape.activation_dropout,
+                activation_function="relu",
+                scale_embedding=True,
+                pad_token_id=PAD,
+                eos_token_id=EOS,
+                bos_token_id=BOS,
+                decoder_start_token_id=BOS,
+                forced_eos_token_id=None,
+            )
+        )
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True)
+
+    def train(self, batch: Batch) -> None:
+        self.model.train()
+        with autocast(torch.device("cpu"), self.dtype):
+            logits = self.model(
+                input_ids=batch.source,
+                attention_mask=(batch.source != PAD).long(),
+                decoder_input_ids=batch.target_input,
+                use_cache=False,
+            ).logits
+            loss = F.cross_entropy(
+                logits.flatten(0, 1),
+                batch.target_output.flatten(),
+                ignore_index=PAD,
+                label_smoothing=SMOOTHING,
+            )
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    @torch.inference_mode()
+    def translate(self, source: Tensor, beam: int, steps: int) -> None:
+        self.model.eval()
+        if self.precision == "bf16":
+            self.model.to(torch.bfloat16)
+        under = torch.float32 if self.precision == "bf16" else self.dtype
+        with autocast(torch.device("cpu"), under):
+            made = self.model.generate(
+                input_ids=source,
+                attention_mask=(source != PAD).long(),
+                num_beams=beam,
+                do_sample=False,
+                min_new_tokens=steps,
+                max_new_tokens=steps,
+            )
+        assert made.shape[1] == steps + 1
+
+
+def read_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
+    if not args.text:
+        return list(generate(20_000, seed=1))
+    sides = [Path(x).read_text(encoding="utf-8").splitlines() for x in args.text]
+    return list(zip(*sides, strict=True))
+
+
+def prepare(args: argparse.Namespace) -> tuple[list[Batch], list[Tensor], int]:
+    """Return batches for training, batches of 32 sources for decoding, and the vocabulary."""
+    pairs = read_pairs(args)
+    with tempfile.TemporaryDirectory() as folder:
+        config = SubwordsConfig(vocab_size=args.vocabulary)
+        subwords = Subwords.train(lambda: pairs, config, Path(folder))
+    sources = subwords.encode_source([source for source, _ in pairs])
+    targets = subwords.encode_target([target for _, target in pairs])
+    lengths = [torch.tensor([len(x) for x in side]).numpy() for side in (sources, targets)]
+    plan = plan_epoch(*lengths, BatchConfig(max_tokens=args.tokens), seed=1, epoch=0)
+    batches = [
+        make_batch([sources[i] for i in chosen], [targets[i] for i in chosen])
+        for chosen in islice(plan, args.steps + 2)
+    ]
+    first = sorted(range(args.sentences), key=lambda i: len(sources[i]))
+    decoded = [
+        make_batch([sources[i] for i in first[at : at + 32]], [[]] * len(first[at : at + 32]))
+        for at in range(0, len(first), 32)
+    ]
+    return batches, [batch.source for batch in decoded], subwords.source_size
+
+
+def gemm_gflops(dtype: torch.dtype) -> float:
+    """Return the best rate of a product of 1,024 x 1,024 matrices."""
+    a, b = (torch.randn(1024, 1024).to(dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(20):
+        began = time.perf_counter()
+        a @ b
+        best = min(best, time.perf_counter() - began)
+    return 2 * 1024**3 / best / 1e9
+
+
+def compare(args: argparse.Namespace) -> None:
+    batches, sources, vocabulary = prepare(args)
+    systems = {
+        "shapeshift": Ours(args.size, vocabulary, args.precision, args.position),
+        "marian": Marian(args.size, vocabulary, args.precision),
+    }
+    clock = time.process_time if args.processor_time else time.perf_counter
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    work = batches if args.what == "training" else sources * args.repeats
+    for number, item in enumerate(work):
+        order = list(systems.items())
+        for name, system in order if number % 2 else reversed(order):
+            began = clock()
+            if args.what == "training":
+                system.train(item)
+            else:
+                system.translate(item, args.beam, args.forced_steps)
+            times[name].append(clock() - began)
+    warm = 2 if args.what == "training" else 1
+    count = (
+        [batch.num_source_tokens + batch.num_target_tokens for batch in batches]
+        if args.what == "training"
+        else [len(source) for source in work]
+    )[warm:]
+    unit = "tokens/s" if args.what == "training" else "sentences/s"
+    rates = {name: sum(count) / sum(values[warm:]) for name, values in times.items()}
+    ratios = [b / a for a, b in zip(*(values[warm:] for values in times.values()), strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    what = args.what if args.what == "training" else f"decoding, beam {args.beam}"
+    print(
+        f"{what}, {args.size}, {args.precision}, {args.threads} thread(s), {len(ratios)} turns,"
+        f" torch {torch.__version__}, {gemm_gflops(DTYPES[args.precision]):.0f} GFLOP/s"
+        f"{', by processor time' if args.processor_time else ''}: shapeshift"
+        f" {rates['shapeshift']:,.1f} {unit}, marian {rates['marian']:,.1f} {unit};"
+        f" ratio {middle:.2f} ({low:.2f} to {high:.2f})"
+    )
+
+
+def memory(args: argparse.Namespace) -> None:
+    """Print the peak resident memory of training, each system in a process of its own."""
+    if args.system is None:
+        peaks = {}
+        for name in ("shapeshift", "marian"):
+            command = [sys.executable, __file__, *sys.argv[1:], "--system", name]
+            made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            peaks[name] = int(made.stdout)
+        ours, theirs = peaks["shapeshift"] / 1024, peaks["marian"] / 1024
+        print(
+            f"memory, {args.size}, {args.precision}, {args.threads} thread(s): shapeshift"
+            f" {ours:,.0f} MiB, marian {theirs:,.0f} MiB; ratio {ours / theirs:.2f}"
+        )
+        return
+    batches, _, vocabulary = prepare(args)
+    system = (
+        Ours(args.size, vocabulary, args.precision, args.position)
+        if args.system == "shapeshift"
+        else Marian(args.size, vocabulary, args.precision)
+    )
+    for batch in batches[:8]:
+        system.train(batch)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=("training", "decoding", "memory"))
+    parser.add_argument("--text", nargs=2, metavar=("SOURCE", "TARGET"), help="files, a side each")
+    parser.add_argument("--size", default="small")
+    parser.add_argument("--precision", default="fp32", choices=DTYPES)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--position", default="ape", choices=PRESETS)
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--tokens", type=int, default=4096, help="of a batch, padded")
+    parser.add_argument("--steps", type=int, default=12, help="of training, measured")
+    parser.add_argument("--sentences", type=int, default=200, help="to decode")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--forced-steps", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=3, help="of decoding")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="not wall time: for a busy machine, 1 thread"
+    )
+    parser.add_argument("--system", choices=("shapeshift", "marian"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    if args.system != "marian":  # its memory is measured as a user's loop leaves it
+        tune_cpu()
+    (memory if args.what == "memory" else compare)(args)
+
+
+if __name__ == "__main__":
+    main()
