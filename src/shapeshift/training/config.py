@@ -77,7 +77,7 @@ class TrainingConfig(Strict):
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="ε, see `model.loss`")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="auto: bf16 autocast if the hardware multiplies bf16, else fp32"
+        "auto", description="auto: bf16 autocast if the hardware multiplies bf16 faster, else fp32"
     )
     compile: bool = Field(
         False,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -75,7 +77,8 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """Return the dtype of matrix products; `auto` selects bf16 where the hardware multiplies it.
+    """Return the dtype of matrix products; `auto` selects bf16 on a GPU that has it, and on a CPU
+    that multiplies it faster than float32.
 
     Raises:
         ShapeshiftError: if bf16 is asked for on a GPU without it, or on a CPU where it takes many
@@ -92,9 +95,31 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
                 "this CPU has no bf16, in which it would take many times as long; use"
                 " training.precision=fp32 or auto"
             )
-    if name == "bf16" or (name == "auto" and native):
+    if name == "bf16":
         return torch.bfloat16
-    return torch.float32
+    fast = native and (device.type == "cuda" or _multiplies_bf16_faster())
+    return torch.bfloat16 if name == "auto" and fast else torch.float32
+
+
+@functools.cache
+def _multiplies_bf16_faster() -> bool:
+    """Return whether a product in bf16 takes at most 0.8 of the time of one in float32.
+
+    Measured, because the processor's flags do not say it: with AVX-512 bf16, AMD's take half of
+    the time and Intel's twice as long; with AMX it is a tenth.
+    """
+
+    def shortest_s(dtype: torch.dtype) -> float:
+        a, b = torch.ones(256, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
+        times = []
+        for _ in range(10):
+            began = time.perf_counter()
+            torch.nn.functional.linear(a, b)
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    with torch.inference_mode():
+        return shortest_s(torch.bfloat16) < 0.8 * shortest_s(torch.float32)
 
 
 def _has_products_in_bf16() -> bool:

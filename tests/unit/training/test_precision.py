@@ -54,12 +54,31 @@ def test_a_device_that_does_not_exist_is_refused(gpus, name, local_rank, number,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_auto_takes_bf16_where_the_processor_has_it(native, monkeypatch):
+@pytest.mark.parametrize(
+    ("native", "seconds", "expected"),
+    [
+        (True, {torch.bfloat16: 1.0, torch.float32: 2.0}, torch.bfloat16),
+        (True, {torch.bfloat16: 2.0, torch.float32: 1.0}, torch.float32),
+        (False, {}, torch.float32),  # nothing is measured
+    ],
+)
+def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
+    native, seconds, expected, monkeypatch
+):
+    now = 0.0
+
+    def linear(a, b):
+        nonlocal now
+        now += seconds[a.dtype]
+
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert choose_precision("auto", CPU) == (torch.bfloat16 if native else torch.float32)
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    monkeypatch.setattr(precision.time, "perf_counter", lambda: now)
+    precision._multiplies_bf16_faster.cache_clear()
+    assert choose_precision("auto", CPU) == expected
     assert choose_precision("fp32", CPU) == torch.float32
+    precision._multiplies_bf16_faster.cache_clear()
 
 
 def test_bf16_where_there_is_none_is_refused(monkeypatch):
