@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
 class KeyValues:
     """Projected keys and values of the tokens seen so far, `(N, H, K, E)` each.
 
-    The buffers double when they are full, so appending costs constant time a token on average.
+    They lie token by token in memory, `(K, N, H, E)`: what is there is one piece, so that rows are
+    reordered by copying no more than that, and matrix products need no copy. The buffers double
+    when they are full, so appending costs constant time a token on average.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys: Tensor | None = None
-        self._values: Tensor | None = None
+        self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N, H, E) each
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add `keys, values (N, H, new, E)`; return everything kept, views that hold until the
         next call."""
         end = self.length + keys.shape[2]
-        if self._keys is None or self._values is None:
-            self._keys, self._values = keys, values
+        new = [x.permute(2, 0, 1, 3) for x in (keys, values)]  # (new, N, H, E)
+        if self._buffers is None:
+            self._buffers = new[0].contiguous(), new[1].contiguous()
         elif end > self.length:
-            if end > self._keys.shape[2]:
-                self._keys = _widen(self._keys, self.length, 2 * end)
-                self._values = _widen(self._values, self.length, 2 * end)
-            self._keys[:, :, self.length : end] = keys
-            self._values[:, :, self.length : end] = values
+            if end > self._buffers[0].shape[0]:
+                self._buffers = self._copied(2 * end)
+            for buffer, x in zip(self._buffers, new, strict=True):
+                buffer[self.length : end] = x
         self.length = end
-        return self._keys[:, :, :end], self._values[:, :, :end]
+        kept_keys, kept_values = (x[:end].permute(1, 2, 0, 3) for x in self._buffers)
+        return kept_keys, kept_values
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`."""
-        if self._keys is not None and self._values is not None:
-            self._keys = self._keys.index_select(0, rows)
-            self._values = self._values.index_select(0, rows)
+        if self._buffers is not None:
+            self._buffers = self._copied(self._buffers[0].shape[0], rows)
 
-
-def _widen(old: Tensor, length: int, capacity: int) -> Tensor:
-    new = old.new_empty(old.shape[0], old.shape[1], capacity, old.shape[3])
-    new[:, :, :length] = old[:, :, :length]
-    return new
+    def _copied(self, capacity: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return buffers of `capacity` with the tokens so far, of all rows or of `rows`."""
+        assert self._buffers is not None
+        keys, values = (
+            old.new_empty(capacity, old.shape[1] if rows is None else len(rows), *old.shape[2:])
+            for old in self._buffers
+        )
+        for old, new in zip(self._buffers, (keys, values), strict=True):
+            if rows is None:
+                new[: self.length] = old[: self.length]
+            else:
+                torch.index_select(old[: self.length], 1, rows, out=new[: self.length])
+        return keys, values

@@ -200,6 +200,23 @@ def test_top_is_a_stable_sort(rows: list[list[float]], k: int) -> None:
         assert row_columns.tolist()[:finite] == expected[:finite]
 
 
+@pytest.mark.parametrize("columns", [64 * 37, 64 * 37 + 5, 8001])
+@pytest.mark.parametrize("num_values", [3, 40, 10**6])
+def test_top_of_a_vocabulary_is_a_stable_sort(columns: int, num_values: int) -> None:
+    torch.manual_seed(columns)
+    scores = -torch.randint(num_values, (6, columns)).float()
+    scores[1] = -math.inf
+    scores[2, 7:] = -math.inf  # fewer than k are possible
+    scores[3, -1] = 1.0  # right of the last whole block
+    scores[4, :9] = 2.0
+    values, chosen = _top(scores, 8)
+    expected = scores.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(values, expected.values[:, :8])
+    possible = values > -math.inf
+    assert torch.equal(chosen[possible], expected.indices[:, :8][possible])
+    assert all(len(set(row.tolist())) == 8 for row in chosen)
+
+
 @pytest.mark.parametrize("beam", [1, 4])
 def test_half_precision_logits_are_normalised_in_single(beam: int) -> None:
     table = random_table(500, seed=8)
