@@ -62,7 +62,11 @@ class Evaluator(nn.Module):
     def __init__(self, knows: str):
         super().__init__()
         self.knows = knows
-        position = None if knows == "nodes" else Graph(HEADS, DIM // HEADS, num_labels=2)
+        position = (
+            None
+            if knows == "nodes"
+            else Graph(num_heads=HEADS, head_dim=DIM // HEADS, num_labels=2)
+        )
         layer = TransformerEncoderLayer(
             DIM, HEADS, 2 * DIM, 0.0, batch_first=True, norm_first=True, position=position
         )

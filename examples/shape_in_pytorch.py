@@ -26,7 +26,7 @@ class Tagger(nn.Module):
     def __init__(self, max_offset: int):
         super().__init__()
         self.embed = nn.Embedding(NUM_TOKENS, DIM)
-        self.position = SHAPE(DIM, max_offset=max_offset)  # <- this is all
+        self.position = SHAPE(dim=DIM, max_offset=max_offset)  # <- this is all
         layer = nn.TransformerEncoderLayer(DIM, 4, 2 * DIM, 0.0, batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.out = nn.Linear(DIM, NUM_TOKENS)

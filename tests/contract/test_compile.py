@@ -110,7 +110,7 @@ def test_a_compiled_model_draws_in_every_call_and_follows_the_seed(
 
 
 def test_the_drop_in_module_compiles_and_draws(graphs) -> None:
-    module = SHAPE(8)
+    module = SHAPE(dim=8)
     run = compiled(module, graphs)
     x = torch.zeros(4, 5, 8)
     short = torch.zeros(4, 3, 8)

@@ -100,7 +100,7 @@ class KeysAgain(Shaw):
     """Overrides what it was built without."""
 
     def __init__(self) -> None:
-        super().__init__(H, E, add_to="values")
+        super().__init__(num_heads=H, head_dim=E, add_to="values")
 
     def query_bias(self, q, pos_q, pos_k):
         return q.sum(-1, keepdim=True) * (distances(pos_q, pos_k) % 3)
@@ -119,14 +119,16 @@ FORGETFUL = {
     "value bias": Mix,
     "rotate": Turn,
     "inputs": Inputs,
-    "query bias of a subclass": lambda: LouderKeys(H, E, max_distance=2),
-    "value bias of a subclass": lambda: LouderValues(H, E, max_distance=2),
+    "query bias of a subclass": lambda: LouderKeys(num_heads=H, head_dim=E, max_distance=2),
+    "value bias of a subclass": lambda: LouderValues(num_heads=H, head_dim=E, max_distance=2),
     "query bias without keys": KeysAgain,
-    "bias of a subclass": lambda: T5ByIndex(D, H),
-    "chain": lambda: Chain(Bias(), ALiBi(H)),
-    "chain of chains": lambda: Chain(ALiBi(H), Chain(Inputs(), Chain(Mix()))),
-    "chain that reads": lambda: Chain(T5(D, H), LouderKeys(H, E), Mix()),
-    "chain that turns": lambda: Chain(ALiBi(H), Turn()),
+    "bias of a subclass": lambda: T5ByIndex(dim=D, num_heads=H),
+    "chain": lambda: Chain(Bias(), ALiBi(num_heads=H)),
+    "chain of chains": lambda: Chain(ALiBi(num_heads=H), Chain(Inputs(), Chain(Mix()))),
+    "chain that reads": lambda: Chain(
+        T5(dim=D, num_heads=H), LouderKeys(num_heads=H, head_dim=E), Mix()
+    ),
+    "chain that turns": lambda: Chain(ALiBi(num_heads=H), Turn()),
 }
 
 
@@ -196,11 +198,11 @@ def far(got: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Chain(Turn(), Shaw(H, E)),
-        lambda: Chain(Skew(H, E), Turn()),
-        lambda: Chain(Rotary(E), QueryBias()),
-        lambda: Chain(Chain(Turn()), Rotary(E)),
-        lambda: Chain(Rotary(E), KeysAgain()),
+        lambda: Chain(Turn(), Shaw(num_heads=H, head_dim=E)),
+        lambda: Chain(Skew(num_heads=H, head_dim=E), Turn()),
+        lambda: Chain(Rotary(head_dim=E), QueryBias()),
+        lambda: Chain(Chain(Turn()), Rotary(head_dim=E)),
+        lambda: Chain(Rotary(head_dim=E), KeysAgain()),
     ],
 )
 def test_a_chain_infers_what_its_parts_do(make) -> None:
@@ -209,10 +211,14 @@ def test_a_chain_infers_what_its_parts_do(make) -> None:
 
 
 def test_a_promise_does_not_outlive_the_hook_that_it_is_about() -> None:
-    assert Shaw(H, E).splits
+    assert Shaw(num_heads=H, head_dim=E).splits
     for cls in (Bias, LouderKeys, T5ByIndex, Turn):
         assert not cls.shift_invariant, cls
-    for position in (KeysAgain(), T5ByIndex(D, H), Chain(ALiBi(H), BiasByIndex())):
+    for position in (
+        KeysAgain(),
+        T5ByIndex(dim=D, num_heads=H),
+        Chain(ALiBi(num_heads=H), BiasByIndex()),
+    ):
         assert not position.splits, position
 
 

@@ -66,6 +66,6 @@ def test_bf16_autocast_is_close(twins):
 
 
 def test_offsets_are_drawn_alike():
-    on_cpu, on_gpu = SHAPE(8, seed=3), SHAPE(8, seed=3).cuda()
+    on_cpu, on_gpu = SHAPE(dim=8, seed=3), SHAPE(dim=8, seed=3).cuda()
     x = torch.zeros(4, 5, 8)
     torch.testing.assert_close(on_gpu(x.cuda()).cpu(), on_cpu(x))

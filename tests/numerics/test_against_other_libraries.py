@@ -103,7 +103,7 @@ def test_rotary_in_halves_is_llamas(
     pos = Absolute()(B, T, offset=torch.tensor([offset, 2 * offset]))
     turn = hugging_face("llama", "apply_rotary_pos_emb").apply_rotary_pos_emb
     expected = turn(*heads, *llama(pos, **theirs))
-    got = Rotary(E, pairs="halves", **ours).rotate(*heads, pos, pos)
+    got = Rotary(head_dim=E, pairs="halves", **ours).rotate(*heads, pos, pos)
     close(got, expected, atol=2e-3 if offset else 1e-5)
 
 
@@ -116,7 +116,7 @@ def test_part_of_the_channels_turns_as_in_gpt_neox(heads: tuple[Tensor, Tensor])
     pos = Absolute()(B, T)
     cos, sin = module.GPTNeoXRotaryEmbedding(config)(torch.zeros(()), pos)
     expected = module.apply_rotary_pos_emb(*heads, cos, sin)
-    got = Rotary(E, pairs="halves", fraction=0.25).rotate(*heads, pos, pos)
+    got = Rotary(head_dim=E, pairs="halves", fraction=0.25).rotate(*heads, pos, pos)
     close(got, expected, atol=1e-5)
 
 
@@ -127,15 +127,15 @@ def test_interleaved_rotary_is_gpt_js(heads: tuple[Tensor, Tensor]) -> None:
     expected = [
         module.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in heads
     ]
-    close(Rotary(E).rotate(*heads, pos, pos), expected, atol=1e-5)
+    close(Rotary(head_dim=E).rotate(*heads, pos, pos), expected, atol=1e-5)
 
 
 def test_interleaved_rotary_is_roformers(heads: tuple[Tensor, Tensor]) -> None:
     module = hugging_face("roformer", "RoFormerSelfAttention")
-    table = Sinusoidal(E, channels="halves").encode(Absolute()(1, T), heads[0])  # (1, T, E)
+    table = Sinusoidal(dim=E, channels="halves").encode(Absolute()(1, T), heads[0])  # (1, T, E)
     turn = module.RoFormerSelfAttention.apply_rotary_position_embeddings
     pos = Absolute()(B, T)
-    got = Rotary(E).rotate(*heads, pos, pos)
+    got = Rotary(head_dim=E).rotate(*heads, pos, pos)
     close(got, turn(table[:, None], *heads), atol=1e-5)
 
 
@@ -155,7 +155,7 @@ def test_interleaved_rotary_is_rotary_embedding_torchs(
     module = library("rotary_embedding_torch").RotaryEmbedding(E, **theirs)
     pos = Absolute()(B, T)
     expected = [module.rotate_queries_or_keys(x) for x in heads]
-    close(Rotary(E, **ours).rotate(*heads, pos, pos), expected, atol=1e-5)
+    close(Rotary(head_dim=E, **ours).rotate(*heads, pos, pos), expected, atol=1e-5)
 
 
 YARN = {"factor": 8.0, "original_length": 4096}
@@ -177,8 +177,8 @@ def yarn() -> tuple[Tensor, float]:
 
 def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:
     theirs, scale = yarn()
-    ours = Rotary(4 * E, pairs="halves", scaling="yarn", **YARN)
-    theta, plain = ours.frequencies(), Rotary(4 * E).frequencies()
+    ours = Rotary(head_dim=4 * E, pairs="halves", scaling="yarn", **YARN)
+    theta, plain = ours.frequencies(), Rotary(head_dim=4 * E).frequencies()
     kept, interpolated = torch.isclose(theta, plain), torch.isclose(theta, plain / 8)
     assert min(kept.sum(), interpolated.sum()) > 3
     assert torch.allclose(theta[kept | interpolated], theirs[kept | interpolated], rtol=1e-5)
@@ -197,9 +197,9 @@ def test_xpos_scores_are_rotary_embedding_torchs(heads: tuple[Tensor, Tensor]) -
     module = library("rotary_embedding_torch").RotaryEmbedding(E, use_xpos=True)
     expected = scores(*module.rotate_queries_and_keys(*heads))
     pos = Absolute()(B, T)
-    assert torch.allclose(scores(*XPos(E).rotate(*heads, pos, pos)), expected, atol=1e-4)
+    assert torch.allclose(scores(*XPos(head_dim=E).rotate(*heads, pos, pos)), expected, atol=1e-4)
     # With their centre, queries and keys themselves are the same, and not only their products.
-    got = XPos(E, centre=T // 2).rotate(*heads, pos, pos)
+    got = XPos(head_dim=E, centre=T // 2).rotate(*heads, pos, pos)
     close(got, module.rotate_queries_and_keys(*heads), atol=1e-5)
 
 
@@ -227,7 +227,7 @@ def test_t5_buckets_are_transformers_for_all_distances_to_4000(
     offsets = torch.arange(-4000, 4001)
     settings = {"num_buckets": num_buckets, "max_distance": max_distance}
     expected = bucket(offsets, bidirectional=not causal, **settings)
-    got = buckets(T5(8, 1, causal=causal, **settings), -4000, 4001)
+    got = buckets(T5(dim=8, num_heads=1, causal=causal, **settings), -4000, 4001)
     different = offsets[got != expected]
     # Where a border is a whole number, their logarithm may round to below it: one distance at most
     # for each of these borders, such as 64 for 32 buckets up to 128, and ours is never lower.
@@ -248,7 +248,7 @@ def test_t5_bias_is_transformers(causal: bool) -> None:
     module = hugging_face("t5", "T5Attention")
     config = transformers.T5Config(d_model=8, d_kv=4, num_heads=H, is_decoder=causal)
     theirs = module.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-    ours = T5(8, H, causal=causal)
+    ours = T5(dim=8, num_heads=H, causal=causal)
     with torch.no_grad():
         ours.weight.copy_(theirs.relative_attention_bias.weight.normal_())
     pos = Absolute()(1, 60)
@@ -260,7 +260,7 @@ def test_t5_bias_is_transformers(causal: bool) -> None:
 def test_t5_bias_is_x_transformers(causal: bool) -> None:
     module = library("x_transformers.x_transformers", "RelativePositionBias")
     theirs = module.RelativePositionBias(scale=1.0, causal=causal, heads=H)
-    ours = T5(8, H, causal=causal)
+    ours = T5(dim=8, num_heads=H, causal=causal)
     with torch.no_grad():
         ours.weight.copy_(theirs.relative_attention_bias.weight.normal_())
     pos = Absolute()(1, 60)
@@ -273,7 +273,7 @@ def test_t5_bias_is_x_transformers(causal: bool) -> None:
 
 def alibi(num_heads: int, length: int) -> Tensor:
     pos = Absolute()(1, length)
-    return ALiBi(num_heads).bias(pos, pos, dtype=torch.float32)[0]
+    return ALiBi(num_heads=num_heads).bias(pos, pos, dtype=torch.float32)[0]
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 8, 12, 16, 20, 32])
@@ -305,9 +305,9 @@ def keys_with(table: Tensor, kind: str) -> Representation:
     """Return a representation of ours with this table `(2k + 1, E)` of keys for all heads."""
     distance, width = table.shape[0] // 2, table.shape[1]
     if kind == "shaw":
-        ours = Shaw(H, width, max_distance=distance, add_to="keys")
+        ours = Shaw(num_heads=H, head_dim=width, max_distance=distance, add_to="keys")
     else:
-        ours = Skew(H, width, max_distance=distance, per_head=False)
+        ours = Skew(num_heads=H, head_dim=width, max_distance=distance, per_head=False)
     with torch.no_grad():
         ours.keys.copy_(table.unsqueeze(0))
     return ours
@@ -364,7 +364,7 @@ def test_vectors_of_keys_are_those_of_bert(kind: str, variant: str) -> None:
 
 
 def sines(channels: str, length: int, **options: Any) -> Tensor:
-    encoding = Sinusoidal(E, channels=channels, **options)  # type: ignore[arg-type]
+    encoding = Sinusoidal(dim=E, channels=channels, **options)  # type: ignore[arg-type]
     return encoding.encode(Absolute()(1, length), torch.zeros(()))[0]
 
 
@@ -398,4 +398,4 @@ def test_sines_and_cosines_that_take_turns_are_those_of_the_torch_tutorial() -> 
     encoding = module.SpeechT5ScaledPositionalEncoding(0.0, E, max_len=600)
     x = torch.randn(B, 600, E, generator=torch.Generator().manual_seed(0))
     pos = Absolute()(B, 600)
-    assert torch.allclose(Sinusoidal(E).embed(x, pos), encoding(x), atol=2e-4)
+    assert torch.allclose(Sinusoidal(dim=E).embed(x, pos), encoding(x), atol=2e-4)

@@ -33,13 +33,13 @@ def slope(head: int, num_heads: int) -> float:
     ],
 )
 def test_slopes_by_hand(num_heads: int, expected: list[float]) -> None:
-    assert ALiBi(num_heads).slopes().tolist() == pytest.approx(expected, rel=1e-14)
+    assert ALiBi(num_heads=num_heads).slopes().tolist() == pytest.approx(expected, rel=1e-14)
 
 
 @pytest.mark.parametrize("num_heads", [2, 5, 6, 7, 16, 20, 31])
 def test_slopes_by_the_rule(num_heads: int) -> None:
     expected = [slope(head, num_heads) for head in range(num_heads)]
-    assert ALiBi(num_heads).slopes().tolist() == pytest.approx(expected, rel=1e-13)
+    assert ALiBi(num_heads=num_heads).slopes().tolist() == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("num_heads", [2, 3])
@@ -49,11 +49,13 @@ def test_layer_equals_the_papers_equation(causal, num_heads, check_layer) -> Non
         distance = i - j if causal else max(i - j, j - i)
         return q @ k / math.sqrt(len(q)) - slope(h, num_heads) * distance
 
-    check_layer(ALiBi(num_heads), score, dim=12, num_heads=num_heads, causal=causal)
+    check_layer(ALiBi(num_heads=num_heads), score, dim=12, num_heads=num_heads, causal=causal)
 
 
 def test_half_precision_rounds_the_product_alone() -> None:
     # 3,001 itself would become 3,008 in bfloat16; -3001 / 256 becomes the nearest there is.
-    bias = ALiBi(1).bias(torch.tensor([[3001]]), torch.tensor([[0]]), dtype=torch.bfloat16)
+    bias = ALiBi(num_heads=1).bias(
+        torch.tensor([[3001]]), torch.tensor([[0]]), dtype=torch.bfloat16
+    )
     assert bias.dtype == torch.bfloat16
     assert float(bias) == float(torch.tensor(-3001 / 256).bfloat16())

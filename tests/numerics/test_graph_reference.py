@@ -112,7 +112,7 @@ def weights_of(layer: Attention) -> dict[str, Array]:
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["labels", "weights"])
 def test_layer_equals_the_papers_equations(options, causal, weighted) -> None:
-    layer = make_layer(Graph(HEADS, WIDTH, num_labels=LABELS, **options))
+    layer = make_layer(Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=LABELS, **options))
     x = torch.randn(len(SIZES), LENGTH, DIM, dtype=torch.float64)
     graphs = draw_edges(weighted)
     got = run(layer, x, to_edges(graphs, weighted), causal).detach().numpy()
@@ -123,7 +123,7 @@ def test_layer_equals_the_papers_equations(options, causal, weighted) -> None:
 
 @pytest.mark.parametrize("options", LAYOUTS, ids=identify)
 def test_gradients_are_the_slopes_of_the_papers_equations(options) -> None:
-    layer = make_layer(Graph(HEADS, WIDTH, num_labels=LABELS, **options))
+    layer = make_layer(Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=LABELS, **options))
     x = torch.randn(len(SIZES), LENGTH, DIM, dtype=torch.float64, requires_grad=True)
     towards = torch.randn_like(x)
     graphs = draw_edges(True)
@@ -153,7 +153,7 @@ def test_gradients_are_the_slopes_of_the_papers_equations(options) -> None:
 
 
 def test_gradients_reach_the_weights_of_edges() -> None:
-    graph = Graph(HEADS, WIDTH, num_labels=LABELS).double()
+    graph = Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=LABELS).double()
     edges, pos = to_edges(draw_edges(True), True), torch.arange(LENGTH)[None]
     q = torch.randn(len(SIZES), HEADS, LENGTH, WIDTH, dtype=torch.float64)
     probs = torch.rand(len(SIZES), HEADS, LENGTH, LENGTH, dtype=torch.float64)
@@ -172,8 +172,8 @@ def test_gradients_reach_the_weights_of_edges() -> None:
 @pytest.mark.parametrize("common", [False, True], ids=["a graph each", "one for all"])
 def test_the_complete_graph_of_clipped_distances_is_shaw(options, common) -> None:
     k, length = 2, 7
-    shaw = make_layer(Shaw(HEADS, WIDTH, max_distance=k, **options))
-    ours = make_layer(Graph(HEADS, WIDTH, num_labels=2 * k + 1, **options))
+    shaw = make_layer(Shaw(num_heads=HEADS, head_dim=WIDTH, max_distance=k, **options))
+    ours = make_layer(Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=2 * k + 1, **options))
     ours.load_state_dict(shaw.state_dict())
     labels = torch.tensor(
         [[max(-k, min(k, j - i)) + k for j in range(length)] for i in range(length)]

@@ -15,7 +15,7 @@ from shapeshift.positions import KINDS
 def test_layer_equals_the_papers_equation(num_heads, causal, check_layer) -> None:
     """Section 4 of Chi et al. 2022: the kernel -r1 log(1 + r2 |m - n|), added to the scores."""
     torch.manual_seed(1)
-    kerple = KINDS["kerple"].build(num_heads)
+    kerple = KINDS["kerple"].build(num_heads=num_heads)
     r1 = [math.exp(each) for each in kerple.double().log_r1.tolist()]
     r2 = [math.exp(each) for each in kerple.log_r2.tolist()]
     assert all(0.01 <= each <= 2 for each in r1)
@@ -28,7 +28,7 @@ def test_layer_equals_the_papers_equation(num_heads, causal, check_layer) -> Non
 
 
 def test_half_precision_rounds_the_bias_alone() -> None:
-    kerple = KINDS["kerple"].build(1)
+    kerple = KINDS["kerple"].build(num_heads=1)
     with torch.no_grad():
         kerple.log_r1.zero_()
         kerple.log_r2.zero_()

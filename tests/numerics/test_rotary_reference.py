@@ -44,7 +44,7 @@ def yarn(thetas: list[float], s: float, length: int, slow: float, fast: float) -
 @pytest.mark.parametrize(("fraction", "turning"), [(1.0, 8), (0.5, 4), (0.4, 2), (0.1, 2)])
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 def test_layer_equals_the_papers_matrix(pairs, fraction, turning, cross, check_layer) -> None:
-    rotary = Rotary(WIDTH, pairs=pairs, fraction=fraction)
+    rotary = Rotary(head_dim=WIDTH, pairs=pairs, fraction=fraction)
     thetas = thetas_of(turning)
 
     def score(h, i, j, q, k):
@@ -59,7 +59,7 @@ def test_layer_equals_the_papers_matrix(pairs, fraction, turning, cross, check_l
 def test_far_out_it_is_exact(pairs: str) -> None:
     pos = [0, 1, 9_999, 100_000]
     x = torch.randn(1, 1, len(pos), WIDTH, dtype=torch.float64)
-    rotary, given = Rotary(WIDTH, pairs=pairs), torch.tensor([pos])
+    rotary, given = Rotary(head_dim=WIDTH, pairs=pairs), torch.tensor([pos])
     rows = zip(pos, x[0, 0].numpy(), strict=True)
     expected = [matrix(p, thetas_of(WIDTH), pairs, WIDTH) @ row for p, row in rows]
     got, _ = rotary.rotate(x, x, given, given)
@@ -72,8 +72,8 @@ def test_far_out_it_is_exact(pairs: str) -> None:
 def test_half_precision_turns_in_float32() -> None:
     x = torch.randn(1, 1, 64, 64).bfloat16()
     pos = torch.arange(64)[None]
-    got, _ = Rotary(64).rotate(x, x, pos, pos)
-    expected, _ = Rotary(64).rotate(x.double(), x.double(), pos, pos)
+    got, _ = Rotary(head_dim=64).rotate(x, x, pos, pos)
+    expected, _ = Rotary(head_dim=64).rotate(x.double(), x.double(), pos, pos)
     # One rounding at the end, half of the last of 8 bits.
     torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-6)
 
@@ -82,7 +82,7 @@ def test_half_precision_turns_in_float32() -> None:
 @pytest.mark.parametrize("numbered", ["alike", "each"])
 def test_a_large_batch_is_turned_as_each_of_its_sequences(pairs: str, numbered: str) -> None:
     batch, length = 9, 512
-    rotary = Rotary(64, pairs=pairs)
+    rotary = Rotary(head_dim=64, pairs=pairs)
     pos = torch.arange(length)[None] + (
         100 * torch.arange(batch)[:, None] if numbered == "each" else 0
     )
@@ -109,15 +109,17 @@ def test_a_large_batch_is_turned_as_each_of_its_sequences(pairs: str, numbered: 
 def test_linear_scaling_interpolates_positions() -> None:
     x = torch.randn(1, 2, 3, WIDTH, dtype=torch.float64)
     pos = torch.tensor([[0, 8, 36]])
-    got = Rotary(WIDTH, scaling="linear", factor=4.0).rotate(x, x, pos, pos)[0]
-    expected = Rotary(WIDTH).rotate(x, x, pos // 4, pos // 4)[0]
+    got = Rotary(head_dim=WIDTH, scaling="linear", factor=4.0).rotate(x, x, pos, pos)[0]
+    expected = Rotary(head_dim=WIDTH).rotate(x, x, pos // 4, pos // 4)[0]
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("width", "fraction"), [(4, 1.0), (128, 1.0), (64, 0.25)])
 def test_ntk_keeps_the_fastest_pair_and_interpolates_the_slowest(width, fraction) -> None:
-    plain = Rotary(width, fraction=fraction).frequencies().tolist()
-    made = Rotary(width, fraction=fraction, scaling="ntk", factor=8.0).frequencies().tolist()
+    plain = Rotary(head_dim=width, fraction=fraction).frequencies().tolist()
+    made = (
+        Rotary(head_dim=width, fraction=fraction, scaling="ntk", factor=8.0).frequencies().tolist()
+    )
     turning = 2 * len(plain)
     base = 10_000 * math.pow(8.0, turning / (turning - 2))
     assert made == pytest.approx(thetas_of(turning, base), rel=1e-12)
@@ -127,7 +129,9 @@ def test_ntk_keeps_the_fastest_pair_and_interpolates_the_slowest(width, fraction
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_yarn_by_parts(fraction: float) -> None:
-    rotary = Rotary(128, scaling="yarn", factor=16.0, original_length=4096, fraction=fraction)
+    rotary = Rotary(
+        head_dim=128, scaling="yarn", factor=16.0, original_length=4096, fraction=fraction
+    )
     plain = thetas_of(int(128 * fraction))
     made = rotary.frequencies().tolist()
     assert made == pytest.approx(yarn(plain, 16, 4096, 1, 32), rel=1e-12)
@@ -141,7 +145,9 @@ def test_yarn_by_parts(fraction: float) -> None:
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_yarn_divides_all_scores_by_its_temperature(temperature, fraction, check_layer) -> None:
     options = {"scaling": "yarn", "factor": 8.0, "original_length": 20, "beta_fast": 4.0}
-    rotary = Rotary(WIDTH, fraction=fraction, beta_slow=0.5, temperature=temperature, **options)
+    rotary = Rotary(
+        head_dim=WIDTH, fraction=fraction, beta_slow=0.5, temperature=temperature, **options
+    )
     t = (0.1 * math.log(8) + 1) ** -2 if temperature is None else temperature
     thetas = yarn(thetas_of(int(WIDTH * fraction)), 8, 20, 0.5, 4)
 
@@ -156,7 +162,7 @@ def test_yarn_divides_all_scores_by_its_temperature(temperature, fraction, check
 def test_speeds_of_a_subclass_can_be_trained(pairs: str) -> None:
     class Trained(Rotary):
         def __init__(self) -> None:
-            super().__init__(WIDTH, pairs=pairs)
+            super().__init__(head_dim=WIDTH, pairs=pairs)
             self.speeds = torch.nn.Parameter(super().frequencies())
 
         def frequencies(self, device: torch.device | None = None) -> torch.Tensor:
@@ -166,7 +172,7 @@ def test_speeds_of_a_subclass_can_be_trained(pairs: str) -> None:
     q, k = torch.randn(2, 1, 2, 5, WIDTH, dtype=torch.float64)
     for got, expected in zip(
         trained.rotate(q, k, pos, pos),
-        Rotary(WIDTH, pairs=pairs).rotate(q, k, pos, pos),
+        Rotary(head_dim=WIDTH, pairs=pairs).rotate(q, k, pos, pos),
         strict=True,
     ):
         torch.testing.assert_close(got, expected)

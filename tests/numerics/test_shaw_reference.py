@@ -31,7 +31,9 @@ def identify(options: dict) -> str:
 
 def make_layer(max_distance: int, causal: bool, options: dict) -> Attention:
     torch.manual_seed(max_distance)
-    position = Shaw(HEADS, WIDTH, max_distance=max_distance, causal=causal, **options)
+    position = Shaw(
+        num_heads=HEADS, head_dim=WIDTH, max_distance=max_distance, causal=causal, **options
+    )
     layer = Attention(DIM, HEADS, 0.0, position).double()
     torch.nn.init.normal_(layer.in_bias)
     torch.nn.init.normal_(layer.out.bias)
@@ -104,7 +106,7 @@ def test_gradients_are_the_slopes_of_the_papers_equations(causal, options, slow_
 @torch.no_grad()
 def test_bias_and_mix_follow_each_sequences_own_positions(per_head) -> None:
     torch.manual_seed(0)
-    shaw = Shaw(HEADS, WIDTH, max_distance=3, per_head=per_head).double()
+    shaw = Shaw(num_heads=HEADS, head_dim=WIDTH, max_distance=3, per_head=per_head).double()
     pos_q = torch.tensor([[5, 0, 9], [100, 102, 101]])  # neither sorted nor without gaps
     pos_k = torch.tensor([[0, 4, 5, 6, 30], [101, 99, 100, 103, 0]])
     q = torch.randn(2, HEADS, 3, WIDTH, dtype=torch.float64)
@@ -146,7 +148,7 @@ def test_all_ways_to_compute_attention_agree(causal, per_head, add_to, backend) 
 def test_half_precision_sums_far_keys_without_losing_them() -> None:
     # 4,096 keys fall into one clipped row; added up in bfloat16 one by one they would stop at 256.
     torch.manual_seed(0)
-    shaw = Shaw(1, WIDTH, max_distance=1, add_to="values")
+    shaw = Shaw(num_heads=1, head_dim=WIDTH, max_distance=1, add_to="values")
     pos_q, pos_k = torch.tensor([[0]]), torch.arange(1, 4097)[None]
     probs = torch.full((1, 1, 1, 4096), 1 / 4096)
     got = shaw.to(torch.bfloat16).value_bias(probs.bfloat16(), pos_q, pos_k)

@@ -26,7 +26,7 @@ def formula(i: int, dim: int, channels: str, base: float) -> list[float]:
 @pytest.mark.parametrize(("dim", "base"), [(4, 10_000.0), (10, 10_000.0), (64, 500.0)])
 @pytest.mark.parametrize("start", [0, 1, 250])
 def test_every_channel(channels: str, dim: int, base: float, start: int) -> None:
-    encoding = Sinusoidal(dim, channels=channels, start=start, base=base)
+    encoding = Sinusoidal(dim=dim, channels=channels, start=start, base=base)
     got = encoding.encode(torch.tensor([POSITIONS]), torch.empty(0, dtype=torch.float64))
     expected = [formula(i + start, dim, channels, base) for i in POSITIONS]
     wanted = torch.tensor([expected], dtype=torch.float64)
@@ -36,13 +36,13 @@ def test_every_channel(channels: str, dim: int, base: float, start: int) -> None
 
 def test_float32_far_out_is_the_rounded_exact_value() -> None:
     exact = torch.tensor(formula(100_000, 64, "interleaved", 10_000.0), dtype=torch.float64)
-    got = Sinusoidal(64).encode(torch.tensor([[100_000]]), torch.empty(0))[0, 0]
+    got = Sinusoidal(dim=64).encode(torch.tensor([[100_000]]), torch.empty(0))[0, 0]
     assert got.dtype == torch.float32
     assert (got.double() - exact).abs().max() < 1e-7  # angles made in float32 are off by 4e-3
 
 
 def test_wavelengths_of_tensor2tensor_reach_the_base() -> None:
-    slowest = Sinusoidal(8, channels="tensor2tensor").encode(
+    slowest = Sinusoidal(dim=8, channels="tensor2tensor").encode(
         torch.tensor([[10_000]]), torch.empty(0, dtype=torch.float64)
     )[0, 0, 3]
     assert float(slowest) == pytest.approx(math.sin(1.0), abs=1e-12)

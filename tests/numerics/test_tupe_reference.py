@@ -32,7 +32,7 @@ def term(tupe: TUPE, h: int, i: int, j: int) -> float:
 @pytest.mark.parametrize("vectors", ["learned", "sinusoidal"])
 @pytest.mark.parametrize("attention", ["bidirectional", "causal", "cross"])
 def test_layer_equals_the_papers_equation(vectors, attention, check_layer) -> None:
-    tupe = TUPE(DIM, HEADS, vectors=vectors)
+    tupe = TUPE(dim=DIM, num_heads=HEADS, vectors=vectors)
 
     def score(h, i, j, q, k):
         return (q @ k + term(tupe, h, i, j)) / math.sqrt(2 * WIDTH)
@@ -41,7 +41,10 @@ def test_layer_equals_the_papers_equation(vectors, attention, check_layer) -> No
 
 
 def test_with_t5s_bias_it_is_tupe_r(check_layer) -> None:
-    tupe, t5 = TUPE(DIM, HEADS), T5(DIM, HEADS, num_buckets=4, max_distance=3)
+    tupe, t5 = (
+        TUPE(dim=DIM, num_heads=HEADS),
+        T5(dim=DIM, num_heads=HEADS, num_buckets=4, max_distance=3),
+    )
 
     def score(h, i, j, q, k):
         bucket = min(abs(j - i), 1) + (2 if j > i else 0)  # one near and one far in a direction

@@ -32,7 +32,7 @@ def slow_score(i: int, j: int, q, k, pairs: str, gamma: float, scale_base: float
 @pytest.mark.parametrize(("gamma", "scale_base"), [(0.4, 512.0), (0.1, 20.0)])
 @pytest.mark.parametrize("centre", [0, 250])
 def test_layer_equals_the_papers_equation(pairs, gamma, scale_base, centre, check_layer) -> None:
-    xpos = XPos(WIDTH, pairs=pairs, gamma=gamma, scale_base=scale_base, centre=centre)
+    xpos = XPos(head_dim=WIDTH, pairs=pairs, gamma=gamma, scale_base=scale_base, centre=centre)
 
     def score(h, i, j, q, k):
         return slow_score(i, j, q, k, pairs, gamma, scale_base)
@@ -50,10 +50,10 @@ def heads(xpos: XPos, dtype: torch.dtype, pos: list[int]) -> tuple[torch.Tensor,
 @pytest.mark.parametrize("centre", [0, 10_000])
 def test_far_out_scores_are_finite_and_right(dtype: torch.dtype, centre: int) -> None:
     pos = [max(0, centre - 14_000), centre, centre + 13_000, centre + 14_000]
-    q, k = heads(XPos(WIDTH, centre=centre), dtype, pos)
+    q, k = heads(XPos(head_dim=WIDTH, centre=centre), dtype, pos)
     scores = q.float() @ k.float().transpose(-1, -2)
     assert scores.isfinite().all(), "those that a mask covers must be finite, too"
-    exact = heads(XPos(WIDTH), torch.float64, pos)
+    exact = heads(XPos(head_dim=WIDTH), torch.float64, pos)
     expected = exact[0] @ exact[1].transpose(-1, -2)
     allowed = torch.ones(4, 4).tril().bool()
     error = (scores - expected)[..., allowed].abs().max()
@@ -62,16 +62,16 @@ def test_far_out_scores_are_finite_and_right(dtype: torch.dtype, centre: int) ->
 
 def test_positions_out_of_range_are_refused_with_the_remedy() -> None:
     with pytest.raises(ShapeshiftError, match=r"float32 reaches 145\d\d .*centre=0.*20000 away"):
-        heads(XPos(WIDTH), torch.float32, [0, 20_000])
-    heads(XPos(WIDTH, centre=10_000), torch.float32, [0, 20_000])
-    heads(XPos(WIDTH), torch.float64, [0, 20_000])
+        heads(XPos(head_dim=WIDTH), torch.float32, [0, 20_000])
+    heads(XPos(head_dim=WIDTH, centre=10_000), torch.float32, [0, 20_000])
+    heads(XPos(head_dim=WIDTH), torch.float64, [0, 20_000])
 
 
 def test_where_nothing_fades_it_is_rotary() -> None:
     pos = [0, 3, 100]
-    q, k = heads(XPos(WIDTH, gamma=1e12), torch.float64, pos)
+    q, k = heads(XPos(head_dim=WIDTH, gamma=1e12), torch.float64, pos)
     x = torch.tensor([pos])
     torch.manual_seed(0)
     given = torch.randn(1, 1, len(pos), WIDTH, dtype=torch.float64)
-    plain = Rotary(WIDTH).rotate(given, given.flip(-1), x, x)
+    plain = Rotary(head_dim=WIDTH).rotate(given, given.flip(-1), x, x)
     torch.testing.assert_close((q, k), plain, rtol=0, atol=1e-10)

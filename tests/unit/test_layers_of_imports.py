@@ -106,7 +106,7 @@ sys.meta_path.insert(0, Blocker())
 
 @pytest.mark.parametrize("module", ["shapeshift.positions", "shapeshift.interop.torch_nn"])
 def test_the_library_works_without_the_testbed(module: str) -> None:
-    code = f"{BLOCKED}import {module}; from shapeshift import SHAPE, shift_positions; SHAPE(8)"
+    code = f"{BLOCKED}import {module}; from shapeshift import SHAPE, shift_positions; SHAPE(dim=8)"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 

@@ -58,7 +58,7 @@ class Family:
     def formula(self, table: Tensor, rows: Tensor) -> Tensor:
         """Return what a sinusoidal `table (n, D)` has, or would have, in `rows (T,)`: `(T, D)`."""
         assert self.channels is not None, "the table is learned"
-        return Sinusoidal(table.shape[1], channels=self.channels).encode(rows, table)
+        return Sinusoidal(dim=table.shape[1], channels=self.channels).encode(rows, table)
 
     def is_sinusoidal(self, module: nn.Module) -> bool:
         """Return whether the table follows its formula and is not trained.
@@ -95,7 +95,7 @@ def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
 def _counted(
     module: nn.Module,
     tokens: Tensor | Sequence[int] | None = None,
-    past_key_values_length: int = 0,
+    cache_length: int = 0,
     position_ids: Tensor | None = None,
 ) -> Tensor:
     if tokens is None:  # BART's decoder, called with embeddings
@@ -104,7 +104,7 @@ def _counted(
     num_sequences, length = (tokens.shape if isinstance(tokens, Tensor) else tokens)[:2]
     if position_ids is None:
         device = module.get_parameter("weight").device
-        position_ids = torch.arange(length, device=device) + past_key_values_length
+        position_ids = torch.arange(length, device=device) + cache_length
     return position_ids.expand(num_sequences, -1)  # (B, T)
 
 
@@ -115,12 +115,12 @@ def _counted_from_2(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
 def _masked(
     module: nn.Module,
     attention_mask: Tensor,
-    past_key_values_length: int = 0,
+    cache_length: int = 0,
     position_ids: Tensor | None = None,
 ) -> Tensor:
     if position_ids is None:
         position_ids = (attention_mask.cumsum(1) * attention_mask - 1).long()
-        position_ids = position_ids[:, past_key_values_length:]
+        position_ids = position_ids[:, cache_length:]
     return position_ids + 2  # (B, T); padding, at −1, is in row 1
 
 
@@ -128,15 +128,15 @@ def _after_padding(
     module: nn.Module,
     input_ids: Tensor | None = None,
     inputs_embeds: Tensor | None = None,
-    past_key_values_length: int = 0,
+    cache_length: int = 0,
 ) -> Tensor:
     padding = _padding_idx(module) or 0
     if input_ids is not None:
         real = (input_ids != padding).long()
-        return (real.cumsum(1) + past_key_values_length) * real + padding  # (B, T)
+        return (real.cumsum(1) + cache_length) * real + padding  # (B, T)
     assert inputs_embeds is not None, "the model is called with ids or with embeddings"
     num_sequences, length = inputs_embeds.shape[:2]
-    rows = torch.arange(length, device=inputs_embeds.device) + past_key_values_length
+    rows = torch.arange(length, device=inputs_embeds.device) + cache_length
     return (rows + padding + 1).expand(num_sequences, -1)  # (B, T)
 
 

@@ -20,6 +20,7 @@ from .choose import chosen, is_tokens, owners, tokens_of
 from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
 
 _HANDLES = "_shapeshift_handles"
+_RENAMED = {"past_key_values_length": "cache_length"}
 
 
 def shift_positions(
@@ -154,7 +155,9 @@ class _Shift:
         self._has_run = True
         if not module.training:
             return
-        rows = self._family.rows(module, *args, **kwargs)
+        # transformers called `cache_length` otherwise before its version 5.24.
+        renamed = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
+        rows = self._family.rows(module, *args, **renamed)
         self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         if self._may_get_tokens and not torch.compiler.is_compiling():
             tokens, self._tokens = self._tokens, []

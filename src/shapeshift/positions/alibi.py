@@ -40,7 +40,7 @@ class ALiBi(Representation):
     places = ("self",)
     shift_invariant = splits = True
 
-    def __init__(self, num_heads: int):
+    def __init__(self, *, num_heads: int):
         super().__init__()
         if num_heads < 1:
             raise ShapeshiftError(f"num_heads must be at least 1, got {num_heads}")

@@ -14,7 +14,7 @@ from .sinusoidal import Channels, Sinusoidal
 class SHAPE(nn.Module):
     """Add shifted absolute positions to embeddings (Kiyono et al. 2021).
 
-        self.position = SHAPE(dim)          # in __init__
+        self.position = SHAPE(dim=dim)      # in __init__
         x = self.position(self.embed(ids))  # in forward: (B, T, D) -> (B, T, D)
 
     While training, every sequence of every call gets its own offset k ~ U{0, …, K}, drawn by
@@ -33,14 +33,14 @@ class SHAPE(nn.Module):
 
     def __init__(
         self,
+        *,
         dim: int,
         max_offset: int = 500,
-        *,
         channels: Channels = "interleaved",
     ):
         super().__init__()
-        self.indices: Absolute = Shifted(max_offset)
-        self.encoding = Sinusoidal(dim, channels=channels)
+        self.indices: Absolute = Shifted(max_offset=max_offset)
+        self.encoding = Sinusoidal(dim=dim, channels=channels)
 
     def forward(self, x: Tensor, *, offset: int | Tensor | None = None, start: int = 0) -> Tensor:
         """Return `x (B, T, D)` plus its positions.

@@ -30,7 +30,7 @@ class Graph(Representation):
     Queries and keys are the nodes, all of them (no cross-attention, no cache); their positions are
     not read. `use_edges` gives the edges of a batch:
 
-        graph = Graph(num_heads, head_dim, num_labels=5)
+        graph = Graph(num_heads=num_heads, head_dim=head_dim, num_labels=5)
         with use_edges(model, edges):
             model(x)
 
@@ -56,9 +56,9 @@ class Graph(Representation):
 
     def __init__(
         self,
+        *,
         num_heads: int,
         head_dim: int,
-        *,
         num_labels: int,
         add_to: AddTo = "both",
         share_tables: bool = False,
@@ -155,7 +155,7 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
     if not graphs:
         raise ShapeshiftError(
             f"{type(model).__name__} has no Graph; build it with position="
-            "Graph(num_heads, head_dim, num_labels=…)"
+            "Graph(num_heads=…, head_dim=…, num_labels=…)"
         )
     fewest = min(graph.num_labels for graph in graphs)
     if not torch.compiler.is_compiling() and edges.num_labels > fewest:

@@ -76,7 +76,7 @@ class Shifted(Absolute):
             leaves nothing to draw).
     """
 
-    def __init__(self, max_offset: int = 500, *, authors: bool = False):
+    def __init__(self, *, max_offset: int = 500, authors: bool = False):
         super().__init__()
         what = "max_offset with authors=True" if authors else "max_offset"
         self.max_offset = whole_number(what, max_offset, 1 if authors else 0)
@@ -120,8 +120,8 @@ class Randomized(Absolute):
 
     def __init__(
         self,
-        max_position: int = 2048,
         *,
+        max_position: int = 2048,
         max_length: int = 500,
         sample_at_inference: bool = False,
     ):

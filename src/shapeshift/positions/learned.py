@@ -32,7 +32,7 @@ class Learned(Encoding):
     """
 
     def __init__(
-        self, dim: int, *, num_positions: int = 1024, std: float | None = None, add_to: str = "qk"
+        self, *, dim: int, num_positions: int = 1024, std: float | None = None, add_to: str = "qk"
     ):
         super().__init__(add_to)
         if num_positions < 1:

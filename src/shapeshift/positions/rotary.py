@@ -66,8 +66,8 @@ class Rotary(Representation):
 
     def __init__(
         self,
-        head_dim: int,
         *,
+        head_dim: int,
         base: float = 10000.0,
         pairs: Pairs = "interleaved",
         fraction: float = 1.0,

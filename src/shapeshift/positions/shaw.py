@@ -41,9 +41,9 @@ class Shaw(Representation):
 
     def __init__(
         self,
+        *,
         num_heads: int,
         head_dim: int,
-        *,
         max_distance: int = 16,
         add_to: AddTo = "both",
         share_tables: bool = False,

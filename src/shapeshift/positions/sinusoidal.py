@@ -37,8 +37,8 @@ class Sinusoidal(Encoding):
 
     def __init__(
         self,
-        dim: int,
         *,
+        dim: int,
         channels: Channels = "interleaved",
         start: int = 0,
         base: float = 10000.0,

@@ -34,16 +34,16 @@ class Skew(Shaw):
 
     def __init__(
         self,
+        *,
         num_heads: int,
         head_dim: int,
-        *,
         max_distance: int = 64,
         per_head: bool = True,
         causal: bool = False,
     ):
         super().__init__(
-            num_heads,
-            head_dim,
+            num_heads=num_heads,
+            head_dim=head_dim,
             max_distance=max_distance,
             add_to="keys",
             per_head=per_head,

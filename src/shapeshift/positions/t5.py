@@ -50,9 +50,9 @@ class T5(Representation):
 
     def __init__(
         self,
+        *,
         dim: int,
         num_heads: int,
-        *,
         num_buckets: int = 32,
         max_distance: int = 128,
         causal: bool = False,

@@ -55,9 +55,9 @@ class TUPE(Representation):
 
     def __init__(
         self,
+        *,
         dim: int,
         num_heads: int,
-        *,
         vectors: Vectors = "learned",
         num_positions: int = _NUM_POSITIONS,
     ):
@@ -71,9 +71,9 @@ class TUPE(Representation):
             )
         self.dim, self.num_heads = dim, num_heads
         self.vectors: Encoding = (
-            Learned(dim, num_positions=num_positions, std=1.0)
+            Learned(dim=dim, num_positions=num_positions, std=1.0)
             if vectors == "learned"
-            else Sinusoidal(dim)
+            else Sinusoidal(dim=dim)
         )
         self.query = nn.Parameter(torch.empty(dim, dim))  # U^Q of all heads, side by side
         self.key = nn.Parameter(torch.empty(dim, dim))  # U^K

@@ -53,8 +53,8 @@ class XPos(Representation):
 
     def __init__(
         self,
-        head_dim: int,
         *,
+        head_dim: int,
         base: float = 10000.0,
         pairs: Pairs = "interleaved",
         gamma: float = 0.4,

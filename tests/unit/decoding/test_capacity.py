@@ -77,7 +77,7 @@ def test_a_kind_of_ones_own_declares_its_limit() -> None:
     model.encoder[0].attention.position = Chain(Short(), Representation())
     assert capacity(model) == Capacity(7, None)
     with pytest.raises(ShapeshiftError, match="up to 9, but Short takes positions up to 6"):
-        check_numbers(Shifted(9), model.encoder[0].attention.position)
+        check_numbers(Shifted(max_offset=9), model.encoder[0].attention.position)
 
 
 def test_other_models_have_no_limit() -> None:

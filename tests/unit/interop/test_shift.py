@@ -161,7 +161,7 @@ def test_the_number_of_sequences_is_found_behind_a_container(ids: Tensor) -> Non
 def test_any_module_that_is_called_with_positions_can_be_named(ids: Tensor) -> None:
     class Sines(nn.Module):
         def forward(self, pos: Tensor) -> Tensor:
-            return Sinusoidal(DIM).encode(pos, torch.zeros(()))
+            return Sinusoidal(dim=DIM).encode(pos, torch.zeros(()))
 
     model = Model()
     model.embedder.places = Sines()

@@ -97,7 +97,9 @@ def test_dropout_acts_on_the_probabilities_while_training() -> None:
 
 def test_a_relative_position_acts_and_does_not_see_a_shift() -> None:
     plain = MultiheadAttention(D, H, batch_first=True)
-    shaw = MultiheadAttention(D, H, batch_first=True, position=Shaw(H, D // H, max_distance=3))
+    shaw = MultiheadAttention(
+        D, H, batch_first=True, position=Shaw(num_heads=H, head_dim=D // H, max_distance=3)
+    )
     shaw.load_state_dict(plain.state_dict(), strict=False)
     x = torch.randn(B, Q, D)
     positions = Absolute()(B, Q, offset=torch.tensor([4, 90, 7]))
@@ -110,9 +112,9 @@ def test_a_relative_position_acts_and_does_not_see_a_shift() -> None:
 
 def test_absolute_positions_are_added_to_queries_and_keys() -> None:
     ours, theirs = pair(batch_first=True)
-    ours.position = Sinusoidal(D)
-    x, pos = torch.randn(B, Q, D), Shifted(40)(B, Q)
-    shifted = x + Sinusoidal(D).encode(pos, x)
+    ours.position = Sinusoidal(dim=D)
+    x, pos = torch.randn(B, Q, D), Shifted(max_offset=40)(B, Q)
+    shifted = x + Sinusoidal(dim=D).encode(pos, x)
     got, _ = ours(x, x, x, pos_q=pos, pos_k=pos)
     assert close(got, theirs(shifted, shifted, x)[0])
 
@@ -151,7 +153,13 @@ def tables_of(stack: nn.Module) -> int:
     return len([name for name, _ in stack.named_parameters() if ".position." in name])
 
 
-@pytest.mark.parametrize("make", [lambda: T5(D, H), lambda: Chain(Shaw(H, D // H), TUPE(D, H))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: T5(dim=D, num_heads=H),
+        lambda: Chain(Shaw(num_heads=H, head_dim=D // H), TUPE(dim=D, num_heads=H)),
+    ],
+)
 def test_a_stack_of_what_papers_share_says_whether_its_layers_do(make) -> None:
     with pytest.raises(
         ShapeshiftError, match=r"share_layers=True for one .*=False for one in each"
@@ -170,7 +178,7 @@ def test_a_stack_of_what_papers_share_says_whether_its_layers_do(make) -> None:
 
 
 def test_a_decoder_shares_the_positions_of_both_attentions() -> None:
-    position, cross = (TUPE(D, H) for _ in range(2))
+    position, cross = (TUPE(dim=D, num_heads=H) for _ in range(2))
     layer = TransformerDecoderLayer(
         D, H, 24, position=position, cross_position=cross, share_layers=True
     )
@@ -179,14 +187,16 @@ def test_a_decoder_shares_the_positions_of_both_attentions() -> None:
     assert all(each.multihead_attn.position is cross for each in stack.layers)
 
 
-@pytest.mark.parametrize("position", [None, ALiBi(H)])
+@pytest.mark.parametrize("position", [None, ALiBi(num_heads=H)])
 def test_sharing_nothing_is_refused(position) -> None:
     with pytest.raises(ShapeshiftError, match=r"share_layers=False has no meaning .*leave it out"):
         TransformerEncoderLayer(D, H, position=position, share_layers=False)
 
 
 def test_a_stack_of_torchs_takes_the_layer_with_its_positions() -> None:
-    layer = TransformerEncoderLayer(D, H, 24, batch_first=True, position=Shaw(H, D // H))
+    layer = TransformerEncoderLayer(
+        D, H, 24, batch_first=True, position=Shaw(num_heads=H, head_dim=D // H)
+    )
     stack = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     tables = [p for name, p in stack.named_parameters() if ".position." in name]
     assert len(tables) == 4  # keys and values in each of two layers: every copy has its own
@@ -290,13 +300,15 @@ def test_each_attention_of_the_decoder_layer_has_its_own_position() -> None:
     ours, theirs = decoders(batch_first=True)
     x, memory = torch.randn(B, Q, D), torch.randn(B, K, D)
     plain = theirs(x, memory)
-    ours.multihead_attn.position = Sinusoidal(D)
+    ours.multihead_attn.position = Sinusoidal(dim=D)
     with_cross = ours(x, memory)
     assert not torch.allclose(with_cross, plain, atol=1e-3)
     turned = ours(x, memory.flip(1), memory_pos=Absolute()(B, K).flip(1))
     assert close(turned, with_cross)  # each source token kept its number
     assert not torch.allclose(ours(x, memory, pos=Absolute()(B, Q, offset=9)), with_cross)
-    ours = TransformerDecoderLayer(D, H, 24, 0.0, batch_first=True, position=Shaw(H, D // H))
+    ours = TransformerDecoderLayer(
+        D, H, 24, 0.0, batch_first=True, position=Shaw(num_heads=H, head_dim=D // H)
+    )
     ours.load_state_dict(theirs.state_dict(), strict=False)
     moved = Absolute()(B, Q, offset=torch.tensor([4, 90, 7]))
     relative = ours(x, memory)

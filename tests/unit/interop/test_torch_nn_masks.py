@@ -36,12 +36,12 @@ LENGTHS = (5, 100)
 
 POSITIONS = {
     "none": Representation,
-    "sinusoidal": lambda: Sinusoidal(D),
-    "shaw": lambda: Shaw(H, E, max_distance=2),
-    "alibi": lambda: ALiBi(H),
-    "rotary": lambda: Rotary(E),
-    "tupe": lambda: TUPE(D, H),
-    "two": lambda: Chain(ALiBi(H), Shaw(H, E)),
+    "sinusoidal": lambda: Sinusoidal(dim=D),
+    "shaw": lambda: Shaw(num_heads=H, head_dim=E, max_distance=2),
+    "alibi": lambda: ALiBi(num_heads=H),
+    "rotary": lambda: Rotary(head_dim=E),
+    "tupe": lambda: TUPE(dim=D, num_heads=H),
+    "two": lambda: Chain(ALiBi(num_heads=H), Shaw(num_heads=H, head_dim=E)),
 }
 
 
@@ -115,12 +115,12 @@ def test_a_query_without_keys_gets_the_bias_with_any_position(
 
 
 CAUSAL_ONLY = {
-    "XPos": lambda: XPos(E),
-    "Skew": lambda: Skew(H, E, causal=True, max_distance=3),
-    "Shaw": lambda: Shaw(H, E, causal=True),
-    "Shaw, near": lambda: Shaw(H, E, causal=True, max_distance=2),
-    "T5": lambda: T5(D, H, causal=True),
-    "Chain": lambda: Chain(ALiBi(H), Skew(H, E, causal=True)),
+    "XPos": lambda: XPos(head_dim=E),
+    "Skew": lambda: Skew(num_heads=H, head_dim=E, causal=True, max_distance=3),
+    "Shaw": lambda: Shaw(num_heads=H, head_dim=E, causal=True),
+    "Shaw, near": lambda: Shaw(num_heads=H, head_dim=E, causal=True, max_distance=2),
+    "T5": lambda: T5(dim=D, num_heads=H, causal=True),
+    "Chain": lambda: Chain(ALiBi(num_heads=H), Skew(num_heads=H, head_dim=E, causal=True)),
 }
 
 
@@ -164,18 +164,18 @@ def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("position", "name", "got"),
     [
-        (Sinusoidal(D // 2), "dim", D // 2),
-        (Learned(1), "dim", 1),
-        (Shaw(2, E), "num_heads", 2),
-        (Shaw(H, D), "head_dim", D),
-        (Graph(1, E, num_labels=2), "num_heads", 1),
-        (Skew(1, E), "num_heads", 1),
-        (T5(D, 1), "num_heads", 1),
-        (ALiBi(1), "num_heads", 1),
-        (Rotary(D), "head_dim", D),
-        (XPos(2), "head_dim", 2),
-        (TUPE(D, 1), "num_heads", 1),
-        (Chain(Rotary(E), Chain(ALiBi(2))), "num_heads", 2),
+        (Sinusoidal(dim=D // 2), "dim", D // 2),
+        (Learned(dim=1), "dim", 1),
+        (Shaw(num_heads=2, head_dim=E), "num_heads", 2),
+        (Shaw(num_heads=H, head_dim=D), "head_dim", D),
+        (Graph(num_heads=1, head_dim=E, num_labels=2), "num_heads", 1),
+        (Skew(num_heads=1, head_dim=E), "num_heads", 1),
+        (T5(dim=D, num_heads=1), "num_heads", 1),
+        (ALiBi(num_heads=1), "num_heads", 1),
+        (Rotary(head_dim=D), "head_dim", D),
+        (XPos(head_dim=2), "head_dim", 2),
+        (TUPE(dim=D, num_heads=1), "num_heads", 1),
+        (Chain(Rotary(head_dim=E), Chain(ALiBi(num_heads=2))), "num_heads", 2),
     ],
 )
 def test_a_position_built_for_another_size_is_refused(
@@ -200,12 +200,12 @@ class AtTheEmbedding(Representation):
         (TransformerDecoderLayer, {"position": AtTheEmbedding()}, "position: .*'self'.* at embedd"),
         (
             TransformerDecoderLayer,
-            {"cross_position": Shaw(H, E)},
+            {"cross_position": Shaw(num_heads=H, head_dim=E)},
             "cross_.*: Shaw .*'cross'.* self",
         ),
         (
             TransformerDecoderLayer,
-            {"cross_position": Chain(Sinusoidal(D), Shaw(H, E))},
+            {"cross_position": Chain(Sinusoidal(dim=D), Shaw(num_heads=H, head_dim=E))},
             "cross_position: Shaw .*'cross'.* at self$",
         ),
     ],
@@ -215,10 +215,14 @@ def test_a_position_without_a_meaning_at_its_place_is_refused(
 ) -> None:
     with pytest.raises(ShapeshiftError, match=f"^{message}"):
         layer(D, H, **options)
-    TransformerDecoderLayer(D, H, position=Shaw(H, E), cross_position=Rotary(E))
+    TransformerDecoderLayer(
+        D, H, position=Shaw(num_heads=H, head_dim=E), cross_position=Rotary(head_dim=E)
+    )
 
 
-@pytest.mark.parametrize("position", [XPos(E), Chain(ALiBi(H), XPos(E))])
+@pytest.mark.parametrize(
+    "position", [XPos(head_dim=E), Chain(ALiBi(num_heads=H), XPos(head_dim=E))]
+)
 def test_a_position_for_causal_attention_needs_the_mask(position: Representation) -> None:
     x = torch.randn(B, 5, D)
     causal = nn.Transformer.generate_square_subsequent_mask(5)
@@ -287,7 +291,10 @@ def test_what_forbids_the_right_is_a_causal_mask(
 
 
 def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
-    attention, x = modules(position=Shaw(H, E, causal=True))[0], torch.randn(B, T, D)
+    attention, x = (
+        modules(position=Shaw(num_heads=H, head_dim=E, causal=True))[0],
+        torch.randn(B, T, D),
+    )
     whole = attention(x, x, x, attn_mask=RIGHT)[0]
     pos = torch.arange(T)[None]
     chunk = {"attn_mask": RIGHT[4:], "pos_q": pos[:, 4:]}
@@ -304,7 +311,7 @@ def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_padding_is_not_on_the_right(dtype: torch.dtype) -> None:
-    attention, x = modules(position=XPos(E))[0], torch.randn(2, T, D)
+    attention, x = modules(position=XPos(head_dim=E))[0], torch.randn(2, T, D)
     padding = torch.tensor([[True] * 2 + [False] * 4, [False] * 4 + [True] * 2])
     pos = torch.tensor([[1, 1, 0, 1, 2, 3], [0, 1, 2, 3, 1, 1]])  # Hugging Face gives padding 1
     mask = padding if dtype is torch.bool else padding * -1e9
@@ -318,7 +325,10 @@ def test_padding_is_not_on_the_right(dtype: torch.dtype) -> None:
 
 
 def test_where_positions_cannot_be_read_there_must_be_a_mask() -> None:
-    attention, x = modules(position=Skew(H, E, causal=True))[0], torch.randn(B, T, D)
+    attention, x = (
+        modules(position=Skew(num_heads=H, head_dim=E, causal=True))[0],
+        torch.randn(B, T, D),
+    )
     compiled = torch.compile(attention, fullgraph=True, backend="eager")
     expected = attention(x, x, x, attn_mask=RIGHT)[0]
     torch.testing.assert_close(compiled(x, x, x, attn_mask=RIGHT)[0], expected)
@@ -373,17 +383,23 @@ def test_positions_must_be_integers_of_the_shape(name: str, pos: Tensor, batch_f
     x, other = torch.randn(2, B, 5, D)
     if not batch_first:
         x, other = x.transpose(0, 1), other.transpose(0, 1)
-    attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(E))
+    attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(head_dim=E))
     with pytest.raises(ShapeshiftError, match=rf"^{name} must be integers \(1, 5\) or \({B}, 5\)"):
         attention(x, other, other, **{name: pos})
 
 
 @pytest.mark.parametrize(
     "position",
-    [Shaw(H, E), Skew(H, E), T5(D, H), ALiBi(H), XPos(E),
-     Chain(Rotary(E), ALiBi(H))],
+    [
+        Shaw(num_heads=H, head_dim=E),
+        Skew(num_heads=H, head_dim=E),
+        T5(dim=D, num_heads=H),
+        ALiBi(num_heads=H),
+        XPos(head_dim=E),
+        Chain(Rotary(head_dim=E), ALiBi(num_heads=H)),
+    ],
     ids=lambda position: type(position).__name__,
-)  # fmt: skip
+)
 def test_fewer_queries_than_keys_have_to_say_where_they_are(position: Representation) -> None:
     attention, x = modules(position=position)[0], torch.randn(B, T, D)
     pos = torch.arange(T)[None]
@@ -395,7 +411,7 @@ def test_fewer_queries_than_keys_have_to_say_where_they_are(position: Representa
     torch.testing.assert_close(step, whole[:, 4:])
 
 
-@pytest.mark.parametrize("position", [None, Sinusoidal(D), Learned(D), Rotary(E)])
+@pytest.mark.parametrize("position", [None, Sinusoidal(dim=D), Learned(dim=D), Rotary(head_dim=E)])
 def test_two_sequences_may_count_from_0_each(position: Representation | None) -> None:
     attention, x = modules(position=position)[0], torch.randn(B, T, D)
     pos = torch.arange(T)[None]
@@ -403,7 +419,9 @@ def test_two_sequences_may_count_from_0_each(position: Representation | None) ->
     assert torch.equal(attention(x[:, 4:], x, x)[0], counted)
 
 
-@pytest.mark.parametrize("position", [Learned(D), Rotary(E), ALiBi(H), TUPE(D, H)])
+@pytest.mark.parametrize(
+    "position", [Learned(dim=D), Rotary(head_dim=E), ALiBi(num_heads=H), TUPE(dim=D, num_heads=H)]
+)
 def test_in_self_attention_one_side_s_positions_are_both_sides(position: Representation) -> None:
     attention = MultiheadAttention(D, H, batch_first=True, position=position)
     x, pos = torch.randn(B, 5, D), torch.tensor([[4, 5, 6, 9, 11]])

@@ -19,13 +19,13 @@ B, T, S, D, H = 2, 5, 7, 16, 2
 E = D // H
 RIGHT = torch.ones(T, T, dtype=torch.bool).triu(1)
 torch.manual_seed(3)
-POS, SOURCE = (Randomized(60, max_length=9)(B, n) for n in (T, S))
+POS, SOURCE = (Randomized(max_position=60, max_length=9)(B, n) for n in (T, S))
 """With gaps, other ones for each sequence."""
 
 
 def encoder(position: Representation | None = None, num_layers: int = 2) -> nn.TransformerEncoder:
     torch.manual_seed(0)
-    position = Learned(D) if position is None else position
+    position = Learned(dim=D) if position is None else position
     sharing = {"share_layers": True} if position.share_layers else {}
     layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position, **sharing)
     return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
@@ -35,7 +35,7 @@ def decoder() -> nn.TransformerDecoder:
     torch.manual_seed(1)
     layer = TransformerDecoderLayer(
         D, H, 24, 0.0, batch_first=True,
-        position=Skew(H, E, causal=True), cross_position=Sinusoidal(D),
+        position=Skew(num_heads=H, head_dim=E, causal=True), cross_position=Sinusoidal(dim=D),
     )  # fmt: skip
     return nn.TransformerDecoder(layer, 2)
 
@@ -60,7 +60,10 @@ def test_a_stack_is_its_layers_with_positions() -> None:
     assert not torch.allclose(plain, made, atol=1e-2)
 
 
-@pytest.mark.parametrize("position", [Learned(D), Sinusoidal(D), TUPE(D, H), Shaw(H, E)])
+@pytest.mark.parametrize(
+    "position",
+    [Learned(dim=D), Sinusoidal(dim=D), TUPE(dim=D, num_heads=H), Shaw(num_heads=H, head_dim=E)],
+)
 def test_padding_on_the_left_changes_nothing(position: Representation) -> None:
     stack, x = encoder(position).eval(), tokens(T)
     padding = torch.tensor([[False] * T, [True] * 2 + [False] * 3])

@@ -30,7 +30,7 @@ def test_numbers_on_the_cpu_can_be_read_and_those_that_are_not_there_cannot() ->
 
 
 def test_learned_knows_a_length_without_reading() -> None:
-    learned = Learned(4, num_positions=6).to(META)
+    learned = Learned(dim=4, num_positions=6).to(META)
     x = torch.empty(2, 6, 4, device=META)
     pos = torch.arange(7, device=META)[None]
     assert learned.embed(x, pos[:, :6]).shape == x.shape
@@ -40,13 +40,13 @@ def test_learned_knows_a_length_without_reading() -> None:
 
 def test_xpos_without_numbers_has_a_shape() -> None:
     q, pos = torch.empty(2, 3, 5, 8, device=META), torch.arange(5, device=META)[None]
-    turned, _ = XPos(8).rotate(q, q, pos, pos)
+    turned, _ = XPos(head_dim=8).rotate(q, q, pos, pos)
     assert (turned.shape, turned.device.type) == (q.shape, "meta")
 
 
 def test_xpos_without_numbers_is_checked_where_they_are() -> None:
     # What a GPU runs is an assertion on the device; on a CPU it runs, too.
-    xpos, q = XPos(8, scale_base=1.0), torch.randn(1, 1, 2, 8)
+    xpos, q = XPos(head_dim=8, scale_base=1.0), torch.randn(1, 1, 2, 8)
 
     def turn(first: int) -> torch.Tensor:
         pos = torch.arange(first, first + 2)[None]
@@ -71,12 +71,12 @@ class Without(TorchDispatchMode):
 POS = torch.arange(40)[None]
 X = torch.ones(1, 40, 8)
 COMPUTED: dict[str, Callable[[], Tensor]] = {
-    "sinusoidal": lambda: Sinusoidal(8).embed(X, POS),
-    "rotary": lambda: Rotary(8, scaling="yarn", factor=4.0, original_length=10).rotate(
+    "sinusoidal": lambda: Sinusoidal(dim=8).embed(X, POS),
+    "rotary": lambda: Rotary(head_dim=8, scaling="yarn", factor=4.0, original_length=10).rotate(
         X[None], X[None], POS, POS
     )[0],
-    "xpos": lambda: XPos(8).rotate(X[None], X[None], POS, POS)[1],
-    "alibi": lambda: ALiBi(3).bias(POS, POS, dtype=torch.float32),
+    "xpos": lambda: XPos(head_dim=8).rotate(X[None], X[None], POS, POS)[1],
+    "alibi": lambda: ALiBi(num_heads=3).bias(POS, POS, dtype=torch.float32),
 }
 
 

@@ -20,8 +20,8 @@ from shapeshift.positions import PRESETS, Absolute, Randomized, Shifted, Sinusoi
 
 DIM = 8
 KINDS: dict[str, Callable[[], Absolute]] = {
-    "shifted": lambda: Shifted(60),
-    "randomized": lambda: Randomized(60, max_length=9),
+    "shifted": lambda: Shifted(max_offset=60),
+    "randomized": lambda: Randomized(max_position=60, max_length=9),
 }
 kinds = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
@@ -61,7 +61,7 @@ class Model(nn.Module):
 
     def __init__(self, indices: Absolute) -> None:
         super().__init__()
-        self.tokens, self.indices, self.sines = nn.Embedding(20, DIM), indices, Sinusoidal(DIM)
+        self.tokens, self.indices, self.sines = nn.Embedding(20, DIM), indices, Sinusoidal(dim=DIM)
         self.inner, self.out = nn.Linear(DIM, DIM), nn.Linear(DIM, 1)
         self.dropout = nn.Dropout(0.2)
 
@@ -132,12 +132,12 @@ class Model(nn.Module):
 
 hooked = Model()
 shift_positions(hooked, 500, modules="places")
-alike = Shifted(500)
+alike = Shifted(max_offset=500)
 alike.per_rank = False
 modules = {
-    "shifted": lambda: Shifted(500)(*size)[:, 0],
-    "randomized": lambda: Randomized(500)(*size).sum(1),
-    "SHAPE": lambda: SHAPE(8)(torch.zeros(*size, 8)).abs().sum((1, 2)),
+    "shifted": lambda: Shifted(max_offset=500)(*size)[:, 0],
+    "randomized": lambda: Randomized(max_position=500)(*size).sum(1),
+    "SHAPE": lambda: SHAPE(dim=8)(torch.zeros(*size, 8)).abs().sum((1, 2)),
     "shift_positions": lambda: hooked(torch.zeros(size).long())[:, 0, 0],
     "alike": lambda: alike(*size)[:, 0],
 }

@@ -28,7 +28,7 @@ def edges_of(graphs: list = GRAPHS, sizes: tuple[int, ...] = SIZES) -> Edges:
 
 def encoder(num_layers: int = 2, **options: object) -> nn.TransformerEncoder:
     torch.manual_seed(0)
-    position = Graph(H, E, **{"num_labels": R, **options})
+    position = Graph(num_heads=H, head_dim=E, **{"num_labels": R, **options})
     layer = TransformerEncoderLayer(D, H, 16, 0.0, batch_first=True, position=position)
     return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False).double()
 
@@ -44,20 +44,20 @@ def heads() -> tuple[Tensor, Tensor]:
 
 
 def test_tables_and_initial_values() -> None:
-    def rows(*layout: int, **options: object) -> dict[str, tuple[int, ...]]:
-        named = Graph(*layout, **options).named_parameters()
+    def rows(**options: object) -> dict[str, tuple[int, ...]]:
+        named = Graph(num_heads=2, head_dim=4, num_labels=5, **options).named_parameters()
         return {name: tuple(parameter.shape) for name, parameter in named}
 
-    assert rows(2, 4, num_labels=5) == {"keys": (1, 5, 4), "values": (1, 5, 4)}
-    assert rows(2, 4, num_labels=5, per_head=True, add_to="keys") == {"keys": (2, 5, 4)}
-    assert rows(2, 4, num_labels=5, share_tables=True) == {"keys": (1, 5, 4)}
+    assert rows() == {"keys": (1, 5, 4), "values": (1, 5, 4)}
+    assert rows(per_head=True, add_to="keys") == {"keys": (2, 5, 4)}
+    assert rows(share_tables=True) == {"keys": (1, 5, 4)}
     limit = (6 / (200 + 64)) ** 0.5
-    for table in Graph(1, 64, num_labels=200).parameters():
+    for table in Graph(num_heads=1, head_dim=64, num_labels=200).parameters():
         assert 0.99 * limit < table.abs().max() <= limit
 
 
 def test_a_node_sees_along_its_own_edges_alone() -> None:
-    graph = Graph(H, E, num_labels=R)
+    graph = Graph(num_heads=H, head_dim=E, num_labels=R)
     q, probs = heads()
     with use_edges(graph, edges_of()):
         bias, mix = graph.query_bias(q, POS, POS), graph.value_bias(probs, POS, POS)
@@ -70,7 +70,9 @@ def test_a_node_sees_along_its_own_edges_alone() -> None:
 def test_without_any_edge_it_is_no_position() -> None:
     model, plain = encoder(), encoder()
     for layer in plain.layers:
-        layer.self_attn.position = Shaw(H, E, max_distance=0).double()  # a constant
+        layer.self_attn.position = Shaw(
+            num_heads=H, head_dim=E, max_distance=0
+        ).double()  # a constant
         nn.init.zeros_(layer.self_attn.position.keys)
         nn.init.zeros_(layer.self_attn.position.values)
     with use_edges(model, edges_of([[], [], []])):
@@ -109,7 +111,7 @@ def test_one_graph_serves_the_whole_batch() -> None:
 
 
 def test_edges_add_up() -> None:
-    graph, (q, probs) = Graph(H, E, num_labels=R), heads()
+    graph, (q, probs) = Graph(num_heads=H, head_dim=E, num_labels=R), heads()
     first, second = edges_of(), edges_of([[(0, 1, 1)], [(0, 1, 1), (1, 0, 2)], [(3, 2, 0)]])
 
     def hooks(edges: Edges) -> tuple[Tensor, Tensor]:
@@ -138,8 +140,11 @@ def test_blocks_nest_and_what_was_there_comes_back() -> None:
 
 
 def test_edges_reach_every_graph_that_takes_some() -> None:
-    first, second = Graph(H, E, num_labels=R), Graph(H, E, num_labels=5)
-    model = nn.ModuleList([Chain(Shaw(H, E), first), second])
+    first, second = (
+        Graph(num_heads=H, head_dim=E, num_labels=R),
+        Graph(num_heads=H, head_dim=E, num_labels=5),
+    )
+    model = nn.ModuleList([Chain(Shaw(num_heads=H, head_dim=E), first), second])
     edges = edges_of()
     with use_edges(model, edges):
         assert (first.edges, second.edges) == (edges, edges)
@@ -198,7 +203,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("add_to", ["keys", "values", "both"])
 def test_no_tensor_has_pairs_times_width_or_pairs_times_labels(add_to: str) -> None:
     length, width, labels = 40, 32, 7
-    graph = Graph(H, width, num_labels=labels, add_to=add_to, per_head=True)
+    graph = Graph(num_heads=H, head_dim=width, num_labels=labels, add_to=add_to, per_head=True)
     ring = [(i, (i + step) % length, step) for i in range(length) for step in range(labels)]
     q = torch.randn(2, H, length, width, requires_grad=True)
     probs = torch.rand(2, H, length, length, requires_grad=True)
@@ -212,7 +217,7 @@ def test_no_tensor_has_pairs_times_width_or_pairs_times_labels(add_to: str) -> N
 
 def test_what_is_kept_for_the_backward_pass_grows_with_edges_and_not_with_pairs() -> None:
     def kept(length: int) -> int:
-        graph = Graph(H, 16, num_labels=R)
+        graph = Graph(num_heads=H, head_dim=16, num_labels=R)
         edges = edges_of([[(i, i - 1, 0) for i in range(1, length)]], (length,))
         q, pos = torch.randn(1, H, length, 16, requires_grad=True), torch.arange(length)[None]
         probs = torch.rand(1, H, length, length, requires_grad=True)
@@ -231,7 +236,7 @@ def test_what_is_kept_for_the_backward_pass_grows_with_edges_and_not_with_pairs(
 
 def test_half_precision_sums_many_edges_without_losing_them() -> None:
     # Added up in bfloat16 one by one, 4,096 equal probabilities would stop at 256 of them.
-    graph = Graph(1, E, num_labels=1, add_to="values").to(torch.bfloat16)
+    graph = Graph(num_heads=1, head_dim=E, num_labels=1, add_to="values").to(torch.bfloat16)
     edges = edges_of([[(0, j, 0) for j in range(4096)]], (4096,))
     probs = torch.full((1, 1, 4096, 4096), 1 / 4096, dtype=torch.bfloat16)
     pos = torch.arange(4096)[None]
@@ -253,7 +258,7 @@ class Hooks(nn.Module):
 
 
 def test_edges_compile_as_one_graph() -> None:
-    hooks = Hooks(Graph(H, E, num_labels=R))
+    hooks = Hooks(Graph(num_heads=H, head_dim=E, num_labels=R))
     compiled = torch.compile(hooks, fullgraph=True, backend="eager")
     for graphs in (GRAPHS, [[], [(0, 1, 2)], []]):
         with use_edges(hooks, edges_of(graphs)):
@@ -302,38 +307,47 @@ def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Graph(H, E, num_labels=0), "num_labels must be at least 1.*got 0"),
         (
-            lambda: Graph(H, E, num_labels=R, add_to="key"),
+            lambda: Graph(num_heads=H, head_dim=E, num_labels=0),
+            "num_labels must be at least 1.*got 0",
+        ),
+        (
+            lambda: Graph(num_heads=H, head_dim=E, num_labels=R, add_to="key"),
             "add_to must be 'both', 'keys' or 'values', got 'key'",
         ),
         (
-            lambda: Graph(H, E, num_labels=R).query_bias(torch.zeros(3, H, N, E), POS, POS),
+            lambda: Graph(num_heads=H, head_dim=E, num_labels=R).query_bias(
+                torch.zeros(3, H, N, E), POS, POS
+            ),
             r"needs edges: .*with use_edges\(model, edges\)",
         ),
         (
-            lambda: Graph(H, E, num_labels=R).value_bias(torch.zeros(3, H, N, N), POS, POS),
+            lambda: Graph(num_heads=H, head_dim=E, num_labels=R).value_bias(
+                torch.zeros(3, H, N, N), POS, POS
+            ),
             r"needs edges: .*with use_edges\(model, edges\)",
         ),
         (lambda: run(nn.Linear(2, 2), edges_of()), "Linear has no Graph; .*num_labels"),
         (
-            lambda: run(Graph(H, E, num_labels=2), edges_of()),
+            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=2), edges_of()),
             "at most 1 in a model with num_labels=2, got an edge with label 2",
         ),
         (
-            lambda: run(Graph(H, E, num_labels=R), edges_of(), batch=2),
+            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=R), edges_of(), batch=2),
             "3 graphs of up to 5 nodes, got a batch of 2 with 5 queries and 5 keys",
         ),
         (
-            lambda: run(Graph(H, E, num_labels=R), edges_of(), queries=4, keys=4),
+            lambda: run(
+                Graph(num_heads=H, head_dim=E, num_labels=R), edges_of(), queries=4, keys=4
+            ),
             "up to 5 nodes, got a batch of 3 with 4 queries",
         ),
         (
-            lambda: run(Graph(H, E, num_labels=R), edges_of(), keys=7),
+            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=R), edges_of(), keys=7),
             "5 queries and 7 keys; both must be all the nodes",
         ),
         (
-            lambda: run(Graph(H, E, num_labels=R), edges_of().to("meta")),
+            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=R), edges_of().to("meta")),
             r"edges are on meta and the batch on cpu; use edges.to\(device\)",
         ),
     ],

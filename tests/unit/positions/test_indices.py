@@ -20,7 +20,7 @@ def test_absolute_positions_are_shared_and_can_start_later() -> None:
 
 
 def test_an_explicit_offset_shifts_all_or_each() -> None:
-    for indices in (Absolute(), Shifted(500), Shifted(500).eval()):
+    for indices in (Absolute(), Shifted(max_offset=500), Shifted(max_offset=500).eval()):
         assert indices(2, 3, offset=10).tolist() == [[10, 11, 12]]
         assert indices(2, 3, offset=0).tolist() == [[0, 1, 2]]
         each = indices(2, 2, start=1, offset=torch.tensor([4, 0]))
@@ -30,30 +30,30 @@ def test_an_explicit_offset_shifts_all_or_each() -> None:
 @pytest.mark.parametrize("max_offset", [0, 1, 7])
 def test_draws_reach_both_ends_and_nothing_else(max_offset: int) -> None:
     torch.manual_seed(3)
-    assert set(drawn(Shifted(max_offset), 500)) == set(range(max_offset + 1))
+    assert set(drawn(Shifted(max_offset=max_offset), 500)) == set(range(max_offset + 1))
 
 
 def test_draws_are_uniform() -> None:
     torch.manual_seed(1)
-    counts = torch.bincount(torch.tensor(drawn(Shifted(9), 10_000)), minlength=10)
+    counts = torch.bincount(torch.tensor(drawn(Shifted(max_offset=9), 10_000)), minlength=10)
     chi_square = ((counts - 1000.0).square() / 1000).sum()
     assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
 
 
 def test_tokens_of_a_sequence_keep_their_distance() -> None:
-    pos = Shifted(500)(64, 20)
+    pos = Shifted(max_offset=500)(64, 20)
     assert pos.shape == (64, 20)
     assert (pos.diff(dim=1) == 1).all()
     assert len(set(pos[:, 0].tolist())) > 40  # sequences draw apart
 
 
 def test_evaluation_does_not_shift() -> None:
-    indices = Shifted(500).eval()
+    indices = Shifted(max_offset=500).eval()
     assert indices(4, 3).tolist() == [[0, 1, 2]]
 
 
 def test_as_the_authors_released_it() -> None:
-    indices = Shifted(3, authors=True)
+    indices = Shifted(max_offset=3, authors=True)
     assert set(drawn(indices, 500)) == {0, 1, 2}
     assert indices.eval()(4, 2).tolist() == [[3, 4]]
 
@@ -67,10 +67,15 @@ def test_as_the_authors_released_it() -> None:
 )
 def test_nothing_to_draw_from_is_refused(max_offset: int, authors: bool, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
-        Shifted(max_offset, authors=authors)
+        Shifted(max_offset=max_offset, authors=authors)
 
 
-MODULES = [Absolute(), Shifted(9), Shifted(9).eval(), Randomized(9, max_length=9)]
+MODULES = [
+    Absolute(),
+    Shifted(max_offset=9),
+    Shifted(max_offset=9).eval(),
+    Randomized(max_position=9, max_length=9),
+]
 
 
 @pytest.mark.parametrize("indices", MODULES, ids=repr)
@@ -107,9 +112,9 @@ def test_an_offset_may_be_one_number_of_any_integer_kind(indices: Absolute) -> N
 def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> None:
     elsewhere = torch.device("meta")
     offset = torch.zeros(2, dtype=torch.int64, device=elsewhere)
-    assert Shifted(9)(2, 3, offset=offset, device=elsewhere).shape == (2, 3)
+    assert Shifted(max_offset=9)(2, 3, offset=offset, device=elsewhere).shape == (2, 3)
     with pytest.raises(ShapeshiftError, match=r"got int64 \(2,\)"):
-        Shifted(9)(5, 3, offset=offset, device=elsewhere)
+        Shifted(max_offset=9)(5, 3, offset=offset, device=elsewhere)
 
 
 @pytest.mark.parametrize("indices", MODULES, ids=repr)

@@ -37,12 +37,21 @@ def shapes(module: Representation) -> dict[str, tuple[int, ...]]:
 
 
 def test_what_is_learned_and_saved() -> None:
-    assert shapes(Skew(2, 4)) == {"keys": (2, 129, 4)}
-    assert shapes(Skew(2, 4, max_distance=3, per_head=False, causal=True)) == {"keys": (1, 4, 4)}
-    assert shapes(T5(8, 2)) == shapes(T5(8, 2, causal=True)) == {"weight": (32, 2)}
+    assert shapes(Skew(num_heads=2, head_dim=4)) == {"keys": (2, 129, 4)}
+    assert shapes(Skew(num_heads=2, head_dim=4, max_distance=3, per_head=False, causal=True)) == {
+        "keys": (1, 4, 4)
+    }
+    assert (
+        shapes(T5(dim=8, num_heads=2))
+        == shapes(T5(dim=8, num_heads=2, causal=True))
+        == {"weight": (32, 2)}
+    )
     projections = {"query": (8, 8), "key": (8, 8)}
-    assert shapes(TUPE(8, 2, num_positions=5)) == {"vectors.weight": (5, 8), **projections}
-    assert shapes(TUPE(8, 2, vectors="sinusoidal")) == projections
+    assert shapes(TUPE(dim=8, num_heads=2, num_positions=5)) == {
+        "vectors.weight": (5, 8),
+        **projections,
+    }
+    assert shapes(TUPE(dim=8, num_heads=2, vectors="sinusoidal")) == projections
 
 
 @pytest.mark.parametrize("kind", ["alibi", "rotary", "xpos"])
@@ -54,9 +63,11 @@ def test_nothing_to_learn(kind: str) -> None:
 
 def test_initial_values() -> None:
     torch.manual_seed(0)
-    assert Skew(8, 64).keys.norm(dim=-1).mean().item() == pytest.approx(1, rel=0.02)
-    assert T5(64, 64).weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
-    assert TUPE(64, 2).vectors.weight.std().item() == pytest.approx(1, rel=0.02)
+    assert Skew(num_heads=8, head_dim=64).keys.norm(dim=-1).mean().item() == pytest.approx(
+        1, rel=0.02
+    )
+    assert T5(dim=64, num_heads=64).weight.std().item() == pytest.approx(64**-0.5, rel=0.05)
+    assert TUPE(dim=64, num_heads=2).vectors.weight.std().item() == pytest.approx(1, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["t5", "tupe"])
@@ -95,7 +106,7 @@ def test_the_preset_xpos_is_rotary_in_the_encoder() -> None:
 def test_a_part_of_the_channels_turns_and_the_rest_stays() -> None:
     x, pos = torch.randn(1, 1, 3, 10), torch.tensor([[1, 2, 7]])
     for fraction, turning in ((1.0, 10), (0.5, 4), (0.25, 2), (0.01, 2)):
-        got, _ = Rotary(10, fraction=fraction).rotate(x, x, pos, pos)
+        got, _ = Rotary(head_dim=10, fraction=fraction).rotate(x, x, pos, pos)
         assert torch.equal(got[..., turning:], x[..., turning:])
         assert (got[..., :turning] != x[..., :turning]).all()
 
@@ -110,42 +121,63 @@ def test_options_reach_the_module_through_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Skew(2, 4, max_distance=-1), "max_distance must not be negative, got -1"),
-        (lambda: T5(8, 2, num_buckets=30), r"num_buckets must be 4, 8, 12, ….*30"),
-        (lambda: T5(8, 2, num_buckets=0), "num_buckets"),
-        (lambda: T5(8, 2, max_distance=16), "more than half of num_buckets=32, got 16"),
-        (lambda: Rotary(7), "heads have 7; .*even"),
-        (lambda: Rotary(8, base=0.0), "base must be positive"),
-        (lambda: Rotary(8, pairs="half"), "pairs must be one of interleaved, halves, got 'half'"),
-        (lambda: Rotary(8, fraction=0.0), "fraction"),
-        (lambda: Rotary(8, fraction=1.5), "fraction"),
-        (lambda: Rotary(8, scaling="dynamic"), "none, linear, ntk, yarn, got 'dynamic'"),
-        (lambda: Rotary(8, factor=2.0), "factor=2.0 has no meaning with scaling='none'"),
-        (lambda: Rotary(8, scaling="linear", factor=0.5), "factor=0.5"),
-        (lambda: Rotary(8, scaling="yarn", factor=2.0), "needs original_length"),
-        (lambda: Rotary(8, original_length=9), "no other scaling takes it"),
-        (lambda: Rotary(8, scaling="yarn", original_length=0), "at least 1, got 0"),
-        (lambda: Rotary(8, beta_fast=1.0), "0 < beta_slow < beta_fast < inf, got 1.0 and 1.0"),
-        (lambda: Rotary(8, temperature=0.0), "temperature must be positive"),
-        (lambda: Rotary(8, scaling="ntk", fraction=0.25), "only one pair"),
-        (lambda: XPos(7), "heads have 7"),
-        (lambda: XPos(8, gamma=0.0), "gamma must be positive and finite, got 0"),
-        (lambda: XPos(8, scale_base=-1.0), "scale_base must be positive and finite, got -1"),
-        (lambda: XPos(8, gamma=math.inf), "gamma must be positive and finite, got inf"),
-        (lambda: XPos(8, scale_base=math.inf), "scale_base must be positive and finite"),
-        (lambda: XPos(8, gamma=math.nan), "gamma must be positive and finite, got nan"),
-        (lambda: XPos(8, centre=math.nan), "centre must be a whole number, got nan"),
-        (lambda: Rotary(8, beta_fast=math.inf), "beta_fast < inf, got 1.0 and inf"),
-        (lambda: Rotary(8, base=math.nan), "base must be positive and finite, got nan"),
-        (lambda: Rotary(8, scaling="linear", factor=math.inf), "factor=inf has no meaning"),
-        (lambda: Sinusoidal(8, base=0.0), "base must be positive and finite, got 0"),
-        (lambda: Sinusoidal(7), r"even width .* got 7; choose such a model\.dim"),
-        (lambda: Learned(8, std=-1.0), "std must be finite and not negative, got -1"),
-        (lambda: Learned(8, std=math.nan), "std must be finite and not negative, got nan"),
-        (lambda: TUPE(8, 2, vectors="sines"), "'learned' or 'sinusoidal', got 'sines'"),
-        (lambda: TUPE(8, 2, num_positions=0), "num_positions"),
         (
-            lambda: TUPE(8, 2, vectors="sinusoidal", num_positions=3),
+            lambda: Skew(num_heads=2, head_dim=4, max_distance=-1),
+            "max_distance must not be negative, got -1",
+        ),
+        (lambda: T5(dim=8, num_heads=2, num_buckets=30), r"num_buckets must be 4, 8, 12, ….*30"),
+        (lambda: T5(dim=8, num_heads=2, num_buckets=0), "num_buckets"),
+        (
+            lambda: T5(dim=8, num_heads=2, max_distance=16),
+            "more than half of num_buckets=32, got 16",
+        ),
+        (lambda: Rotary(head_dim=7), "heads have 7; .*even"),
+        (lambda: Rotary(head_dim=8, base=0.0), "base must be positive"),
+        (
+            lambda: Rotary(head_dim=8, pairs="half"),
+            "pairs must be one of interleaved, halves, got 'half'",
+        ),
+        (lambda: Rotary(head_dim=8, fraction=0.0), "fraction"),
+        (lambda: Rotary(head_dim=8, fraction=1.5), "fraction"),
+        (lambda: Rotary(head_dim=8, scaling="dynamic"), "none, linear, ntk, yarn, got 'dynamic'"),
+        (lambda: Rotary(head_dim=8, factor=2.0), "factor=2.0 has no meaning with scaling='none'"),
+        (lambda: Rotary(head_dim=8, scaling="linear", factor=0.5), "factor=0.5"),
+        (lambda: Rotary(head_dim=8, scaling="yarn", factor=2.0), "needs original_length"),
+        (lambda: Rotary(head_dim=8, original_length=9), "no other scaling takes it"),
+        (lambda: Rotary(head_dim=8, scaling="yarn", original_length=0), "at least 1, got 0"),
+        (
+            lambda: Rotary(head_dim=8, beta_fast=1.0),
+            "0 < beta_slow < beta_fast < inf, got 1.0 and 1.0",
+        ),
+        (lambda: Rotary(head_dim=8, temperature=0.0), "temperature must be positive"),
+        (lambda: Rotary(head_dim=8, scaling="ntk", fraction=0.25), "only one pair"),
+        (lambda: XPos(head_dim=7), "heads have 7"),
+        (lambda: XPos(head_dim=8, gamma=0.0), "gamma must be positive and finite, got 0"),
+        (
+            lambda: XPos(head_dim=8, scale_base=-1.0),
+            "scale_base must be positive and finite, got -1",
+        ),
+        (lambda: XPos(head_dim=8, gamma=math.inf), "gamma must be positive and finite, got inf"),
+        (lambda: XPos(head_dim=8, scale_base=math.inf), "scale_base must be positive and finite"),
+        (lambda: XPos(head_dim=8, gamma=math.nan), "gamma must be positive and finite, got nan"),
+        (lambda: XPos(head_dim=8, centre=math.nan), "centre must be a whole number, got nan"),
+        (lambda: Rotary(head_dim=8, beta_fast=math.inf), "beta_fast < inf, got 1.0 and inf"),
+        (lambda: Rotary(head_dim=8, base=math.nan), "base must be positive and finite, got nan"),
+        (
+            lambda: Rotary(head_dim=8, scaling="linear", factor=math.inf),
+            "factor=inf has no meaning",
+        ),
+        (lambda: Sinusoidal(dim=8, base=0.0), "base must be positive and finite, got 0"),
+        (lambda: Sinusoidal(dim=7), r"even width .* got 7; choose such a model\.dim"),
+        (lambda: Learned(dim=8, std=-1.0), "std must be finite and not negative, got -1"),
+        (lambda: Learned(dim=8, std=math.nan), "std must be finite and not negative, got nan"),
+        (
+            lambda: TUPE(dim=8, num_heads=2, vectors="sines"),
+            "'learned' or 'sinusoidal', got 'sines'",
+        ),
+        (lambda: TUPE(dim=8, num_heads=2, num_positions=0), "num_positions"),
+        (
+            lambda: TUPE(dim=8, num_heads=2, vectors="sinusoidal", num_positions=3),
             "num_positions=3 has no meaning with vectors='sinusoidal', .*; leave it out",
         ),
     ],
@@ -157,6 +189,6 @@ def test_settings_that_have_no_meaning(make, message: str) -> None:
 
 
 def test_learned_tupe_names_its_limit() -> None:
-    tupe, pos = TUPE(8, 2, num_positions=4), torch.arange(5)[None]
+    tupe, pos = TUPE(dim=8, num_heads=2, num_positions=4), torch.arange(5)[None]
     with pytest.raises(ShapeshiftError, match=r"position 4, but the learned table ends at 3"):
         tupe.bias(pos, pos, dtype=torch.float32)

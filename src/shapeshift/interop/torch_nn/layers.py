@@ -27,7 +27,8 @@ Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
 class TransformerEncoderLayer(nn.Module):
     """`torch.nn.TransformerEncoderLayer` plus `position`, for `torch.nn.TransformerEncoder` too.
 
-        layer = TransformerEncoderLayer(512, 8, batch_first=True, position=Shaw(8, 64))
+        position = Shaw(num_heads=8, head_dim=64)
+        layer = TransformerEncoderLayer(512, 8, batch_first=True, position=position)
         encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
 
     `torch.nn.TransformerEncoder` copies the layer. Each copy has a representation of its own, or
@@ -118,7 +119,10 @@ class TransformerDecoderLayer(nn.Module):
     """`torch.nn.TransformerDecoderLayer` plus positions, for `torch.nn.TransformerDecoder` too.
 
         layer = TransformerDecoderLayer(
-            512, 8, position=Skew(8, 64, causal=True), cross_position=Sinusoidal(512)
+            512,
+            8,
+            position=Skew(num_heads=8, head_dim=64, causal=True),
+            cross_position=Sinusoidal(dim=512),
         )
         decoder = torch.nn.TransformerDecoder(layer, num_layers=6)
 
