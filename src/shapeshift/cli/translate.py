@@ -18,6 +18,7 @@ from shapeshift.cli.options import (
     TrainedRun,
     read_text,
     refuse_without_effect,
+    usage_error,
 )
 from shapeshift.errors import ShapeshiftError
 
@@ -46,6 +47,14 @@ def translate(
         ),
     ] = None,
     checkpoint: Checkpoint = "average",
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="torch|EXPORT",
+            help="Translate with PyTorch, or with a model that `shapeshift export` wrote into the"
+            " run's folder, by its name there: ctranslate2, ctranslate2-int8 and so on.",
+        ),
+    ] = "torch",
     n_best: Annotated[
         int, typer.Option(min=1, help="Print n candidates a line: number, score, text, by tabs.")
     ] = 1,
@@ -88,7 +97,7 @@ def translate(
     translations of all lines before it. With --output, the file then does not appear.
     """
     from shapeshift.data.sources.files import find_file
-    from shapeshift.lab.run import Run
+    from shapeshift.lab.run import TORCH, Run
     from shapeshift.threads import set_num_threads
 
     settings = [*(overrides or [])]
@@ -103,9 +112,14 @@ def translate(
     for name in names:
         if name != STDIN:
             find_file(name)  # a missing file is reported before any work
+    if engine != TORCH and checkpoint != "average":
+        raise usage_error(
+            "--checkpoint", f"has no effect on {engine}, which has the weights that it was exported"
+            f" with; export others: shapeshift export {run} --checkpoint {checkpoint} --output …"
+        )  # fmt: skip
     trained = Run(run, settings)
     set_num_threads(trained.config.model.dim)
-    translator = trained.translator(checkpoint)
+    translator = trained.translator(checkpoint, engine=engine)
     number = 0
     with _open(output) as sink:
         for name in names:

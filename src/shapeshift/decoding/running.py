@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, PAD
-from shapeshift.decoding.capacity import capacity
+from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.invariance import (
     MAX_ROWS,
@@ -38,6 +39,27 @@ class PairScore:
 
     log_prob: float
     num_tokens: int
+
+
+@runtime_checkable
+class Searcher(Protocol):
+    """What a `Translator` searches and scores with: a `Runner`, or a model in another engine."""
+
+    capacity: Capacity
+
+    def search(
+        self, sources: Ids, n_best: int
+    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+        """See `Runner.search`."""
+        ...
+
+    def score(self, sources: Ids, targets: Ids) -> list[PairScore]:
+        """See `Runner.score`."""
+        ...
+
+    def length_limit(self, source_length: int) -> int:
+        """See `Runner.length_limit`."""
+        ...
 
 
 class SourceError(ShapeshiftError):

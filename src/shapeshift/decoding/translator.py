@@ -12,7 +12,7 @@ import torch
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.planning import Plan, Planner
-from shapeshift.decoding.running import PairScore, Runner, SourceError
+from shapeshift.decoding.running import PairScore, Runner, Searcher, SourceError
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
@@ -65,7 +65,7 @@ class Translator:
     The model may be in training mode: it is in evaluation mode only during each batch.
 
     Args:
-        model: a translation model, already on `device`.
+        model: a translation model, already on `device`; or what searches in another engine.
         subwords: the subword models that it was trained with.
         config: beam, penalty, limits and batch size.
         device: where the model is.
@@ -77,7 +77,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Transformer | Searcher,
         subwords: Subwords,
         config: DecodingConfig,
         device: torch.device | str = "cpu",
@@ -89,7 +89,9 @@ class Translator:
         self.subwords = subwords
         self.config = config
         self._detokenize = detokenize
-        self.runner = Runner(model, config, device, autocast)
+        self.runner: Searcher = (
+            model if isinstance(model, Searcher) else Runner(model, config, device, autocast)
+        )
         self.planner = Planner(
             subwords, config, self.runner.capacity.source_subwords, joined=joined
         )

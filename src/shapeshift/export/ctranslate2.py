@@ -32,7 +32,15 @@ from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residu
 from shapeshift.positions import T5, Representation, Rotary, Scheme, Shaw
 
 from .parity import Difference, Engine, Parity, check, compare, sample
-from .support import STACKS, acting, has_linear_bias, self_attentions, support, unsupported
+from .support import (
+    STACKS,
+    UP_TO_MAX_LENGTH,
+    acting,
+    has_linear_bias,
+    self_attentions,
+    support,
+    unsupported,
+)
 
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
 REPORT = "export.json"
@@ -48,6 +56,8 @@ class Report:
         quantization: of the weights; None is fp32.
         max_length: the most tokens that the exported tables have positions for, where it needs
             tables.
+        capacity: the most tokens of a source and of a target that the exported model has positions
+            for; None means no limit.
         parity: the check of the fp32 model.
         quantized: how far the quantized model is from ours; None without quantization.
     """
@@ -56,6 +66,7 @@ class Report:
     positions: str
     quantization: str | None
     max_length: int
+    capacity: tuple[int | None, int | None]
     parity: Parity
     quantized: Difference | None
 
@@ -122,7 +133,8 @@ def export(
             quantized = compare(model, Engine(final, subwords), pairs)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}",
-            support(scheme, shape), quantization, max_length, parity, quantized,
+            support(scheme, shape), quantization, max_length,
+            _capacity(model, support(scheme, shape), max_length), parity, quantized,
         )  # fmt: skip
         save(final / REPORT, json.dumps(asdict(report), indent=2) + "\n")
         for path in sorted(subword_models.glob("*.model")) if subword_models else ():
@@ -213,6 +225,16 @@ def _write(
     spec.optimize(quantization=quantization)
     folder.mkdir()
     spec.save(str(folder))
+
+
+def _capacity(model: Transformer, positions: str, max_length: int) -> tuple[int | None, int | None]:
+    """Return the most tokens of each side that the exported model has positions for."""
+    limits, own = [], capacity(model)
+    for name, limit in zip(STACKS, (own.source, own.target), strict=True):
+        has_table = _only(self_attentions(model, name)[0].position) is None
+        ends = has_table or positions == UP_TO_MAX_LENGTH
+        limits.append(max_length if limit is None and ends else limit)
+    return limits[0], limits[1]
 
 
 def _only(position: Representation) -> Representation | None:

@@ -32,10 +32,12 @@ from shapeshift.config import Config, load_config
 from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
 from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
+from shapeshift.decoding.running import Searcher
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, Disk, remove_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
+from shapeshift.export.running import CTranslate2Runner
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.identity import NEUTRAL, how_to_validate
@@ -63,6 +65,8 @@ CHANGES_RESULTS = {
 
 CONFIG = "config.yaml"
 SUBWORDS = "subwords"
+TORCH = "torch"
+"""Our own engine, as opposed to exported models."""
 LOCK = "lock"
 RESULTS = "results"
 AS_IT_IS = f"remove {SUMS} to use it as it is"
@@ -201,9 +205,23 @@ class Run:
         *,
         model: Transformer | None = None,
         subwords: Subwords | None = None,
+        engine: str = TORCH,
     ) -> Translator:
-        """Return what translates text with this run's model, or with a given `model`."""
+        """Return what translates text with this run's model, or with a given `model`.
+
+        Args:
+            which: weights, see `weights`.
+            model: instead of this run's.
+            subwords: this run's, if they are loaded already.
+            engine: `torch`, or the name of a folder in the run's that `shapeshift export` wrote,
+                whose model is used instead.
+        """
         device = choose_device(self.config.training.device)
+        if engine != TORCH:
+            subwords = subwords or self.subwords()
+            folder = self.directory / engine
+            runner = CTranslate2Runner(folder, subwords, self.config.decoding, device)
+            return make_translator(self.config, runner, subwords)
         model = model or self.model(which, device)
         return make_translator(self.config, model, subwords or self.subwords())
 
@@ -243,7 +261,9 @@ def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:
     return run
 
 
-def make_translator(config: Config, model: Transformer, subwords: Subwords) -> Translator:
+def make_translator(
+    config: Config, model: Transformer | Searcher, subwords: Subwords
+) -> Translator:
     """Return what translates text with a model under these settings."""
     device = choose_device(config.training.device)
     dtype = choose_precision(config.training.precision, device)

@@ -15,6 +15,7 @@ from shapeshift.cli import app
 from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
+from shapeshift.export.running import CTranslate2Runner
 from shapeshift.lab.run import Run, load_run
 from shapeshift.model import build
 from shapeshift.training.checkpoints import Checkpoints
@@ -91,3 +92,29 @@ def test_the_list_says_what_can_be_exported():
 
 def test_without_a_run_it_is_wrong_usage():
     assert invoke().exit_code == 2
+
+
+def translate(run, *arguments):
+    return CliRunner().invoke(app, ["translate", str(run), *map(str, arguments)])
+
+
+def test_translate_runs_the_exported_model(run, tmp_path, monkeypatch):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    text = tmp_path / "text"
+    text.write_text("A man sleeps.\n\nThe old dog sees the cat.\nno words at all\n")
+    arguments = (text, "--set", "decoding.beam=1")
+    missing = translate(run, *arguments, "--engine", "ctranslate2")
+    assert "export one first: shapeshift export" in str(missing.exception)
+    assert invoke(run).exit_code == 0
+    expected = translate(run, *arguments)
+    ran = []
+    search = CTranslate2Runner.search
+    monkeypatch.setattr(CTranslate2Runner, "search", lambda *given: ran.append(1) or search(*given))
+    result = translate(run, *arguments, "--engine", "ctranslate2")
+    assert result.exit_code == expected.exit_code == 0, result.output
+    assert ran
+    assert result.stdout == expected.stdout
+    assert len(result.stdout.splitlines()) == 4
+    refused = translate(run, *arguments, "--engine", "ctranslate2", "--checkpoint", "last")
+    assert refused.exit_code == 2
+    assert "has no effect on ctranslate2" in refused.stderr

@@ -1,0 +1,164 @@
+"""Search with an exported model, in place of `decoding.running.Runner`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from shapeshift.data.subwords import BOS, PAD, SPECIAL_PIECES, Subwords
+from shapeshift.decoding.capacity import Capacity
+from shapeshift.decoding.config import DecodingConfig, GnmtPenalty, NoPenalty
+from shapeshift.decoding.running import Ids, PairScore
+from shapeshift.decoding.search import Hypothesis
+from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import verify
+
+from .ctranslate2 import REPORT, require
+
+_REMEDY = "export the model again, into a new folder"
+
+
+class CTranslate2Runner:
+    """A model that `shapeshift export` wrote for CTranslate2, with its limits.
+
+    The engine's own beam search finds the hypotheses, which are then ranked by
+    `config.length_penalty`. It differs from ours in three ways: the engine divides by n^alpha while
+    it searches; it ends when it has as many hypotheses as the beam is wide; one that reaches the
+    length limit is not charged for its `</s>`. Greedy search is the same.
+
+    Args:
+        folder: of the exported model.
+        subwords: the subword models of the run.
+        config: how to search, and the size of batches.
+        device: `cpu` or a GPU.
+
+    Attributes:
+        capacity: how long sentences may be.
+
+    Raises:
+        ShapeshiftError: CTranslate2 is not installed; the folder holds no exported model, or a
+            damaged one; `config.batch_invariant` is set.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        subwords: Subwords,
+        config: DecodingConfig,
+        device: torch.device | str = "cpu",
+    ):
+        require()
+        import ctranslate2
+
+        if config.batch_invariant:
+            raise ShapeshiftError(
+                "decoding.batch_invariant has no effect in CTranslate2; translate with --engine"
+                " torch, or without it"
+            )
+        try:
+            report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+            self.capacity = Capacity(*report["capacity"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ShapeshiftError(
+                "holds no model that `shapeshift export` wrote; export one first: shapeshift export"
+                f" {folder.parent}", path=folder,
+            ) from error  # fmt: skip
+        verify(folder, remedy=_REMEDY, sums_remedy=_REMEDY)
+        device = torch.device(device)
+        self._translator = ctranslate2.Translator(
+            str(folder),
+            device=device.type,
+            device_index=device.index or 0,
+            intra_threads=torch.get_num_threads(),
+        )
+        self._config = config
+        self._source = subwords.source_pieces(range(subwords.source_size))
+        self._target = subwords.target_pieces(range(subwords.target_size))
+        self._ids = {piece: i for i, piece in enumerate(self._target)}
+
+    def search(
+        self, sources: Ids, n_best: int
+    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+        """As `decoding.running.Runner.search`."""
+        beam = self._config.beam
+        if not 1 <= n_best <= beam:
+            raise ShapeshiftError(
+                f"n_best is {n_best}, expected 1 to {beam}, the width of the beam; widen the beam"
+            )
+        for numbers in self._batches([len(ids) for ids in sources]):
+            chosen = [sources[n] for n in numbers]
+            limits = [self.length_limit(len(ids)) for ids in chosen]
+            most = max(1, max(limits) - 1)  # it does not count the `</s>`
+            results = self._translator.translate_batch(
+                [[self._source[i] for i in ids] for ids in chosen],
+                beam_size=beam,
+                num_hypotheses=beam,
+                length_penalty=self._power(),
+                suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+                min_decoding_length=0,
+                max_decoding_length=most,
+                max_input_length=0,
+                return_scores=True,
+            )
+            yield (
+                numbers,
+                [
+                    sorted(
+                        (
+                            self._hypothesis(tokens, score, most, limit)
+                            for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                        ),
+                        key=lambda hypothesis: -hypothesis.score,
+                    )[:n_best]
+                    for result, limit in zip(results, limits, strict=True)
+                ],
+            )
+
+    def score(self, sources: Ids, targets: Ids) -> list[PairScore]:
+        """As `decoding.running.Runner.score`."""
+        scores = [PairScore(0.0, len(ids) + 1) for ids in targets]
+        for numbers in self._batches([len(ids) + 1 for ids in targets]):
+            results = self._translator.score_batch(
+                [[self._source[i] for i in sources[n]] for n in numbers],
+                [[self._target[i] for i in targets[n]] for n in numbers],
+                max_input_length=0,
+            )
+            for n, result in zip(numbers, results, strict=True):
+                scores[n] = PairScore(sum(result.log_probs), len(targets[n]) + 1)
+        return scores
+
+    def length_limit(self, source_length: int) -> int:
+        """Return the most tokens, `</s>` included, for a source of `source_length` subwords."""
+        limit, most = self._config.length_limit(source_length), self.capacity.target
+        return limit if most is None else min(limit, most)
+
+    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
+        """Yield the numbers of what is computed together, the longest first; nothing of length
+        0."""
+        left = sorted((n for n, length in enumerate(lengths) if length), key=lambda n: -lengths[n])
+        while left:
+            size = max(1, self._config.max_tokens // (lengths[left[0]] + 1))
+            size = min(size, self._config.max_sentences)
+            yield left[:size]
+            left = left[size:]
+
+    def _power(self) -> float:
+        """Return what the engine raises the length to."""
+        penalty = self._config.length_penalty
+        if isinstance(penalty, NoPenalty):
+            return 0.0
+        return penalty.alpha if isinstance(penalty, GnmtPenalty) else 1.0
+
+    def _hypothesis(self, tokens: list[str], score: float, most: int, limit: int) -> Hypothesis:
+        """Return what was found, cut where another source of its batch has the higher limit.
+
+        Args:
+            score: log p / n^power, where n counts the `</s>` of what is shorter than `most`.
+        """
+        n = len(tokens) + (len(tokens) < most)
+        log_prob = score * n ** self._power()
+        kept = [self._ids[token] for token in tokens[: limit - 1]]
+        return Hypothesis(kept, log_prob, log_prob / self._config.length_penalty(len(kept) + 1))

@@ -1,0 +1,128 @@
+"""Translating with an exported model gives what our own search gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shapeshift.data.subwords import EOS
+from shapeshift.decoding.config import AveragePenalty, DecodingConfig, GnmtPenalty, NoPenalty
+from shapeshift.decoding.running import Runner, Searcher
+from shapeshift.decoding.translator import Translator
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import PRESETS
+
+pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+
+from shapeshift.export.ctranslate2 import export
+from shapeshift.export.running import CTranslate2Runner
+
+LINES = [
+    "The old dog sees a cat.",
+    "",
+    "A man sleeps.",
+    "The girl who sings buys the red house.",
+    "cat",
+    "a dog",
+    "The house.",
+]
+
+
+@pytest.fixture(scope="module")
+def made(data, tmp_path_factory):
+    """A model of random weights that ends its sentences, and its export."""
+    from .conftest import TINY, ModelConfig, build
+
+    shape, scheme = ModelConfig(**TINY), PRESETS["ape"]
+    torch.manual_seed(30)  # for which the model ends some of its sentences
+    size = data.subwords.source_size
+    model = build(shape, scheme, size, size).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        model.output.weight[EOS] *= 3
+    folder = tmp_path_factory.mktemp("run") / "ctranslate2"
+    export(model, shape, scheme, data.subwords, folder, max_length=60, longest=(12, 12))
+    return model, data.subwords, folder
+
+
+def translators(made, **settings):
+    model, subwords, folder = made
+    config = DecodingConfig(**{"max_tokens": 20, **settings})
+    ours = Translator(model, subwords, config)
+    theirs = Translator(CTranslate2Runner(folder, subwords, config), subwords, config)
+    assert isinstance(ours.runner, Runner)
+    assert isinstance(theirs.runner, CTranslate2Runner)
+    assert isinstance(theirs.runner, Searcher)
+    return ours, theirs
+
+
+def test_greedy_search_is_the_same(made):
+    ours, theirs = translators(made, beam=1)
+    expected, got = ([*each.translate_lines(LINES)] for each in (ours, theirs))
+    ended = 0
+    for a, b in zip(expected, got, strict=True):
+        (x,), (y,) = a.candidates, b.candidates
+        assert (x.text, x.at_limit, a.num_subwords) == (y.text, y.at_limit, b.num_subwords)
+        if not x.at_limit:  # the engine does not count the </s> of the others
+            ended += bool(x.text)
+            # It knows neither <pad> nor <s>, to which the model gives some probability.
+            assert y.log_prob == pytest.approx(x.log_prob, rel=0.05)
+            assert y.score * x.log_prob == pytest.approx(x.score * y.log_prob)
+    assert ended == 3
+    assert got[1].candidates[0].text == ""
+
+
+@pytest.mark.parametrize("penalty", [NoPenalty(), GnmtPenalty(alpha=0.6), AveragePenalty()])
+def test_scores_are_those_of_the_penalty(penalty, made):
+    _, theirs = translators(made, beam=4, length_penalty=penalty)
+    sources = theirs.planner.encode(LINES)
+    for hypotheses, source in zip(theirs.search(sources, 4), sources, strict=True):
+        if not source:
+            continue
+        assert len(hypotheses) == 4
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        limit = theirs.runner.length_limit(len(source))
+        for found in hypotheses:
+            assert found.length <= limit
+            assert found.score == pytest.approx(found.log_prob / penalty(found.length))
+            if found.length < limit:  # it ended by itself
+                expected = theirs.runner.score([source], [found.tokens])[0].log_prob
+                assert found.log_prob == pytest.approx(expected, rel=0.05)
+
+
+def test_forced_scores_are_the_same(made):
+    ours, theirs = translators(made)
+    targets = ["Der Hund sieht.", "", "Ein Mann.", "Das Haus ist alt.", "ein", "a", "Haus."]
+    pairs = zip(ours.score(LINES, targets), theirs.score(LINES, targets), strict=True)
+    for expected, got in pairs:
+        assert got.num_tokens == expected.num_tokens
+        assert got.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
+
+
+def test_a_line_without_positions_is_refused(made):
+    _, theirs = translators(made)
+    assert theirs.runner.capacity.source == 60
+    with pytest.raises(ShapeshiftError, match=r"subwords"):
+        [*theirs.translate(["cat " * 80])]
+
+
+def test_what_is_no_export_is_refused(made, tmp_path):
+    _, subwords, folder = made
+    config = DecodingConfig()
+    with pytest.raises(ShapeshiftError, match="export one first: shapeshift export"):
+        CTranslate2Runner(tmp_path, subwords, config)
+    with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
+        CTranslate2Runner(folder, subwords, DecodingConfig(batch_invariant=True))
+    with pytest.raises(ShapeshiftError, match="n_best is 5, expected 1 to 4"):
+        [*CTranslate2Runner(folder, subwords, config).search([[7]], 5)]
+
+
+def test_a_damaged_export_is_refused(made, tmp_path):
+    import shutil
+
+    _, subwords, folder = made
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "config.json").write_text("{}")
+    with pytest.raises(ShapeshiftError, match="export the model again"):
+        CTranslate2Runner(copy, subwords, DecodingConfig())
