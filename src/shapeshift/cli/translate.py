@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -58,6 +59,14 @@ def translate(
     n_best: Annotated[
         int, typer.Option(min=1, help="Print n candidates a line: number, score, text, by tabs.")
     ] = 1,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print a JSON object a line: its number, and of each candidate the text, score,"
+            " log p, and the subwords with the log-probability of each.",
+        ),
+    ] = False,
     max_source_length: Annotated[
         int | None,
         typer.Option(
@@ -129,13 +138,33 @@ def translate(
                 n_best,
                 name=title,
                 stream=name == STDIN and sys.stdin.isatty(),
+                each_token=as_json,
             )
             for line in _with_notices(translated, title):
                 number += 1
+                if as_json:
+                    sink.write(_as_json(number, line) + "\n")
+                    sink.flush()
+                    continue
                 for candidate in line.candidates:
                     prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
                     sink.write(prefix + candidate.text + "\n")
                 sink.flush()
+
+
+def _as_json(number: int, line: TranslatedLine) -> str:
+    candidates = [
+        {
+            "text": each.text,
+            "score": each.score,
+            "log_prob": each.log_prob,
+            "at_limit": each.at_limit,
+            "tokens": [piece for piece, _ in each.tokens or ()],
+            "token_log_probs": [log_prob for _, log_prob in each.tokens or ()],
+        }
+        for each in line.candidates
+    ]
+    return json.dumps({"line": number, "candidates": candidates}, ensure_ascii=False)
 
 
 def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[str]:

@@ -34,11 +34,12 @@ Ids = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class PairScore:
-    """The score of one target: log p(y | x), natural logarithm, and the number of tokens that it
-    sums over, with the `</s>`."""
+    """The score of one target: log p(y | x), natural logarithm, the number of tokens that it sums
+    over, with the `</s>`, and where it was asked for, the log-probability of each of them."""
 
     log_prob: float
     num_tokens: int
+    tokens: list[float] | None = None
 
 
 @runtime_checkable
@@ -53,7 +54,7 @@ class Searcher(Protocol):
         """See `Runner.search`."""
         ...
 
-    def score(self, sources: Ids, targets: Ids) -> list[PairScore]:
+    def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
         """See `Runner.score`."""
         ...
 
@@ -124,11 +125,12 @@ class Runner:
                 raise SourceError(str(error), numbers[0]) from error
             yield numbers, found
 
-    def score(self, sources: Ids, targets: Ids) -> list[PairScore]:
+    def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
         """Return log p(target | source) of each pair, in order.
 
         Args:
             sources, targets: sequences of ids, one of each for every pair, without special ones.
+            each_token: also return the log-probability of each token.
         """
         sizes = [(len(x) + 1, len(y) + 1) for x, y in zip(sources, targets, strict=True)]
         scores = [PairScore(0.0, num_tokens) for _, num_tokens in sizes]
@@ -146,8 +148,10 @@ class Runner:
                 found = score_references(self._model, batch.to(self._device))
             for number, tokens in zip(numbers, found.tolist(), strict=False):
                 num_tokens = sizes[number][1]
+                each = tokens[:num_tokens]
                 # Summed exactly: the order in which a tensor is summed depends on its shape.
-                scores[number] = PairScore(math.fsum(tokens[:num_tokens]), num_tokens)
+                total = math.fsum(each)
+                scores[number] = PairScore(total, num_tokens, each if each_token else None)
         return scores
 
     def length_limit(self, source_length: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from shapeshift.data.subwords import Subwords
+from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.planning import Plan, Planner
 from shapeshift.decoding.running import PairScore, Runner, Searcher, SourceError
@@ -26,13 +26,15 @@ class Translation:
     """One translation of a line: its text, never with a newline, log p(y | x), and that divided by
     the length penalty. A blank line has one, empty, with both 0.
 
-    `at_limit`: it has as many tokens as allowed, so that its end may be missing.
+    `at_limit`: it has as many tokens as allowed, so that its end may be missing. `tokens`: where
+    they were asked for, its subwords with their log-probabilities, the `</s>` among them.
     """
 
     text: str
     log_prob: float
     score: float
     at_limit: bool = False
+    tokens: list[tuple[str, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Translator:
         *,
         name: str | Path = LINES,
         stream: bool = False,
+        each_token: bool = False,
     ) -> Iterator[TranslatedLine]:
         """Yield the result of every line, in order.
 
@@ -127,6 +130,8 @@ class Translator:
             n_best: candidates of each line.
             name: of the text in errors, such as its file.
             stream: see `translate`.
+            each_token: also return the subwords of each candidate and their log-probabilities,
+                for which the model reads it once more.
 
         Raises:
             ShapeshiftError: reading `lines` raises it; a line is too long and `config.on_long` is
@@ -135,7 +140,7 @@ class Translator:
         lines, size = iter(lines), 1 if stream else self.config.buffer_size
         for first in count(1, size):
             plans, fault = self.planner.read(lines, size, first, name)
-            yield from self._answer(plans, n_best, first, name)
+            yield from self._answer(plans, n_best, first, name, each_token)
             if fault is not None:
                 raise fault
             if len(plans) < size:
@@ -198,29 +203,51 @@ class Translator:
         return scores
 
     def _answer(
-        self, plans: list[Plan], n_best: int, first: int, name: str | Path
+        self, plans: list[Plan], n_best: int, first: int, name: str | Path, each_token: bool
     ) -> Iterator[TranslatedLine]:
         sources = [ids for plan in plans for ids in plan.pieces]
         owners = [line for line, plan in enumerate(plans, first) for _ in plan.pieces]
-        found: list[list[Translation]] = [[Translation("", 0.0, 0.0)] for _ in sources]
+        nothing = Translation("", 0.0, 0.0, tokens=[] if each_token else None)
+        found = [[nothing] for _ in sources]
         try:
             for batch, results in self.runner.search(sources, n_best):
+                tokens = self._tokens([sources[n] for n in batch], results) if each_token else None
                 for piece, hypotheses in zip(batch, results, strict=True):
                     limit = self.runner.length_limit(len(sources[piece]))
-                    found[piece] = [self._translation(each, limit) for each in hypotheses]
+                    found[piece] = [
+                        self._translation(each, limit, next(tokens) if tokens else None)
+                        for each in hypotheses
+                    ]
         except SourceError as error:
             raise ShapeshiftError(str(error), path=name, line=owners[error.number]) from error
         pieces = iter(found)
         for plan in plans:
             parts = list(islice(pieces, len(plan.pieces)))
             yield TranslatedLine(
-                _join(parts, plan.joiners),
+                _join(parts, plan.joiners, nothing),
                 plan.num_subwords,
                 self.planner.limit,
                 len(plan.pieces),
             )
 
-    def _translation(self, hypothesis: Hypothesis, limit: int) -> Translation:
+    def _tokens(
+        self, sources: Sequence[Sequence[int]], found: list[list[Hypothesis]]
+    ) -> Iterator[list[tuple[str, float]]]:
+        """Yield the subwords of each hypothesis of each source and their log-probabilities."""
+        pairs = [
+            (source, hypothesis.tokens)
+            for source, hypotheses in zip(sources, found, strict=True)
+            for hypothesis in hypotheses
+        ]
+        scores = self.runner.score(*map(list, zip(*pairs, strict=True)), each_token=True)
+        for (_, ids), score in zip(pairs, scores, strict=True):
+            pieces = self.subwords.target_pieces([*ids, EOS])
+            assert score.tokens is not None
+            yield [*zip(pieces, score.tokens, strict=True)]
+
+    def _translation(
+        self, hypothesis: Hypothesis, limit: int, tokens: list[tuple[str, float]] | None
+    ) -> Translation:
         text = ""
         if hypothesis.tokens:
             text = self._detokenize(self.subwords.decode_target(hypothesis.tokens))
@@ -229,13 +256,16 @@ class Translator:
             hypothesis.log_prob,
             hypothesis.score,
             at_limit=hypothesis.length >= limit,
+            tokens=tokens,
         )
 
 
-def _join(parts: list[list[Translation]], joiners: list[str]) -> list[Translation]:
-    """Return the candidates of a line from those of its pieces."""
-    if not parts:  # skipped
-        return [Translation("", 0.0, 0.0)]
+def _join(
+    parts: list[list[Translation]], joiners: list[str], nothing: Translation
+) -> list[Translation]:
+    """Return the candidates of a line from those of its pieces; `nothing` of a skipped one."""
+    if not parts:
+        return [nothing]
     if len(parts) == 1:
         return parts[0]
     # A piece with fewer candidates than another repeats its last one.
@@ -255,4 +285,7 @@ def _join_one(parts: list[Translation], joiners: list[str]) -> Translation:
         sum(part.log_prob for part in parts),
         sum(part.score for part in parts),
         at_limit=any(part.at_limit for part in parts),
+        tokens=None
+        if parts[0].tokens is None
+        else [token for part in parts for token in part.tokens or ()],
     )

@@ -117,7 +117,7 @@ class CTranslate2Runner:
                 ],
             )
 
-    def score(self, sources: Ids, targets: Ids) -> list[PairScore]:
+    def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
         """As `decoding.running.Runner.score`."""
         scores = [PairScore(0.0, len(ids) + 1) for ids in targets]
         for numbers in self._batches([len(ids) + 1 for ids in targets]):
@@ -127,7 +127,8 @@ class CTranslate2Runner:
                 max_input_length=0,
             )
             for n, result in zip(numbers, results, strict=True):
-                scores[n] = PairScore(sum(result.log_probs), len(targets[n]) + 1)
+                each = result.log_probs
+                scores[n] = PairScore(sum(each), len(each), each if each_token else None)
         return scores
 
     def length_limit(self, source_length: int) -> int:

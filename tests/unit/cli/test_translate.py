@@ -4,6 +4,7 @@ trained."""
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import os
 import shlex
@@ -69,6 +70,34 @@ def test_translations_that_reach_the_limit_are_counted(run: Path) -> None:
     assert (status, out.count("\n")) == (0, len(LINES))
     assert f"of {len(LINES)} translations reach the length limit" in err
     assert "<stdin>" not in err
+
+
+@pytest.mark.parametrize("options", [(), ("--on-long", "split", "--max-source-length", "6")])
+def test_json_has_what_text_has_and_each_token(run: Path, options: tuple[str, ...]) -> None:
+    command = ("translate", "run", "text", "--n-best", "2", *options)
+    status, text, _ = shapeshift(run.parent, *command)
+    json_status, out, _ = shapeshift(run.parent, *command, "--json")
+    assert status == json_status == 0
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["line"] for line in lines] == [*range(1, len(LINES) + 1)]
+    assert text.splitlines() == [
+        f"{line['line']}\t{each['score']:.4f}\t{each['text']}"
+        for line in lines
+        for each in line["candidates"]
+    ]
+    subwords = Subwords.load(run / "subwords")
+    num_ends = set()
+    for line, source in zip(lines, LINES, strict=True):
+        for each in line["candidates"]:
+            assert len(each["tokens"]) == len(each["token_log_probs"])
+            assert sum(each["token_log_probs"]) == pytest.approx(each["log_prob"], abs=1e-4)
+            assert bool(each["tokens"]) == bool(source.strip())
+            num_ends.add(each["tokens"].count("</s>"))
+            ids = [subwords.target_pieces(range(40)).index(piece) for piece in each["tokens"]]
+            if each["tokens"].count("</s>") == 1:
+                assert each["tokens"][-1] == "</s>"
+                assert subwords.decode_target(ids[:-1]) == each["text"]
+    assert num_ends == ({0, 1, 2, 4} if options else {0, 1})
 
 
 @contextmanager

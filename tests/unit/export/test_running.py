@@ -97,7 +97,20 @@ def test_forced_scores_are_the_same(made):
     pairs = zip(ours.score(LINES, targets), theirs.score(LINES, targets), strict=True)
     for expected, got in pairs:
         assert got.num_tokens == expected.num_tokens
+        assert got.tokens is expected.tokens is None
         assert got.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
+
+
+def test_each_token_has_its_score(made):
+    ours, theirs = translators(made, beam=1)
+    pairs = zip(
+        *(each.translate_lines(LINES, each_token=True) for each in (ours, theirs)), strict=True
+    )
+    for a, b in pairs:
+        (x,), (y,) = a.candidates, b.candidates
+        assert [piece for piece, _ in x.tokens] == [piece for piece, _ in y.tokens]
+        assert [p for _, p in x.tokens] == pytest.approx([p for _, p in y.tokens], abs=1e-4)
+        assert sum(p for _, p in x.tokens) == pytest.approx(x.log_prob, abs=1e-4)
 
 
 def test_a_line_without_positions_is_refused(made):
