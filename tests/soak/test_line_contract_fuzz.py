@@ -106,7 +106,7 @@ def check_lines(output: bytes, lines: list[str], on_long: str | None) -> None:
 def patched(data: bytes, on_long: str | None):
     """The commands read `data` from standard input and find the tiny model in any run."""
     ready = translator(LIMIT if on_long else None, on_long or "error", len(data) % 5 == 0)
-    run = SimpleNamespace(translator=lambda *_: ready, subwords=subwords, config=Config())
+    run = SimpleNamespace(translator=lambda *_, **__: ready, subwords=subwords, config=Config())
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shapeshift.lab.run.Run", lambda *_: run)
