@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from shapeshift.config import Config
 from shapeshift.data.sources.presets import CORPORA
 from shapeshift.model import SIZES
-from shapeshift.positions import INDICES, KINDS, PRESETS
+from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 from shapeshift.positions.registry import Entry
 
 TARGET = Path(__file__).with_name("configuration.md")
@@ -120,7 +120,7 @@ def _position() -> Iterator[str]:
     yield _fields(model, list(model.model_fields))
     rows = []
     for name, scheme in PRESETS.items():
-        indices = {"name": scheme.indices.name, **scheme.indices.options}
+        position_ids = {"name": scheme.position_ids.name, **scheme.position_ids.options}
         parts = []
         for part in scheme.parts:
             place = {} if part.place is None else {"place": part.place}
@@ -128,9 +128,11 @@ def _position() -> Iterator[str]:
             layers = {} if part.layers is None else {"layers": part.layers}
             share = {} if part.share_layers is None else {"share_layers": part.share_layers}
             parts.append({"kind": part.kind, **place, **stacks, **layers, **share, **part.options})
-        rows.append((f"`{name}`", f"`{_yaml(indices)}`", ", ".join(f"`{_yaml(p)}`" for p in parts)))
+        rows.append(
+            (f"`{name}`", f"`{_yaml(position_ids)}`", ", ".join(f"`{_yaml(p)}`" for p in parts))
+        )
     yield "The presets, such as `position: shape`, and what they stand for:\n"
-    yield _table(("preset", "indices", "parts"), rows)
+    yield _table(("preset", "position ids", "parts"), rows)
     shared = " and ".join(f"`{name}`" for name, kind in KINDS.items() if kind.build.share_layers)
     yield (
         "A part has a `kind` and its options, and may have a `place` (`embedding`, `self`, `cross`;"
@@ -138,8 +140,8 @@ def _position() -> Iterator[str]:
         " first n only) and\n`share_layers` (whether all layers have one module and its weights;"
         f" by default {shared} do, as in\ntheir papers, and other kinds do not).\n"
     )
-    yield "### Indices\n"
-    yield from _entries(INDICES)
+    yield "### Position ids\n"
+    yield from _entries(POSITION_IDS)
     yield "### Kinds\n"
     yield from _entries(KINDS)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shapeshift.export import support
 from shapeshift.model import catalogue
-from shapeshift.positions import INDICES, KINDS, PRESETS, Scheme
+from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Scheme
 from shapeshift.positions.registry import Entry
 from shapeshift.positions.scheme import PLACES
 
@@ -29,8 +29,8 @@ HEAD = """\
 """
 
 INTRO = """\
-A scheme is three independent choices: **indices** (which number a token gets) × **kind** (what a
-position does) × **place** (where it acts). `shapeshift positions` prints these tables.
+A scheme is three independent choices: **position ids** (which number a token gets) × **kind** (what
+a position does) × **place** (where it acts). `shapeshift positions` prints these tables.
 [Configuration](configuration.md#position) has every option. Which one to choose:
 [Choosing a position representation](guides/choosing.md). In other people's models:
 [Hugging Face](guides/hugging-face.md), [torch.nn](guides/torch-nn.md). What they cost in time and
@@ -42,7 +42,7 @@ position: rpe                      # a preset
 
 ```yaml
 position:                          # or the three choices
-  indices: {name: shifted, max_offset: 100}
+  position_ids: {name: shifted, max_offset: 100}
   parts:
     - {kind: skew, place: self, layers: 2}
     - {kind: sinusoidal, place: cross, add_to: qk}
@@ -106,7 +106,7 @@ NUMERICS = {
 
 def document() -> str:
     """Return the whole page."""
-    tables = (*_presets(), *_kinds(), *_cells(), *_exports(), *_indices(), *_promises())
+    tables = (*_presets(), *_kinds(), *_cells(), *_exports(), *_position_ids(), *_promises())
     return "\n".join([HEAD, *_overview(), INTRO, *tables])
 
 
@@ -168,13 +168,13 @@ def _presets() -> list[str]:
         "*Parameters* are those that positions add to transformer-base (6 + 6 layers, D = 512). For"
         " the\ntime of a training step see [Benchmarks](benchmarks.md)."
     )
-    header = ("preset", "indices", "parts", "parameters")
+    header = ("preset", "position ids", "parts", "parameters")
     return ["## Presets", "", *_table(header, rows), note, ""]
 
 
 def _numbering(scheme: Scheme) -> str:
-    options = ", ".join(f"{key}={value}" for key, value in scheme.indices.options.items())
-    return scheme.indices.name + (f" ({options})" if options else "")
+    options = ", ".join(f"{key}={value}" for key, value in scheme.position_ids.options.items())
+    return scheme.position_ids.name + (f" ({options})" if options else "")
 
 
 def _parts(scheme: Scheme) -> str:
@@ -277,9 +277,15 @@ compared with. `tests/numerics/test_against_other_libraries.py` compares with ot
 """
 
 
-def _indices() -> list[str]:
-    rows = [(f"`{name}`", way.summary, _options(way), way.source) for name, way in INDICES.items()]
-    return ["## Indices", "", *_table(("indices", "what they are", "options", "source"), rows)]
+def _position_ids() -> list[str]:
+    rows = [
+        (f"`{name}`", way.summary, _options(way), way.source) for name, way in POSITION_IDS.items()
+    ]
+    return [
+        "## Position ids",
+        "",
+        *_table(("position ids", "what they are", "options", "source"), rows),
+    ]
 
 
 def _options(entry: Entry) -> str:

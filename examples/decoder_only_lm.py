@@ -23,7 +23,7 @@ from shapeshift.data.grammar import generate
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import Embedding, EncoderLayer, FeedForward, Residual
 from shapeshift.model.transformer import PAD
-from shapeshift.positions import KINDS, IndicesChoice, Part, Scheme, Stack, build_indices, place
+from shapeshift.positions import KINDS, Part, PositionIds, Scheme, Stack, build_position_ids, place
 
 DIM, HEADS, LAYERS, DROPOUT = 64, 4, 2, 0.1
 START, END, UNKNOWN = 1, 2, 3
@@ -37,7 +37,7 @@ class LanguageModel(nn.Module):
         placed = place(scheme, Stack("decoder", DIM, HEADS, LAYERS, causal=True))
         tokens = nn.Embedding(num_words, DIM, padding_idx=PAD)
         nn.init.normal_(tokens.weight, std=DIM**-0.5)
-        self.embedding = Embedding(tokens, build_indices(scheme), placed.embedding, DROPOUT)
+        self.embedding = Embedding(tokens, build_position_ids(scheme), placed.embedding, DROPOUT)
         self.layers = nn.ModuleList(
             EncoderLayer(
                 Attention(DIM, HEADS, 0.0, position),
@@ -108,12 +108,12 @@ def main() -> None:
     tests = {
         bounds: numbered(sentences(200, 2, *bounds)) for bounds in ((3, 14), (15, 28), (29, 40))
     }
-    indices = IndicesChoice("shifted", {"max_offset": args.max_offset})
+    position_ids = PositionIds("shifted", {"max_offset": args.max_offset})
     print("perplexity by sentence length in words (trained on 3 to 14)")
     print(" " * 14 + "".join(f"{f'{low}-{high}':>9}" for low, high in tests))
     for kind in args.kinds:
         torch.manual_seed(0)
-        model = LanguageModel(4 + len(words), Scheme(indices, (Part(kind),)))
+        model = LanguageModel(4 + len(words), Scheme(position_ids, (Part(kind),)))
         train(model, numbered(text), args.steps)
         model.eval()
         print(f"{kind:<14}" + "".join(f"{perplexity(model, x):9.2f}" for x in tests.values()),

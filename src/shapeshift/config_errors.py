@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE, RENAMED
 from shapeshift.model.position_config import PART_FIELDS
-from shapeshift.positions import INDICES, KINDS
+from shapeshift.positions import KINDS, POSITION_IDS
 from shapeshift.schema import variants
 
 _LONGEST = 100  # characters of a value in a message
@@ -149,7 +149,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 @cache
 def key_paths(config: type[BaseModel]) -> tuple[str, ...]:
     """Return all keys with their sections, such as `training.seed`, those of a position's kinds and
-    indices among them."""
+    position ids among them."""
     found: dict[str, None] = {}
     level: list[tuple[str, type[BaseModel]]] = [("", config)]
     while level:
@@ -161,7 +161,7 @@ def key_paths(config: type[BaseModel]) -> tuple[str, ...]:
                 below += [(path, each) for each in _models(field.annotation)]
         level = below
     if "position" in config.model_fields:
-        for where, registry in (("indices", INDICES), ("parts.0", KINDS)):
+        for where, registry in (("position_ids", POSITION_IDS), ("parts.0", KINDS)):
             options = [option for entry in registry.values() for option in entry.options()]
             found |= dict.fromkeys(f"position.{where}.{option}" for option in options)
         found |= dict.fromkeys(f"position.parts.0.{key}" for key in PART_FIELDS)

@@ -243,12 +243,14 @@ def _without(base: Any, over: Any, choice: str, filled_in: Mapping[str, Any]) ->
 
 
 def _without_preset(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a position without the options that its preset gave to other indices and kinds than
-    those that `over` chooses."""
+    """Return a position without the options that its preset gave to other position ids and kinds
+    than those that `over` chooses."""
     if str(base.get("name")) not in PRESETS:
         return base
     preset = expand_preset(base["name"])
-    indices = _without(base.get("indices"), over.get("indices"), "name", preset["indices"])
+    position_ids = _without(
+        base.get("position_ids"), over.get("position_ids"), "name", preset["position_ids"]
+    )
     parts = base["parts"]
     if isinstance(over.get("parts"), _Given):
         options = [
@@ -262,7 +264,11 @@ def _without_preset(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, 
         ]
     elif "parts" in over and "name" not in over:
         base = {key: value for key, value in base.items() if key != "name"}
-    return {**base, **({} if indices is None else {"indices": indices}), "parts": parts}
+    return {
+        **base,
+        **({} if position_ids is None else {"position_ids": position_ids}),
+        "parts": parts,
+    }
 
 
 def _plain(name: str) -> ShapeshiftError:

@@ -80,6 +80,7 @@ NOT_HERE = {
 RENAMED = {
     "decoding.window": "decoding.buffer_size",
     "evaluation.edges": "evaluation.length_buckets",
+    "position.indices": "position.position_ids",
     "training.batch.window": "training.batch.sort_window",
     "training.best_by": "training.best_metric",
     "training.final": "training.final_weights",

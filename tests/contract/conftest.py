@@ -1,6 +1,6 @@
 """Every cell that the contract holds for.
 
-Presets, kinds × places and indices come from the registries: what is registered is tested. The
+Presets, kinds × places and position_ids come from the registries: what is registered is tested. The
 variants are the options that change what a kind computes.
 """
 
@@ -18,11 +18,11 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import (
-    INDICES,
     KINDS,
+    POSITION_IDS,
     PRESETS,
-    IndicesChoice,
     Part,
+    PositionIds,
     Scheme,
     Stack,
     place,
@@ -66,8 +66,8 @@ STACKED = {
     if stack == "decoder" or (part.place == "self" and part.stacks == "both")
 }
 NUMBERINGS = {
-    f"indices:{name}": Scheme(IndicesChoice(name), (SINUSOIDAL, Part("sinusoidal", "cross")))
-    for name in INDICES
+    f"position_ids:{name}": Scheme(PositionIds(name), (SINUSOIDAL, Part("sinusoidal", "cross")))
+    for name in POSITION_IDS
 }
 VARIANTS = {
     "shaw-keys": Scheme(parts=(shaw(add_to="keys"),)),
@@ -108,17 +108,17 @@ VARIANTS = {
     ),
     "tupe-r": Scheme(parts=(Part("tupe"), Part("t5"))),
     "randomized-sampled-alibi": Scheme(
-        IndicesChoice("randomized", {"max_length": 64, "sample_at_inference": True}),
+        PositionIds("randomized", {"max_length": 64, "sample_at_inference": True}),
         (Part("alibi"),),
     ),
     "two-at-one-place": Scheme(parts=(Part("sinusoidal", "self"), shaw())),
     "shaw-twice": Scheme(parts=(shaw(add_to="keys"), shaw(max_distance=5, per_head=True))),
     "everywhere": Scheme(
-        IndicesChoice("shifted", {"max_offset": 30}),
+        PositionIds("shifted", {"max_offset": 30}),
         (SINUSOIDAL, shaw(), Part("sinusoidal", "cross")),
     ),
     "shape-authors": Scheme(
-        IndicesChoice("shifted", {"max_offset": 30, "authors": True}), (SINUSOIDAL,)
+        PositionIds("shifted", {"max_offset": 30, "authors": True}), (SINUSOIDAL,)
     ),
 }
 SCHEMES = {
@@ -136,7 +136,7 @@ ENOUGH = {"randomized": {"max_position": 1000}}  # as many as learned tables hav
 def together() -> Iterator[Scheme]:
     """Deal the cells out to a scheme for each way to number tokens, first those that turn queries,
     which few kinds may stand beside."""
-    schemes = deque(Scheme(IndicesChoice(name, ENOUGH.get(name, {}))) for name in INDICES)
+    schemes = deque(Scheme(PositionIds(name, ENOUGH.get(name, {}))) for name in POSITION_IDS)
     turning = [KINDS[cell.parts[0].kind].build.position_free_heads for cell in CELLS.values()]
     for _, cell in sorted(zip(turning, CELLS.values(), strict=True), key=itemgetter(0)):
         at = next(n for n, scheme in enumerate(schemes) if stand_together(scheme, cell))
@@ -155,7 +155,7 @@ def stand_together(*schemes: Scheme) -> bool:
     return True
 
 
-TOGETHER = {f"together:{scheme.indices.name}": scheme for scheme in together()}
+TOGETHER = {f"together:{scheme.position_ids.name}": scheme for scheme in together()}
 
 
 @pytest.fixture(params=SCHEMES.values(), ids=list(SCHEMES))

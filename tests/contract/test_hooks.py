@@ -9,7 +9,16 @@ from torch.func import functional_call
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
-from shapeshift.positions import INDICES, KINDS, Part, Placed, Representation, Scheme, Stack, place
+from shapeshift.positions import (
+    KINDS,
+    POSITION_IDS,
+    Part,
+    Placed,
+    Representation,
+    Scheme,
+    Stack,
+    place,
+)
 from shapeshift.positions.scheme import PLACES
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
@@ -41,14 +50,14 @@ def test_everything_registered_has_a_case(all_schemes) -> None:
         assert entry.build.places, f"{kind} has no place"
         assert set(entry.build.places) <= set(PLACES)
         assert {part.place for part in parts if part.kind == kind} >= set(entry.build.places)
-    assert {scheme.indices.name for scheme in all_schemes.values()} == set(INDICES)
+    assert {scheme.position_ids.name for scheme in all_schemes.values()} == set(POSITION_IDS)
 
 
 def test_every_kind_is_compiled_at_every_place_by_default(compiled_by_default) -> None:
     parts = [part for scheme in compiled_by_default for part in scheme.parts]
     cells = {(kind, at) for kind, entry in KINDS.items() for at in entry.build.places}
     assert {(part.kind, part.place) for part in parts} == cells
-    assert {scheme.indices.name for scheme in compiled_by_default} == set(INDICES)
+    assert {scheme.position_ids.name for scheme in compiled_by_default} == set(POSITION_IDS)
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])

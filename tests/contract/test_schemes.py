@@ -180,7 +180,7 @@ def test_every_weight_learns(scheme, make_model, sentences) -> None:
 def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(
     scheme, make_model, sentences
 ) -> None:
-    plain = make_model(Scheme(scheme.indices), dropout=0.25).train()
+    plain = make_model(Scheme(scheme.position_ids), dropout=0.25).train()
     model = make_model(scheme, dropout=0.25).train()
     ids = sentences[1]
     for side in ("source", "target"):
@@ -199,7 +199,7 @@ def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(
 
 def test_dropout_draws_do_not_depend_on_the_kind(scheme: Scheme, make_model, sentences) -> None:
     states = []
-    for each in (Scheme(scheme.indices), scheme):  # random positions are drawn between them
+    for each in (Scheme(scheme.position_ids), scheme):  # random positions are drawn between them
         model = make_model(each, dropout=0.1, attention_dropout=0.1, activation_dropout=0.1).train()
         torch.manual_seed(9)
         model(*sentences)

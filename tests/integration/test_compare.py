@@ -22,7 +22,7 @@ CONFIG = {
     "decoding": {"beam": 1},
     "evaluation": {"length_buckets": [21, 41]},
 }
-SHAPE = "shape-7 position=shape position.indices.max_offset=7"
+SHAPE = "shape-7 position=shape position.position_ids.max_offset=7"
 SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
 
 

@@ -12,7 +12,7 @@ from shapeshift.config import Config, load_config, parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
-from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
+from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
 
 
 def refused(document: object, *overrides: str) -> str:
@@ -23,8 +23,10 @@ def refused(document: object, *overrides: str) -> str:
     return message
 
 
-def position(*parts: dict, **indices: object) -> dict:
-    return {"position": {"indices": {"name": "absolute", **indices}, "parts": list(parts)}}
+def position(*parts: dict, **position_ids: object) -> dict:
+    return {
+        "position": {"position_ids": {"name": "absolute", **position_ids}, "parts": list(parts)}
+    }
 
 
 def test_nothing_given_is_the_default() -> None:
@@ -49,7 +51,7 @@ def test_a_scheme_of_ones_own() -> None:
         max_offset=7,
     )
     assert parse_config(document).position.scheme == Scheme(
-        IndicesChoice("shifted", {"max_offset": 7}),
+        PositionIds("shifted", {"max_offset": 7}),
         (
             Part("shaw", None, "encoder", 2, {"max_distance": 4}),
             Part("sinusoidal", "cross", options={"add_to": "k"}),
@@ -112,7 +114,7 @@ def test_all_errors_are_told_at_once() -> None:
         (position({"kind": 3}), "kind of a part .*got 3"),
         (position({"kind": ["shaw"]}), "kind of a part"),
         (position({"kind": "shaw", "place": 3}), "place of a part .*got 3"),
-        (position(name=["shifted"]), "name of indices"),
+        (position(name=["shifted"]), "name of position_ids"),
         (position(name="shifted", max_offset="far"), "Shifted.max_offset: .*got 'far'"),
         (position(name="absolute", max_offset=3), "'absolute' has no option 'max_offset'"),
         ({"position": 3}, "position"),

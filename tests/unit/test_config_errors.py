@@ -21,7 +21,7 @@ def test_a_foreign_name_stands_for_a_key_that_there_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("override", "meant"),
     [
-        ("position.max_offset=3", "position.indices.max_offset"),
+        ("position.max_offset=3", "position.position_ids.max_offset"),
         ("position.max_distance=3", "position.parts.0.max_distance"),
         ("model.d_model=8", "model.dim"),
         ("schedule.peak=1", "training.schedule"),

@@ -45,10 +45,10 @@ def test_a_mapping_with_a_presets_name_is_the_preset(name: str) -> None:
     [
         ({"name": "alibbi"}, (), "did you mean 'alibi'"),
         ("ape", ("position.name=alibbi",), "did you mean 'alibi'"),
-        ({"name": "mine", "indices": {"name": "shifted"}}, (), "no parts are given"),
+        ({"name": "mine", "position_ids": {"name": "shifted"}}, (), "no parts are given"),
         ({"name": "rope", "parts": [{"kind": "alibi"}]}, (), "named 'rope'"),
         ({"name": "rope", "parts": []}, (), "named 'rope'"),
-        ("rope", ("position.indices.name=shifted",), "named 'rope'"),
+        ("rope", ("position.position_ids.name=shifted",), "named 'rope'"),
         ("rope", ("position.parts.0.place=cross",), "named 'rope'"),
     ],
 )
@@ -59,32 +59,32 @@ def test_a_name_says_what_the_scheme_is(
 
 
 def test_the_remedy_for_a_wrong_name_works() -> None:
-    message = refused({"position": "rope"}, "position.indices.name=shifted")
+    message = refused({"position": "rope"}, "position.position_ids.name=shifted")
     remedy = message.partition("(")[2].partition(")")[0]
     position = parse_config(
-        {"position": "rope"}, ["position.indices.name=shifted", remedy]
+        {"position": "rope"}, ["position.position_ids.name=shifted", remedy]
     ).position
     assert position.name == "rope-changed"
-    assert position.scheme.indices.name == "shifted"
+    assert position.scheme.position_ids.name == "shifted"
     assert position.scheme.parts == PRESETS["rope"].parts
 
 
 def test_what_a_preset_filled_in_goes_with_it() -> None:
-    changed = ["position.indices={name: randomized, max_position: 999}", "position.name=mine"]
+    changed = ["position.position_ids={name: randomized, max_position: 999}", "position.name=mine"]
     position = parse_config({"position": "shape"}, changed).position
-    assert position.indices == {"name": "randomized", "max_position": 999}
+    assert position.position_ids == {"name": "randomized", "max_position": 999}
     changed = ["position.parts.0.kind=skew", "position.name=mine"]
     (part,) = parse_config({"position": "rpe"}, changed).position.scheme.parts
     assert (part.kind, part.place, part.options) == ("skew", "self", {})
-    kept = {"position": {"name": "shape", "indices": {"max_offset": 40}}}
-    message = refused(kept, "position.indices.name=randomized", "position.name=mine")
+    kept = {"position": {"name": "shape", "position_ids": {"max_offset": 40}}}
+    message = refused(kept, "position.position_ids.name=randomized", "position.name=mine")
     assert "no option 'max_offset'" in message
     position = parse_config({"position": "rope"}, ["position={parts: [{kind: alibi}]}"]).position
     assert (position.name, position.scheme.parts[0].kind) == ("custom", "alibi")
 
 
 def test_a_run_that_was_made_with_a_wrong_name_can_be_named_anew() -> None:
-    document = {"position": {"name": "rope", "indices": {"name": "absolute"}, "parts": []}}
+    document = {"position": {"name": "rope", "position_ids": {"name": "absolute"}, "parts": []}}
     message = refused(document)
     remedy = message.partition("(")[2].partition(")")[0]
     assert parse_config(document, [remedy]).position.scheme == PRESETS["nope"]
@@ -165,8 +165,8 @@ def test_overrides_that_contradict_each_other_are_refused_in_any_order(
 OVERRIDES = (
     "position=shape",
     "position.name=mine",
-    "position.indices.max_offset=40",
-    "position.indices={name: shifted, max_offset: 9}",
+    "position.position_ids.max_offset=40",
+    "position.position_ids={name: shifted, max_offset: 9}",
     "position.parts.0.start=3",
     "position.parts.0.max_distance=8",
     "position={name: mine, parts: [{kind: skew}]}",
@@ -242,7 +242,7 @@ def test_any_order_gives_the_same_and_everything_given_shows(
 
 def test_some_of_these_sets_are_accepted() -> None:
     for accepted in (
-        ["position.indices.max_offset=40", "position=shape"],
+        ["position.position_ids.max_offset=40", "position=shape"],
         ["training.schedule.warmup_updates=100", "training.schedule.name=cosine"],
         [
             "data.dataset.num_joined=3",
@@ -255,7 +255,9 @@ def test_some_of_these_sets_are_accepted() -> None:
     ):
         config = _resolved(accepted)
         assert config is not None, accepted
-    assert _resolved(["position.indices.max_offset=40", "position=shape"]).position.indices == {
+    assert _resolved(
+        ["position.position_ids.max_offset=40", "position=shape"]
+    ).position.position_ids == {
         "name": "shifted",
         "max_offset": 40,
     }

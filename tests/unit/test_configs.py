@@ -79,7 +79,7 @@ def test_the_papers_constants():
     extrapolate = load_config(ROOT / "configs" / "shape-extrapolate-shape.yaml")
     interpolate = load_config(ROOT / "configs" / "shape-interpolate-rpe.yaml")
     assert extrapolate.data.dataset.max_length == 50
-    assert extrapolate.position.indices == {"name": "shifted", "max_offset": 500}
+    assert extrapolate.position.position_ids == {"name": "shifted", "max_offset": 500}
     assert interpolate.data.dataset.num_joined == 10
     assert interpolate.position.parts[0]["max_distance"] == 16
 
@@ -109,7 +109,7 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
 def test_lists_and_plain_values_replace_each_other(tmp_path):
     path = write(
         tmp_path,
-        base="evaluation: {length_buckets: [1, 2, 3]}\nposition: {indices: {name: shifted}}",
+        base="evaluation: {length_buckets: [1, 2, 3]}\nposition: {position_ids: {name: shifted}}",
         run="extends: base.yaml\nevaluation: {length_buckets: [4]}\nposition: rpe",
     )
     config = load_config(path)

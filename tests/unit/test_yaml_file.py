@@ -142,7 +142,7 @@ KEYS = (
     "corpus",
     "kind",
     "parts",
-    "indices",
+    "position_ids",
     "extends",
     "seed",
     "1",

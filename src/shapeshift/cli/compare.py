@@ -35,7 +35,7 @@ Systems = Annotated[
         "--system",
         metavar="'NAME [KEY=VALUE]...'",
         help="One more: a preset, or a name and settings, such as 'shape-10 position=shape"
-        " position.indices.max_offset=10'; may be given several times.",
+        " position.position_ids.max_offset=10'; may be given several times.",
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]
@@ -95,8 +95,8 @@ def demo(
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
     The same as `shapeshift compare demo --position ape --system 'shape-10 position=shape
-    position.indices.max_offset=10' --system rpe`: training pairs of at most 20 subwords, test pairs
-    of all lengths. Some minutes on two cores.
+    position.position_ids.max_offset=10' --system rpe`: training pairs of at most 20 subwords, test
+    pairs of all lengths. Some minutes on two cores.
     """
     compare(
         Path("demo"),

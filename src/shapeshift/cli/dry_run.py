@@ -52,7 +52,7 @@ def show_estimate(config: Config) -> None:
     ]
     scheme = config.position.scheme
     parts = [("part", str(part)) for part in scheme.parts] or [("part", "none")]
-    position = [("indices", str(scheme.indices)), *parts]
+    position = [("position ids", str(scheme.position_ids)), *parts]
     _print_table(Table(("position", config.position.name), position))
     _print_table(Table(("run", ""), rows, notes))
     _warn_missing(origins(config.data.corpus))

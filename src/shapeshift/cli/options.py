@@ -60,7 +60,7 @@ Checkpoint = Annotated[
     str, typer.Option(help="Weights: average, last, best or the number of an update.")
 ]
 
-SHAPE_10 = "shape-10 position=shape position.indices.max_offset=10"
+SHAPE_10 = "shape-10 position=shape position.position_ids.max_offset=10"
 """SHAPE for a run that is too short to learn word order with the paper's K of 500 (docs/faq.md)."""
 
 STDIN = "-"

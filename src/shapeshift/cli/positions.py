@@ -29,13 +29,13 @@ def positions(
         _describe(name)
         return
     from shapeshift.model import catalogue
-    from shapeshift.positions import INDICES, KINDS, PRESETS
+    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
-    presets = columns("preset", "indices", "kind at place", "parameters")
+    presets = columns("preset", "position ids", "kind at place", "parameters")
     for name, num_parameters in catalogue.preset_parameters().items():
         scheme = PRESETS[name]
         parts = " + ".join(map(str, scheme.parts)) or "none"
-        presets.add_row(name, str(scheme.indices), parts, f"{num_parameters:,}")
+        presets.add_row(name, str(scheme.position_ids), parts, f"{num_parameters:,}")
     kinds = columns("kind", "what it does", "shift invariant", "options", "source")
     kinds.columns[2].max_width = len("invariant")
     for name, entry in KINDS.items():
@@ -46,11 +46,11 @@ def positions(
     exports = ", ".join(catalogue.EXPORTS)
     for cell in catalogue.cells():
         cells.add_row(cell.kind, cell.place, cell.stacks, f"{cell.num_parameters:,}", exports)
-    indices = columns("indices", "what they are", "options", "source")
-    for name, way in INDICES.items():
-        indices.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
+    position_ids = columns("position ids", "what they are", "options", "source")
+    for name, way in POSITION_IDS.items():
+        position_ids.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
     console = results_console()
-    for table in (presets, kinds, cells, indices):
+    for table in (presets, kinds, cells, position_ids):
         console.print(table)
 
 
@@ -59,7 +59,7 @@ def _describe(name: str) -> None:
     import inspect
 
     from shapeshift.model import catalogue
-    from shapeshift.positions import INDICES, KINDS, PRESETS
+    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
     known = {**PRESETS, **KINDS}
     if name not in known:
@@ -69,11 +69,11 @@ def _describe(name: str) -> None:
     if name in PRESETS:
         scheme = PRESETS[name]
         parts = " + ".join(map(str, scheme.parts)) or "no position"
-        out.print(f"preset {name}: {parts}, position ids {scheme.indices}")
+        out.print(f"preset {name}: {parts}, position ids {scheme.position_ids}")
         cost = {"in transformer-base": catalogue.count_parameters(scheme)}
         classes = {part.kind: KINDS[part.kind] for part in scheme.parts}
-        if scheme.indices.name != "absolute":
-            classes |= {scheme.indices.name: INDICES[scheme.indices.name]}
+        if scheme.position_ids.name != "absolute":
+            classes |= {scheme.position_ids.name: POSITION_IDS[scheme.position_ids.name]}
         usage = f"position: {name}"
     else:
         classes = {name: KINDS[name]}

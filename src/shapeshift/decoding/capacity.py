@@ -32,7 +32,7 @@ class Capacity:
 
 def capacity(model: object, *, training: bool = False) -> Capacity:
     """Return the limits of a model's kinds (`Representation.max_position`) and of randomized
-    indices, at inference or in training, where the largest offset that may be drawn counts.
+    position ids, at inference or in training, where the largest offset that may be drawn counts.
 
     Anything other than a `Transformer` is unlimited.
     """
@@ -42,22 +42,24 @@ def capacity(model: object, *, training: bool = False) -> Capacity:
     cross = [part for name, part in layers if name.endswith(".cross_attention")]
     with evaluating(model):
         return Capacity(
-            _most_tokens(model.source.indices, [model.source, model.encoder, *cross], training),
-            _most_tokens(model.target.indices, [model.target, model.decoder], training),
+            _most_tokens(
+                model.source.position_ids, [model.source, model.encoder, *cross], training
+            ),
+            _most_tokens(model.target.position_ids, [model.target, model.decoder], training),
         )
 
 
-def _most_tokens(indices: Absolute, parts: Iterable[nn.Module], training: bool) -> int | None:
-    if training and isinstance(indices, Randomized):
-        return indices.max_position  # no table is smaller, see `positions.limits`
+def _most_tokens(position_ids: Absolute, parts: Iterable[nn.Module], training: bool) -> int | None:
+    if training and isinstance(position_ids, Randomized):
+        return position_ids.max_position  # no table is smaller, see `positions.limits`
     kinds = [kind for part in parts for kind in part.modules() if isinstance(kind, Representation)]
     limits = [limit for kind in kinds if (limit := kind.max_position()) is not None]
-    longest = indices.max_length if isinstance(indices, Randomized) else None
+    longest = position_ids.max_length if isinstance(position_ids, Randomized) else None
     if not limits:
         return longest
     # Positions only grow, so that no more of them than there are numbers lie within the limit.
     offset = None
-    if training and isinstance(indices, Shifted):
-        offset = indices.max_offset - indices.authors
-    positions = indices(1, min(limits) + 1 if longest is None else longest, offset=offset)
+    if training and isinstance(position_ids, Shifted):
+        offset = position_ids.max_offset - position_ids.authors
+    positions = position_ids(1, min(limits) + 1 if longest is None else longest, offset=offset)
     return int((positions <= min(limits)).sum())

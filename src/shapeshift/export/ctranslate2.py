@@ -192,7 +192,7 @@ def convert(
             del stack.position_encodings
         elif not natively:
             # Without a table, the engine adds sinusoids of its own, counted from 1.
-            pos = embedding.indices(1, num_positions)
+            pos = embedding.position_ids(1, num_positions)
             zeros = torch.zeros(1, num_positions, shape.dim)
             stack.position_encodings.encodings = _copy(embedding.position.embed(zeros, pos)[0])
         if shape.norm == "pre":

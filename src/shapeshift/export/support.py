@@ -35,7 +35,7 @@ from shapeshift.positions import (
     Shaw,
     Skew,
     Stack,
-    build_indices,
+    build_position_ids,
     place,
 )
 
@@ -49,7 +49,7 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot compute this model exactly and what works instead, None if it
     can."""
     with torch.device("meta"):
-        randomized = isinstance(build_indices(scheme), Randomized)
+        randomized = isinstance(build_position_ids(scheme), Randomized)
         reasons = [_unsupported(placed, randomized) for placed in _placed(scheme, model)]
     return next((reason for reason in reasons if reason is not None), None)
 

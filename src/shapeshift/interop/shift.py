@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
-from shapeshift.positions.indices import draw_offsets
+from shapeshift.positions.position_ids import draw_offsets
 
 from .choose import chosen, is_tokens, owners, tokens_of
 from .families import CALLED_WITH_ROWS, Family, family_of, not_positions

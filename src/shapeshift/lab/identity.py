@@ -15,7 +15,7 @@ from typing import Any
 from shapeshift.config import Config
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.integrity import digest
-from shapeshift.positions import INDICES, KINDS, Scheme
+from shapeshift.positions import KINDS, POSITION_IDS, Scheme
 from shapeshift.positions.registry import Entry
 
 NEUTRAL = (
@@ -104,9 +104,12 @@ def how_to_score(config: Config) -> dict[str, Any]:
 
 
 def _position(scheme: Scheme) -> dict[str, Any]:
-    indices = scheme.indices
+    position_ids = scheme.position_ids
     return {
-        "indices": [indices.name, _own_options(INDICES[indices.name], indices.options)],
+        "position_ids": [
+            position_ids.name,
+            _own_options(POSITION_IDS[position_ids.name], position_ids.options),
+        ],
         "parts": [
             {
                 "kind": part.kind,

@@ -105,14 +105,14 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
 
 def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:
     """Return how to raise the limit so far that all texts fit."""
-    indices = model.source.indices
-    if not isinstance(indices, Randomized):
+    position_ids = model.source.position_ids
+    if not isinstance(position_ids, Randomized):
         return f"add {max(tokens - most for *_, tokens, most in faults)} to num_positions"
     at_inference = [tokens for split, _, tokens, _ in faults if split != "training"]
     longest = max(tokens for *_, tokens, _ in faults)
-    options = [f"position.indices.max_length={max(at_inference)}"] if at_inference else []
-    if longest > indices.max_position:
-        options.append(f"position.indices.max_position={longest}")
+    options = [f"position.position_ids.max_length={max(at_inference)}"] if at_inference else []
+    if longest > position_ids.max_position:
+        options.append(f"position.position_ids.max_position={longest}")
     return f"set {' '.join(options)}"
 
 

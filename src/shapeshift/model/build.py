@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.positions import PRESETS, Placed, Scheme, Stack, build_indices, check, place
+from shapeshift.positions import PRESETS, Placed, Scheme, Stack, build_position_ids, check, place
 
 from .attention import Attention
 from .config import ModelConfig
@@ -49,8 +49,12 @@ def build(
         )
     }
     return Transformer(
-        Embedding(source_table, build_indices(scheme), placed["encoder"].embedding, config.dropout),
-        Embedding(target_table, build_indices(scheme), placed["decoder"].embedding, config.dropout),
+        Embedding(
+            source_table, build_position_ids(scheme), placed["encoder"].embedding, config.dropout
+        ),
+        Embedding(
+            target_table, build_position_ids(scheme), placed["decoder"].embedding, config.dropout
+        ),
         [_encoder_layer(config, placed["encoder"], n) for n in range(config.encoder_layers)],
         [_decoder_layer(config, placed["decoder"], n) for n in range(config.decoder_layers)],
         output_table,

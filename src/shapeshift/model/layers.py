@@ -24,17 +24,17 @@ class Embedding(nn.Module):
 
     Args:
         tokens: the token table `(V, D)`; may be shared with another side or the output.
-        indices: numbers the tokens.
+        position_ids: numbers the tokens.
         position: acts at the embedding.
         dropout: of the sum.
     """
 
     def __init__(
-        self, tokens: nn.Embedding, indices: Absolute, position: Representation, dropout: float
+        self, tokens: nn.Embedding, position_ids: Absolute, position: Representation, dropout: float
     ):
         super().__init__()
         self.tokens = tokens
-        self.indices = indices
+        self.position_ids = position_ids
         self.position = position
         self.dropout = dropout
         self.scale = tokens.embedding_dim**0.5
@@ -52,7 +52,7 @@ class Embedding(nn.Module):
                 "token ids must be an integer tensor (B, T), one row for each sentence, got"
                 f" {str(ids.dtype).removeprefix('torch.')} {tuple(ids.shape)}"
             )
-        pos = self.indices(*ids.shape, start=start, offset=offset, device=ids.device)
+        pos = self.position_ids(*ids.shape, start=start, offset=offset, device=ids.device)
         x = self.position.embed(self.tokens(ids) * self.scale, pos)
         return dropout(x, self.dropout, self.training), pos
 

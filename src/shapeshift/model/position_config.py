@@ -15,14 +15,14 @@ from pydantic import Field as PydanticField
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import ModelConfig
 from shapeshift.positions import (
-    INDICES,
     KINDS,
+    POSITION_IDS,
     PRESETS,
-    IndicesChoice,
     Part,
+    PositionIds,
     Scheme,
     Stack,
-    build_indices,
+    build_position_ids,
     check,
     place,
 )
@@ -32,20 +32,20 @@ from shapeshift.schema import PlainName, Strict
 
 
 class PositionConfig(Strict):
-    """How the model knows positions: a preset's name, or indices and parts spelled out.
+    """How the model knows positions: a preset's name, or position ids and parts spelled out.
 
     Without `parts`, `name` is a preset's (by default `ape`), which the other keys are laid over.
     With them it is a label: a preset's name only for that preset, whose options may differ.
 
     Attributes:
         name: a preset, or what the scheme is called.
-        indices: `name` and options of the indices.
+        position_ids: `name` and options of the position ids.
         parts: for each kind `kind`, `place`, `stacks`, `layers`, `share_layers` and the kind's own
             options; by default the preset's.
     """
 
     name: PlainName = "custom"
-    indices: dict[str, Any] = PydanticField(default_factory=lambda: {"name": "absolute"})
+    position_ids: dict[str, Any] = PydanticField(default_factory=lambda: {"name": "absolute"})
     parts: list[dict[str, Any]] = PydanticField(default_factory=list)
 
     @model_validator(mode="before")
@@ -65,12 +65,13 @@ class PositionConfig(Strict):
             _check_options(scheme)
             check(scheme)
             with torch.device("meta"):  # costs nothing, and finds values that are out of range
-                build_indices(scheme)
+                build_position_ids(scheme)
             preset = PRESETS.get(self.name)
             if preset is not None and _outline(scheme) != _outline(preset):
                 raise ShapeshiftError(
-                    f"named {self.name!r}, but its indices or parts are not those of this preset;"
-                    f" give it another name (position.name={self.name}-changed), or leave them out"
+                    f"named {self.name!r}, but its position ids or parts are not those of this"
+                    f" preset; give it another name (position.name={self.name}-changed), or leave"
+                    " them out"
                 )
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
@@ -79,7 +80,7 @@ class PositionConfig(Strict):
     @property
     def scheme(self) -> Scheme:
         """The scheme these settings describe."""
-        indices = dict(self.indices)
+        position_ids = dict(self.position_ids)
         parts = []
         for given in self.parts:
             options = _without_nulls(given, KINDS.get(str(given.get("kind"))))
@@ -89,10 +90,10 @@ class PositionConfig(Strict):
             for key, value in own.items():
                 _check_type(f"{key} of a part", value, PART_FIELDS[key])
             parts.append(Part(**own, options=options))
-        name = indices.pop("name", "absolute")
-        _check_type("name of indices", name, str)
-        options = _without_nulls(indices, INDICES.get(name))
-        return Scheme(IndicesChoice(name, options), tuple(parts))
+        name = position_ids.pop("name", "absolute")
+        _check_type("name of position_ids", name, str)
+        options = _without_nulls(position_ids, POSITION_IDS.get(name))
+        return Scheme(PositionIds(name, options), tuple(parts))
 
 
 def _without_nulls(options: Mapping[str, Any], entry: Entry[Any] | None) -> dict[str, Any]:
@@ -108,17 +109,22 @@ def _without_nulls(options: Mapping[str, Any], entry: Entry[Any] | None) -> dict
 
 @cache
 def _all_options() -> frozenset[str]:
-    entries = (*INDICES.values(), *KINDS.values())
+    entries = (*POSITION_IDS.values(), *KINDS.values())
     return frozenset(option for entry in entries for option in entry.options())
 
 
 def _check_options(scheme: Scheme) -> None:
-    """Raise a `ShapeshiftError` for all options that their indices or kind does not take, or whose
-    values are of another type."""
-    indices = scheme.indices
+    """Raise a `ShapeshiftError` for all options that their position ids or kind does not take, or
+    whose values are of another type."""
+    position_ids = scheme.position_ids
     errors = []
     choices: list[tuple[str, str, Entry[Any] | None, Mapping[str, Any]]] = [
-        ("indices", indices.name, INDICES.get(indices.name), indices.options),
+        (
+            "position_ids",
+            position_ids.name,
+            POSITION_IDS.get(position_ids.name),
+            position_ids.options,
+        ),
         *(("kind", part.kind, KINDS.get(part.kind), part.options) for part in scheme.parts),
     ]
     for what, name, found, options in choices:
@@ -143,7 +149,7 @@ def _check_options(scheme: Scheme) -> None:
 
 def _outline(scheme: Scheme) -> Any:
     """Return what has to be the same where two schemes have one name."""
-    return scheme.indices.name, [
+    return scheme.position_ids.name, [
         (part.kind, part.place or KINDS[part.kind].build.places[0], part.stacks)
         for part in scheme.parts
     ]
@@ -174,7 +180,7 @@ def expand_preset(name: str) -> dict[str, Any]:
         parts.append({key: fields[key] for key in fields if fields[key] is not None} | options)
     return {
         "name": name,
-        "indices": {"name": scheme.indices.name, **scheme.indices.options},
+        "position_ids": {"name": scheme.position_ids.name, **scheme.position_ids.options},
         "parts": parts,
     }
 
@@ -193,8 +199,8 @@ def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
             preset = expand_preset(given.get("name", DEFAULT_POSITION))
         except ShapeshiftError as error:
             raise ShapeshiftError(f"{error}, and no parts are given") from error
-        if isinstance(given.get("indices"), dict):
-            given = {**given, "indices": {**preset["indices"], **given["indices"]}}
+        if isinstance(given.get("position_ids"), dict):
+            given = {**given, "position_ids": {**preset["position_ids"], **given["position_ids"]}}
         return {**preset, **given}
     return dict(given)
 
@@ -223,9 +229,9 @@ def _options_model(entry: Entry[Any]) -> type[BaseModel]:
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:
     """Raise a `ShapeshiftError` if the scheme cannot be built in this model, or would never run."""
     with torch.device("meta"):
-        indices = build_indices(scheme)
+        position_ids = build_position_ids(scheme)
         for name in ("encoder", "decoder"):
             causal = name == "decoder"
             placed = place(scheme, Stack(name, model.dim, model.num_heads, 1, causal=causal))
             for position in (placed.embedding, *placed.self_attention, *placed.cross_attention):
-                check_numbers(indices, position)
+                check_numbers(position_ids, position)

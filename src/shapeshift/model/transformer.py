@@ -54,7 +54,7 @@ class Transformer(nn.Module):
 
         Args:
             source: token ids.
-            offset: shifts all positions; None leaves it to the indices.
+            offset: shifts all positions; None leaves it to the position_ids.
         """
         states = self.encoder_states(source, offset=offset)
         return Memory(states[-1], states.pos, states.mask)

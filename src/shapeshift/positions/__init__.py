@@ -1,4 +1,4 @@
-"""Position representations for Transformers: indices × kind × place."""
+"""Position representations for Transformers: position ids × kind × place."""
 
 from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
@@ -6,12 +6,12 @@ from .by_name import fitted, get
 from .dropin import SHAPE
 from .edges import Edges
 from .graph import Graph, use_edges
-from .indices import Absolute, Randomized, Shifted
 from .learned import Learned
-from .placement import Placed, Stack, build_indices, check, place
-from .registry import INDICES, KINDS
+from .placement import Placed, Stack, build_position_ids, check, place
+from .position_ids import Absolute, Randomized, Shifted
+from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
-from .scheme import PRESETS, IndicesChoice, Part, Scheme
+from .scheme import PRESETS, Part, PositionIds, Scheme
 from .shaw import Shaw
 from .sinusoidal import Sinusoidal
 from .skew import Skew
@@ -20,8 +20,8 @@ from .tupe import TUPE
 from .xpos import XPos
 
 __all__ = [
-    "INDICES",
     "KINDS",
+    "POSITION_IDS",
     "PRESETS",
     "SHAPE",
     "T5",
@@ -32,10 +32,10 @@ __all__ = [
     "Edges",
     "Encoding",
     "Graph",
-    "IndicesChoice",
     "Learned",
     "Part",
     "Placed",
+    "PositionIds",
     "Randomized",
     "Representation",
     "Rotary",
@@ -46,7 +46,7 @@ __all__ = [
     "Skew",
     "Stack",
     "XPos",
-    "build_indices",
+    "build_position_ids",
     "check",
     "fitted",
     "get",

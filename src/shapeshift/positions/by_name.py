@@ -57,7 +57,7 @@ def fitted(name: str, dim: int, num_heads: int) -> Representation:
 def _resolve(name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the kind and its options."""
     scheme = PRESETS.get(name)
-    if scheme is not None and scheme.indices.name == "absolute" and len(scheme.parts) < 2:
+    if scheme is not None and scheme.position_ids.name == "absolute" and len(scheme.parts) < 2:
         if not scheme.parts:
             return "none", options
         [part] = scheme.parts

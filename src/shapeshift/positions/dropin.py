@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .checks import describe
-from .indices import Absolute, Shifted
+from .position_ids import Absolute, Shifted
 from .sinusoidal import Channels, Sinusoidal
 
 
@@ -39,7 +39,7 @@ class SHAPE(nn.Module):
         channels: Channels = "interleaved",
     ):
         super().__init__()
-        self.indices: Absolute = Shifted(max_offset=max_offset)
+        self.position_ids: Absolute = Shifted(max_offset=max_offset)
         self.encoding = Sinusoidal(dim=dim, channels=channels)
 
     def forward(self, x: Tensor, *, offset: int | Tensor | None = None, start: int = 0) -> Tensor:
@@ -61,5 +61,5 @@ class SHAPE(nn.Module):
                 f" {self.encoding.dim}), got {describe(x)}; call it with what the token embedding"
                 " returns"
             )
-        pos = self.indices(x.shape[0], x.shape[1], start=start, offset=offset, device=x.device)
+        pos = self.position_ids(x.shape[0], x.shape[1], start=start, offset=offset, device=x.device)
         return self.encoding.embed(x, pos)

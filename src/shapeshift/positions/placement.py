@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from shapeshift.errors import ShapeshiftError, nearest
 
 from .base import Chain, Representation
-from .indices import Absolute
-from .registry import INDICES, KINDS, check_options, entry
+from .position_ids import Absolute
+from .registry import KINDS, POSITION_IDS, check_options, entry
 from .scheme import PLACES, STACKS, Part, Scheme
 
 
@@ -35,8 +35,10 @@ class Placed:
 
 def check(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
-    indices = entry(INDICES, scheme.indices.name, "indices")
-    check_options(indices, scheme.indices.options, f"indices {scheme.indices.name!r}")
+    position_ids = entry(POSITION_IDS, scheme.position_ids.name, "position ids")
+    check_options(
+        position_ids, scheme.position_ids.options, f"position ids {scheme.position_ids.name!r}"
+    )
     for part in scheme.parts:
         kind = entry(KINDS, part.kind, "kind")
         check_options(kind, part.options, f"kind {part.kind!r}")
@@ -80,9 +82,9 @@ def check(scheme: Scheme) -> None:
             )
 
 
-def build_indices(scheme: Scheme) -> Absolute:
+def build_position_ids(scheme: Scheme) -> Absolute:
     """Return a fresh module that numbers the tokens of one side (source or target)."""
-    return INDICES[scheme.indices.name].build(**scheme.indices.options)
+    return POSITION_IDS[scheme.position_ids.name].build(**scheme.position_ids.options)
 
 
 def place(scheme: Scheme, stack: Stack) -> Placed:

@@ -13,9 +13,9 @@ from shapeshift.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
 from .base import Representation
-from .indices import Absolute, Randomized, Shifted
 from .kerple import KERPLE
 from .learned import Learned
+from .position_ids import Absolute, Randomized, Shifted
 from .rotary import Rotary
 from .shaw import Shaw
 from .sinusoidal import Sinusoidal
@@ -66,7 +66,7 @@ KINDS: dict[str, Entry[Representation]] = {
     "tupe": Entry(TUPE, "positions compared apart from words", "Ke et al. 2021, §3.1"),
 }
 
-INDICES: dict[str, Entry[Absolute]] = {
+POSITION_IDS: dict[str, Entry[Absolute]] = {
     "absolute": Entry(Absolute, "0, 1, 2, …", "Vaswani et al. 2017"),
     "shifted": Entry(Shifted, "a random offset while training", "Kiyono et al. 2021, §2.3"),
     "randomized": Entry(Randomized, "random, with gaps, in order", "Ruoss et al. 2023, §3"),

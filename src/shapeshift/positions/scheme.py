@@ -1,4 +1,4 @@
-"""A position scheme is three independent choices: indices × kind × place."""
+"""A position scheme is three independent choices: position ids × kind × place."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ STACKS = ("encoder", "decoder", "both")
 
 
 @dataclass(frozen=True)
-class IndicesChoice:
-    """Which number a token gets: a name from the registry's INDICES and its options."""
+class PositionIds:
+    """Which number a token gets: a name from the registry's POSITION_IDS and its options."""
 
     name: str = "absolute"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Part:
 class Scheme:
     """How a model knows where its tokens stand; `parts` empty means it does not."""
 
-    indices: IndicesChoice = IndicesChoice()
+    position_ids: PositionIds = PositionIds()
     parts: tuple[Part, ...] = ()
 
 
@@ -77,7 +77,7 @@ PRESETS: dict[str, Scheme] = {
     "nope": Scheme(),
     "ape": Scheme(parts=SINUSOIDAL),
     "learned": Scheme(parts=(Part("learned", "embedding"),)),
-    "shape": Scheme(IndicesChoice("shifted", {"max_offset": 500}), SINUSOIDAL),
+    "shape": Scheme(PositionIds("shifted", {"max_offset": 500}), SINUSOIDAL),
     "rpe": Scheme(parts=(Part("shaw", "self", options={"max_distance": 16}),)),
     "skew": Scheme(parts=(Part("skew", "self"),)),
     "t5": Scheme(parts=(Part("t5", "self"),)),
@@ -85,7 +85,7 @@ PRESETS: dict[str, Scheme] = {
     "rope": Scheme(parts=(Part("rotary", "self"),)),
     "xpos": Scheme(parts=(Part("rotary", "self", "encoder"), Part("xpos", "self", "decoder"))),
     "tupe": Scheme(parts=(Part("tupe", "self"),)),
-    "randomized": Scheme(IndicesChoice("randomized", {"max_position": 2048}), SINUSOIDAL),
+    "randomized": Scheme(PositionIds("randomized", {"max_position": 2048}), SINUSOIDAL),
     "cross-pe": Scheme(parts=(*SINUSOIDAL, CROSS_PE)),
     "less-feeding": Scheme(parts=(LESS_FEEDING,)),
     "less-feeding-cross-pe": Scheme(parts=(LESS_FEEDING, CROSS_PE)),

@@ -60,7 +60,7 @@ def _view(number: int, run: Inspection) -> dict[str, Any]:
         "name": run.name,
         "about": [
             ("position", f"{run.config.position.name}: {parts}"),
-            ("position ids", str(scheme.indices)),
+            ("position ids", str(scheme.position_ids)),
             ("model", f"{layers}, width {model.dim}, {model.num_heads} heads"),
             ("training", f"{run.num_updates:,} updates, seed {run.config.training.seed}"),
             ("parameters", f"{run.num_parameters:,}"),

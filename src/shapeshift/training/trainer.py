@@ -110,7 +110,9 @@ class Trainer:
         self.dtype = choose_precision(config.precision, self.device)
         self.model = model
         for side in (model.source, model.target):
-            side.indices.per_rank = False  # a micro-batch has a seed, whichever process trains it
+            side.position_ids.per_rank = (
+                False  # a micro-batch has a seed, whichever process trains it
+            )
         self.config = config
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints

@@ -9,7 +9,7 @@ from torch import Tensor
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.positions import Chain, IndicesChoice, Part, Representation, Scheme, Shifted
+from shapeshift.positions import Chain, Part, PositionIds, Representation, Scheme, Shifted
 from shapeshift.positions.limits import check_numbers
 
 LEARNED = {"num_positions": 12}
@@ -27,14 +27,14 @@ LIMITED = {
     "tupe, cross": Scheme(parts=(Part("tupe", "cross", options=LEARNED),)),
     "tupe in a chain": Scheme(parts=(Part("tupe", options=LEARNED), Part("t5"))),
     "randomized": Scheme(
-        IndicesChoice("randomized", {"max_position": 50, "max_length": 10}), (Part("sinusoidal"),)
+        PositionIds("randomized", {"max_position": 50, "max_length": 10}), (Part("sinusoidal"),)
     ),
     "randomized, learned": Scheme(
-        IndicesChoice("randomized", {"max_position": 50, "max_length": 25}),
+        PositionIds("randomized", {"max_position": 50, "max_length": 25}),
         (Part("learned", options=LEARNED),),
     ),
     "shifted, learned": Scheme(
-        IndicesChoice("shifted", {"max_offset": 5, "authors": True}),
+        PositionIds("shifted", {"max_offset": 5, "authors": True}),
         (Part("learned", options=LEARNED),),
     ),
 }

@@ -9,7 +9,7 @@ from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, support, table, unsupported
 from shapeshift.model import ModelConfig
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import PRESETS, IndicesChoice, Part, Scheme
+from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
 EVERY = [*(Part(cell.kind, cell.place, cell.stacks) for cell in cells()), *VARIANTS]
@@ -44,7 +44,7 @@ REFUSED = {
     ),
     "two at self": (Scheme(parts=(Part("shaw"), Part("t5"))), "one kind", "leave one of them out"),
     "gaps": (
-        Scheme(IndicesChoice("randomized"), (Part("rotary"),)), "gaps", "sinusoidal at embedding"
+        Scheme(PositionIds("randomized"), (Part("rotary"),)), "gaps", "sinusoidal at embedding"
     ),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ def grid(tmp_path):
                 },
                 "K": {
                     0: ["position=ape"],
-                    40: ["position=shape", "position.indices.max_offset=40"],
+                    40: ["position=shape", "position.position_ids.max_offset=40"],
                 },
             },
             "seeds": [1, 2],
@@ -52,7 +52,7 @@ def test_cells_are_the_product_of_axes_and_seeds(grid):
     assert (last.grid, last.scale, last.seed) == ("mine", "tiny", 2)
     assert last.axes == {"dataset": "extrapolate", "K": "40"}
     assert last.config.data.dataset.name == "extrapolate"
-    assert last.config.position.indices == {"name": "shifted", "max_offset": 40}
+    assert last.config.position.position_ids == {"name": "shifted", "max_offset": 40}
     assert (last.config.training.seed, last.config.training.max_updates) == (2, 5)
 
 
@@ -69,12 +69,14 @@ def test_a_scale_brings_its_overrides_and_may_bring_base_and_seeds(grid, tmp_pat
 def test_rules_come_after_axes_and_the_users_overrides_last(grid):
     rule = {
         "when": {"scale": "tiny", "K": [40], "dataset": ["extrapolate", "vanilla"]},
-        "overrides": ["position.indices.max_offset=10", "training.max_updates=6"],
+        "overrides": ["position.position_ids.max_offset=10", "training.max_updates=6"],
     }
     made = grid(rules=[rule])
-    offsets = [cell.config.position.indices.get("max_offset") for cell in made.cells("tiny")[:4]]
+    offsets = [
+        cell.config.position.position_ids.get("max_offset") for cell in made.cells("tiny")[:4]
+    ]
     assert offsets == [None, None, 10, 10]
-    assert made.cells("paper")[2].config.position.indices["max_offset"] == 40
+    assert made.cells("paper")[2].config.position.position_ids["max_offset"] == 40
     last = made.cells("tiny", ["training.max_updates=3"])[2].config.training
     assert last.max_updates == 3
 

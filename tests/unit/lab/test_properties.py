@@ -56,7 +56,7 @@ def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_one
 
 def test_memory_is_measured_at_lengths_that_the_model_has_positions_for(trained):
     parts = "[{kind: learned, num_positions: 20}]"
-    run, data = trained(f"{{name: short, indices: {{name: absolute}}, parts: {parts}}}")
+    run, data = trained(f"{{name: short, position_ids: {{name: absolute}}, parts: {parts}}}")
     assert {x.bucket for x in STEP_MEMORY.measure(run, data)} == {"length 20"}
 
 

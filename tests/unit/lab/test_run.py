@@ -206,7 +206,7 @@ COSINE = "training.schedule={name: cosine, warmup_updates: 5, peak: 0.01}"
     ("shared", "overrides", "named"),
     [
         ([], ["training.seed=2"], "training.seed"),
-        ([], ["model.dim=64", "position=ape"], "model.dim, position.indices"),
+        ([], ["model.dim=64", "position=ape"], "model.dim, position.name, position.position_ids"),
         ([], ["data.subwords.vocab_size=41"], "data.subwords.vocab_size"),
         ([], ["training.schedule={name: noam, peak: null}"], "training.schedule"),
         ([COSINE], ["training.max_updates=50"], "training.max_updates"),  # where it ends

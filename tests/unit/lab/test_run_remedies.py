@@ -117,12 +117,12 @@ def test_a_training_pair_that_fits_into_no_batch(go, tmp_path):
 
 def scheme(part, name="absolute", **options):
     """Return the setting of a scheme, which takes the place of the preset `shape`."""
-    indices = {"name": name, "max_offset": None} | options
-    return "position=" + json.dumps({"name": "mine", "indices": indices, "parts": [part]})
+    position_ids = {"name": name, "max_offset": None} | options
+    return "position=" + json.dumps({"name": "mine", "position_ids": position_ids, "parts": [part]})
 
 
-def learned(num_positions, *indices, **options):
-    return scheme({"kind": "learned", "num_positions": num_positions}, *indices, **options)
+def learned(num_positions, *position_ids, **options):
+    return scheme({"kind": "learned", "num_positions": num_positions}, *position_ids, **options)
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
@@ -161,7 +161,7 @@ def test_text_that_is_too_long_for_randomized_ids(go, tmp_path, split, max_posit
     position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
     message = refused(go, position)
     assert not (tmp_path / "run").exists()
-    remedy = dict(re.findall(r"position\.indices\.(\w+)=(\d+)", message))
+    remedy = dict(re.findall(r"position\.position_ids\.(\w+)=(\d+)", message))
     limits |= {option: int(value) for option, value in remedy.items()}
     position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
     assert go(position).checkpoints.updates() == [2]

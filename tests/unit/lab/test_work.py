@@ -93,7 +93,7 @@ def test_other_buckets_measure_again_but_do_not_train_again(
 
 
 def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained, make_config):
-    position = "position={name: mine, indices: {name: shifted, max_offset: 500}}"
+    position = "position={name: mine, position_ids: {name: shifted, max_offset: 500}}"
     renamed = make_config(
         "training.max_updates=15", position, "training.log_every=7", "decoding.buffer_size=9"
     )

@@ -59,14 +59,18 @@ def test_source_and_target_of_a_model_draw_apart() -> None:
 class Model(nn.Module):
     """With dropout before and after the positions: they have one generator in common."""
 
-    def __init__(self, indices: Absolute) -> None:
+    def __init__(self, position_ids: Absolute) -> None:
         super().__init__()
-        self.tokens, self.indices, self.sines = nn.Embedding(20, DIM), indices, Sinusoidal(dim=DIM)
+        self.tokens, self.position_ids, self.sines = (
+            nn.Embedding(20, DIM),
+            position_ids,
+            Sinusoidal(dim=DIM),
+        )
         self.inner, self.out = nn.Linear(DIM, DIM), nn.Linear(DIM, 1)
         self.dropout = nn.Dropout(0.2)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.sines.embed(self.dropout(self.tokens(ids)), self.indices(*ids.shape))
+        x = self.sines.embed(self.dropout(self.tokens(ids)), self.position_ids(*ids.shape))
         return self.out(self.dropout(torch.tanh(self.inner(x))))
 
 

@@ -23,7 +23,7 @@ from shapeshift.positions import (
     Skew,
     XPos,
 )
-from shapeshift.positions.registry import INDICES, KINDS, check_options, entry
+from shapeshift.positions.registry import KINDS, POSITION_IDS, check_options, entry
 
 
 def test_no_position_is_the_identity() -> None:
@@ -207,7 +207,7 @@ def test_options_of_a_kind_leave_out_what_the_model_fixes() -> None:
         Graph,
         *(
             each.build
-            for each in (*KINDS.values(), *INDICES.values())
+            for each in (*KINDS.values(), *POSITION_IDS.values())
             if "__init__" in vars(each.build)
         ),
     ],

@@ -8,15 +8,15 @@ import torch
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import (
     Chain,
-    IndicesChoice,
     Part,
+    PositionIds,
     Representation,
     Scheme,
     Shaw,
     Shifted,
     Sinusoidal,
     Stack,
-    build_indices,
+    build_position_ids,
     check,
     place,
 )
@@ -68,9 +68,9 @@ def test_two_parts_at_one_place_are_chained_in_order() -> None:
     assert [type(part) for part in first.parts] == [Sinusoidal, Shaw]
 
 
-def test_indices_are_fresh_for_each_side() -> None:
-    shifted = Scheme(IndicesChoice("shifted", {"max_offset": 7}))
-    first, second = build_indices(shifted), build_indices(shifted)
+def test_position_ids_are_fresh_for_each_side() -> None:
+    shifted = Scheme(PositionIds("shifted", {"max_offset": 7}))
+    first, second = build_position_ids(shifted), build_position_ids(shifted)
     assert isinstance(first, Shifted)
     assert first is not second
     assert first.max_offset == 7
@@ -89,10 +89,10 @@ def test_indices_are_fresh_for_each_side() -> None:
         (scheme(Part("learned", options={"add_to": "v"})), "add_to='v' .*'embedding'.*; leave it"),
         (scheme(Part("sinusoidal", "embedding", options={"add_to": "qk"})), "at self or cross"),
         (scheme(Part("shaw", options={"distance": 2})), r"did you mean 'max_distance'\?"),
-        (Scheme(IndicesChoice("shift")), r"unknown indices 'shift'; did you mean 'shifted'\?"),
-        (Scheme(IndicesChoice("shifted", {"max_ofset": 2})), r"did you mean 'max_offset'\?"),
+        (Scheme(PositionIds("shift")), r"unknown position ids 'shift'; did you mean 'shifted'\?"),
+        (Scheme(PositionIds("shifted", {"max_ofset": 2})), r"did you mean 'max_offset'\?"),
         # The model seeds the draws itself, so a seed here would have no effect.
-        (Scheme(IndicesChoice("shifted", {"seed": 2})), "has no option 'seed'"),
+        (Scheme(PositionIds("shifted", {"seed": 2})), "has no option 'seed'"),
     ],
 )
 def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:

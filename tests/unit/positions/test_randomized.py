@@ -37,21 +37,21 @@ def test_as_many_tokens_as_numbers_leave_no_choice() -> None:
 
 
 def test_inference_spreads_the_longest_sequence_evenly() -> None:
-    indices = Randomized(max_position=10, max_length=4).eval()
-    assert indices(3, 4).tolist() == [[0, 2, 5, 7]]
+    position_ids = Randomized(max_position=10, max_length=4).eval()
+    assert position_ids(3, 4).tolist() == [[0, 2, 5, 7]]
     assert Randomized(max_position=2048, max_length=512).eval()(1, 4).tolist() == [[0, 4, 8, 12]]
     assert Randomized(max_position=9, max_length=9).eval()(1, 9).tolist() == [list(range(9))]
 
 
 @pytest.mark.parametrize("sample", [False, True])
 def test_inference_does_not_depend_on_length_start_or_calls(sample: bool) -> None:
-    indices = Randomized(max_position=2048, max_length=64, sample_at_inference=sample).eval()
-    whole = indices(5, 64)
+    position_ids = Randomized(max_position=2048, max_length=64, sample_at_inference=sample).eval()
+    whole = position_ids(5, 64)
     assert whole.shape == (1, 64)
     assert whole.max() < 2048
     assert (whole.diff(dim=1) > 0).all()
-    assert torch.equal(indices(1, 9), whole[:, :9])
-    assert torch.equal(torch.cat([indices(2, 1, start=t) for t in range(64)], dim=1), whole)
+    assert torch.equal(position_ids(1, 9), whole[:, :9])
+    assert torch.equal(torch.cat([position_ids(2, 1, start=t) for t in range(64)], dim=1), whole)
 
 
 def test_sampling_at_inference_is_uneven_and_always_the_same() -> None:
@@ -64,8 +64,8 @@ def test_sampling_at_inference_is_uneven_and_always_the_same() -> None:
 
 
 def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:
-    indices = Randomized(max_position=10, max_length=5)
-    for module in (indices, copy.deepcopy(indices).eval()):
+    position_ids = Randomized(max_position=10, max_length=5)
+    for module in (position_ids, copy.deepcopy(position_ids).eval()):
         assert module(2, 3, offset=0).tolist() == [[0, 2, 4]]
         assert module(2, 3, offset=100).tolist() == [[100, 102, 104]]
         each = module(2, 2, start=1, offset=torch.tensor([30, 0]))
@@ -73,11 +73,11 @@ def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:
 
 
 def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
-    indices = Randomized(max_position=10, max_length=4)
+    position_ids = Randomized(max_position=10, max_length=4)
     with pytest.raises(ShapeshiftError, match=r"max_position=10 .*11 tokens.*larger max_position"):
-        indices(1, 11)
+        position_ids(1, 11)
     with pytest.raises(ShapeshiftError, match=r"max_length=4 .*5 tokens.*larger max_length"):
-        indices.eval()(1, 1, start=4)
+        position_ids.eval()(1, 1, start=4)
 
 
 @pytest.mark.parametrize(

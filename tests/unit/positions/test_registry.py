@@ -10,8 +10,8 @@ from torch import nn
 
 import shapeshift.positions
 from shapeshift.positions import (
-    INDICES,
     KINDS,
+    POSITION_IDS,
     Absolute,
     ALiBi,
     Chain,
@@ -44,11 +44,11 @@ def unregistered(base: type[nn.Module], registry: Mapping[str, Entry]) -> set[ty
 
 def test_every_kind_and_way_of_numbering_is_registered() -> None:
     assert unregistered(Representation, KINDS) == set()
-    assert unregistered(Absolute, INDICES) == set()
+    assert unregistered(Absolute, POSITION_IDS) == set()
 
 
 def test_one_that_is_not_is_found() -> None:
     kinds = {name: entry for name, entry in KINDS.items() if name != "alibi"}
-    indices = {name: entry for name, entry in INDICES.items() if name != "shifted"}
+    position_ids = {name: entry for name, entry in POSITION_IDS.items() if name != "shifted"}
     assert unregistered(Representation, kinds) == {ALiBi}
-    assert unregistered(Absolute, indices) == {Shifted}
+    assert unregistered(Absolute, position_ids) == {Shifted}

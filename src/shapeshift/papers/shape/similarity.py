@@ -61,7 +61,7 @@ def _compute(
 
 
 def _inside(shape: Cell) -> tuple[int, ...]:
-    most: int = shape.config.position.indices["max_offset"]
+    most: int = shape.config.position.position_ids["max_offset"]
     return tuple(sorted({0, most // 5, most // 2, most}))
 
 

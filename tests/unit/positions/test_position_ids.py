@@ -9,8 +9,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Randomized, Shifted
 
 
-def drawn(indices: Absolute, count: int) -> list[int]:
-    return indices(count, 1)[:, 0].tolist()
+def drawn(position_ids: Absolute, count: int) -> list[int]:
+    return position_ids(count, 1)[:, 0].tolist()
 
 
 def test_absolute_positions_are_shared_and_can_start_later() -> None:
@@ -20,10 +20,10 @@ def test_absolute_positions_are_shared_and_can_start_later() -> None:
 
 
 def test_an_explicit_offset_shifts_all_or_each() -> None:
-    for indices in (Absolute(), Shifted(max_offset=500), Shifted(max_offset=500).eval()):
-        assert indices(2, 3, offset=10).tolist() == [[10, 11, 12]]
-        assert indices(2, 3, offset=0).tolist() == [[0, 1, 2]]
-        each = indices(2, 2, start=1, offset=torch.tensor([4, 0]))
+    for position_ids in (Absolute(), Shifted(max_offset=500), Shifted(max_offset=500).eval()):
+        assert position_ids(2, 3, offset=10).tolist() == [[10, 11, 12]]
+        assert position_ids(2, 3, offset=0).tolist() == [[0, 1, 2]]
+        each = position_ids(2, 2, start=1, offset=torch.tensor([4, 0]))
         assert each.tolist() == [[5, 6], [1, 2]]
 
 
@@ -48,14 +48,14 @@ def test_tokens_of_a_sequence_keep_their_distance() -> None:
 
 
 def test_evaluation_does_not_shift() -> None:
-    indices = Shifted(max_offset=500).eval()
-    assert indices(4, 3).tolist() == [[0, 1, 2]]
+    position_ids = Shifted(max_offset=500).eval()
+    assert position_ids(4, 3).tolist() == [[0, 1, 2]]
 
 
 def test_as_the_authors_released_it() -> None:
-    indices = Shifted(max_offset=3, authors=True)
-    assert set(drawn(indices, 500)) == {0, 1, 2}
-    assert indices.eval()(4, 2).tolist() == [[3, 4]]
+    position_ids = Shifted(max_offset=3, authors=True)
+    assert set(drawn(position_ids, 500)) == {0, 1, 2}
+    assert position_ids.eval()(4, 2).tolist() == [[3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("indices", MODULES, ids=repr)
+@pytest.mark.parametrize("position_ids", MODULES, ids=repr)
 @pytest.mark.parametrize(
     ("offset", "message"),
     [
@@ -94,19 +94,19 @@ MODULES = [
     ],
 )
 def test_an_offset_that_fits_no_batch_is_refused(
-    indices: Absolute, offset: object, message: str
+    position_ids: Absolute, offset: object, message: str
 ) -> None:
     with pytest.raises(ShapeshiftError, match=message):
-        indices(2, 3, offset=offset)
+        position_ids(2, 3, offset=offset)
 
 
-@pytest.mark.parametrize("indices", MODULES, ids=repr)
-def test_an_offset_may_be_one_number_of_any_integer_kind(indices: Absolute) -> None:
-    expected = indices(2, 3, offset=4)
+@pytest.mark.parametrize("position_ids", MODULES, ids=repr)
+def test_an_offset_may_be_one_number_of_any_integer_kind(position_ids: Absolute) -> None:
+    expected = position_ids(2, 3, offset=4)
     for offset in (torch.tensor(4), torch.tensor([4]), torch.tensor([4, 4], dtype=torch.int32)):
-        assert torch.equal(*torch.broadcast_tensors(indices(2, 3, offset=offset), expected))
+        assert torch.equal(*torch.broadcast_tensors(position_ids(2, 3, offset=offset), expected))
     # A batch of 1 stays one.
-    assert indices(1, 3, offset=torch.tensor([4])).shape == (1, 3)
+    assert position_ids(1, 3, offset=torch.tensor([4])).shape == (1, 3)
 
 
 def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> None:
@@ -117,7 +117,7 @@ def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> Non
         Shifted(max_offset=9)(5, 3, offset=offset, device=elsewhere)
 
 
-@pytest.mark.parametrize("indices", MODULES, ids=repr)
+@pytest.mark.parametrize("position_ids", MODULES, ids=repr)
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
@@ -129,8 +129,8 @@ def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> Non
     ],
 )
 def test_sizes_that_no_batch_has_are_refused(
-    indices: Absolute, sizes: tuple[int, int, int], message: str
+    position_ids: Absolute, sizes: tuple[int, int, int], message: str
 ) -> None:
     num_sequences, length, start = sizes
     with pytest.raises(ShapeshiftError, match=message):
-        indices(num_sequences, length, start=start)
+        position_ids(num_sequences, length, start=start)
