@@ -10,7 +10,10 @@ import typer
 from shapeshift.cli.options import usage_error
 
 if TYPE_CHECKING:
-    from shapeshift.export.ctranslate2 import Report
+    from rich.table import Table
+
+    from shapeshift.export import ctranslate2, huggingface
+    from shapeshift.export.parity import Parity
 
 
 def export(
@@ -18,16 +21,21 @@ def export(
         Path | None,
         typer.Argument(metavar="[RUN]", help="Folder of a trained run.", show_default=False),
     ] = None,
-    to: Annotated[Literal["ctranslate2"], typer.Option(help="The engine.")] = "ctranslate2",
+    to: Annotated[
+        Literal["ctranslate2", "huggingface"],
+        typer.Option(help="The engine: CTranslate2, or Hugging Face's transformers."),
+    ] = "ctranslate2",
     quantization: Annotated[
         Literal["int8", "int8_float32", "bfloat16", "float16"] | None,
-        typer.Option(help="Of the weights.  [default: none, fp32]", show_default=False),
+        typer.Option(
+            help="Of the weights, for CTranslate2.  [default: none, fp32]", show_default=False
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Folder to write, missing or empty.  [default: RUN/ctranslate2, or"
-            " RUN/ctranslate2-int8 and so on]",
+            help="Folder to write, missing or empty.  [default: RUN/ctranslate2,"
+            " RUN/ctranslate2-int8, RUN/huggingface and so on]",
             show_default=False,
         ),
     ] = None,
@@ -46,7 +54,7 @@ def export(
         bool, typer.Option("--list", help="Show which kinds at which places can be exported.")
     ] = False,
 ) -> None:
-    """Export a trained model to CTranslate2, and check the result.
+    """Export a trained model to CTranslate2 or transformers, and check the result.
 
     The exported model is compared with the trained one: log-probabilities and beam search, on
     sentences of the lengths at which positions may go wrong. If they differ, or if positions change
@@ -60,51 +68,61 @@ def export(
         return
     if run is None:
         raise usage_error("RUN", "name the folder of a trained run, or give --list")
+    if to == "huggingface" and quantization is not None:
+        raise usage_error("--quantization", "has no effect on huggingface; leave it out")
     from shapeshift.cli.output import results_console
     from shapeshift.data.prepared import REPORT_OF_RUN
     from shapeshift.data.prepared import Report as DataReport
-    from shapeshift.export.ctranslate2 import export as export_model
+    from shapeshift.export import ctranslate2, huggingface, marian
+    from shapeshift.lab.card import model_card
     from shapeshift.lab.run import SUBWORDS, Run
     from shapeshift.threads import set_num_threads
 
     trained = Run(run)
-    set_num_threads(trained.config.model.dim)
+    shape, position = trained.config.model, trained.config.position
+    set_num_threads(shape.dim)
     target = output or run / "-".join(filter(None, (to, quantization)))
-    train = DataReport.read(run / REPORT_OF_RUN, "train again in a new folder").splits["train"]
-    report = export_model(
-        trained.model(checkpoint),
-        trained.config.model,
-        trained.config.position.scheme,
-        trained.subwords(),
-        target,
-        subword_models=run / SUBWORDS,
-        quantization=quantization,
-        max_length=max_length,
-        longest=(train.source_length.max, train.target_length.max),
-    )
-    _print_report(report)
+    data = DataReport.read(run / REPORT_OF_RUN, "train again in a new folder")
+    train = data.splits["train"]
+    longest = train.source_length.max, train.target_length.max
+    model, subwords = trained.model(checkpoint), trained.subwords()
+    if to == "huggingface":
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        _print_huggingface(
+            huggingface.export(
+                model, shape, position, subwords, target,
+                subword_models=run / SUBWORDS,
+                card=model_card(
+                    trained, data, num_parameters, is_marian=marian.fits(model, shape)
+                ),
+                beam=trained.config.decoding.beam, max_length=max_length, longest=longest,
+            )
+        )  # fmt: skip
+    else:
+        _print_ctranslate2(
+            ctranslate2.export(
+                model, shape, position.scheme, subwords, target,
+                subword_models=run / SUBWORDS,
+                quantization=quantization, max_length=max_length, longest=longest,
+            )
+        )  # fmt: skip
     results_console().print(str(target), soft_wrap=True)
 
 
-def _print_report(report: Report) -> None:
-    from shapeshift.cli.output import columns, results_console
-    from shapeshift.export.parity import TOLERANCE
+def _print_huggingface(report: huggingface.Report) -> None:
+    from shapeshift.cli.output import results_console
 
-    found, quantized = report.parity, report.quantized
-    title = f"{report.engine}, largest difference from the trained model"
-    table = columns(title, "found", "allowed", numbers=True)
-    lengths = [length for pair in found.lengths for length in pair]
-    table.add_row(
-        f"log p of a token, {len(found.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
-        " in a batch",
-        f"{found.log_prob:.1e}",
-        f"{TOLERANCE:.0e}",
-    )
-    table.add_row("each pair by itself", f"{found.alone:.1e}", f"{TOLERANCE:.0e}")
-    table.add_row("score of beam search, a token", f"{found.beam_score:.1e}", f"{TOLERANCE:.0e}")
-    for stack, effect in found.effects.items():
-        name = f"log p of a token without positions of the {stack}"
-        table.add_row(name, f"{effect:.1e}", f"above {TOLERANCE:.0e}")
+    console = results_console()
+    console.print(_table(report.engine, report.parity))
+    needs = {"ShapeshiftForSeq2SeqLM": "opens after `import shapeshift.huggingface`"}
+    console.print(f"{report.model}: {needs.get(report.model, 'opens without Shapeshift')}")
+
+
+def _print_ctranslate2(report: ctranslate2.Report) -> None:
+    from shapeshift.cli.output import results_console
+
+    quantized = report.quantized
+    table = _table(report.engine, report.parity)
     if quantized is not None:
         name = f"{report.quantization}, computed in {quantized.computed_in} here"
         both = f"{quantized.log_prob:.1e}, mean {quantized.mean_log_prob:.1e}"
@@ -116,6 +134,28 @@ def _print_report(report: Report) -> None:
     console.print(f"positions are {positions}", soft_wrap=True)
 
 
+def _table(engine: str, parity: Parity) -> Table:
+    """Return the check of an export, to print."""
+    from shapeshift.cli.output import columns
+    from shapeshift.export.parity import TOLERANCE
+
+    title = f"{engine}, largest difference from the trained model"
+    table = columns(title, "found", "allowed", numbers=True)
+    lengths = [length for pair in parity.lengths for length in pair]
+    table.add_row(
+        f"log p of a token, {len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)}"
+        " subwords in a batch",
+        f"{parity.log_prob:.1e}",
+        f"{TOLERANCE:.0e}",
+    )
+    table.add_row("each pair by itself", f"{parity.alone:.1e}", f"{TOLERANCE:.0e}")
+    table.add_row("score of beam search, a token", f"{parity.beam_score:.1e}", f"{TOLERANCE:.0e}")
+    for stack, effect in parity.effects.items():
+        name = f"log p of a token without positions of the {stack}"
+        table.add_row(name, f"{effect:.1e}", f"above {TOLERANCE:.0e}")
+    return table
+
+
 def _print_support() -> None:
     from shapeshift.cli.output import columns, results_console
     from shapeshift.export.support import table
@@ -123,4 +163,6 @@ def _print_support() -> None:
     shown = columns("kind", "place", "CTranslate2", "torch.export")
     for row in table():
         shown.add_row(*row)
-    results_console().print(shown)
+    console = results_console()
+    console.print(shown)
+    console.print("--to huggingface exports every kind at every place, exactly.", soft_wrap=True)

@@ -10,7 +10,6 @@ SHA256SUMS                              hashes of these files, see `integrity`
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -23,15 +22,15 @@ from torch import Tensor, nn
 from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
 from shapeshift.positions import T5, Representation, Rotary, Scheme, Shaw
 
-from .parity import Difference, Engine, Parity, check, compare, sample
+from .folder import REPORT, new_folder
+from .parity import CTranslate2Engine, Difference, Parity, check, compare, sample
 from .support import (
     STACKS,
     UP_TO_MAX_LENGTH,
@@ -43,7 +42,6 @@ from .support import (
 )
 
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
-REPORT = "export.json"
 
 
 @dataclass(frozen=True)
@@ -114,23 +112,15 @@ def export(
         raise ShapeshiftError(
             f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}"
         )
-    target = target.absolute()
-    if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
-        raise ShapeshiftError(
-            "exists and is not an empty folder; name a new one with --output, or remove it",
-            path=target,
-        )
-    with writing(target):
-        make_directory(Disk(), target.parent)
-    with writing(target), partial_directory(target) as partial:
-        final, quantized = partial / "float32", None
+    with new_folder(target) as partial:
+        final, quantized = partial / "model", None
         _write(final, model, shape, subwords, max_length)
         pairs = sample(model, max_length, longest)
-        parity = check(model, Engine(final, subwords), pairs)
+        parity = check(model, CTranslate2Engine(final, subwords), pairs)
         if quantization is not None:
-            final = partial / "quantized"
+            final.rename(partial / "float32")
             _write(final, model, shape, subwords, max_length, quantization)
-            quantized = compare(model, Engine(final, subwords), pairs)
+            quantized = compare(model, CTranslate2Engine(final, subwords), pairs)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}",
             support(scheme, shape), quantization, max_length,
@@ -139,9 +129,6 @@ def export(
         save(final / REPORT, json.dumps(asdict(report), indent=2) + "\n")
         for path in sorted(subword_models.glob("*.model")) if subword_models else ():
             save(final / "subwords" / path.name, path.read_bytes())
-        seal(final)
-        final.rename(target)
-        Disk().sync_directory(target.parent)
     return report
 
 

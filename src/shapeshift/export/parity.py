@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -78,7 +79,20 @@ class Difference:
     computed_in: str
 
 
-class Engine:
+class Engine(Protocol):
+    """An exported model, as the engine opens it."""
+
+    def score(self, sources: Ids, targets: Ids) -> LogProbs:
+        """Return log p of each target token and the `</s>`, all pairs in one batch."""
+        ...
+
+    def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+        """Return the best hypothesis of each source and its log-probability: by a beam of `BEAM`
+        without length penalty, which ends after `max_steps` tokens."""
+        ...
+
+
+class CTranslate2Engine:
     """An exported model in CTranslate2, on the CPU.
 
     Args:
@@ -192,7 +206,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     return Parity(lengths, log_prob, worst_alone, beam_score, effects)
 
 
-def compare(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Difference:
+def compare(model: Transformer, engine: CTranslate2Engine, pairs: tuple[Ids, Ids]) -> Difference:
     """Return how far a quantized model is from ours."""
     sources, targets = pairs
     ours, theirs = _score(model, pairs), engine.score(sources, targets)

@@ -16,7 +16,8 @@ from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import verify
 
-from .ctranslate2 import REPORT, require
+from .ctranslate2 import require
+from .folder import REPORT
 
 _REMEDY = "export the model again, into a new folder"
 

@@ -142,7 +142,7 @@ def test_search_ends_at_the_end_of_a_sentence_and_at_the_limit(make, tmp_path):
     with torch.no_grad():
         made.model.output.weight[EOS] *= 4  # else a random model hardly ever ends
     run(made, tmp_path / "model")
-    engine = parity.Engine(tmp_path / "model", made.subwords)
+    engine = parity.CTranslate2Engine(tmp_path / "model", made.subwords)
     sources = [[n] * length for n in range(5, 25) for length in (1, 4)]
     found, expected = engine.search(sources, 6), parity._search(made.model, sources, 6)
     assert [ids for ids, _ in found] == [ids for ids, _ in expected]

@@ -72,11 +72,35 @@ def test_a_run_is_exported_with_its_report(run):
     assert "is not an empty folder" in str(again.exception)
 
 
+def test_a_run_is_exported_for_transformers(run):
+    """The code of the model card translates, as `shapeshift translate` does."""
+    pytest.importorskip("transformers", reason="the extra hf is not installed")
+    result = invoke(run, "--to", "huggingface")
+    assert result.exit_code == 0, result.output
+    folder = run / "huggingface"
+    report = json.loads((folder / "export.json").read_text())
+    assert report["parity"]["log_prob"] < 1e-6 < report["parity"]["effects"]["encoder"]
+    assert "ShapeshiftForSeq2SeqLM: opens after `import shapeshift.huggingface`" in result.output
+    card = (folder / "README.md").read_text()
+    assert "shaw at self" in card
+    assert "import shapeshift.huggingface" in card
+    (code,) = re.findall(r"^```python\n(.*?)^```", card, re.MULTILINE | re.DOTALL)
+    names = {}
+    code = code.replace("path of this folder", str(folder)).replace("A sentence.", "A man sleeps.")
+    code = code.replace("(**batch)", "(**batch, num_beams=1, max_new_tokens=19)")
+    exec(code.replace("print(", "translations = ("), names)
+    limits = ["decoding.max_length_a=0", "decoding.max_length_b=20"]
+    expected = load_run(run, ["decoding.beam=1", *limits]).translate(["A man sleeps."])
+    assert names["translations"] == expected
+    refused = invoke(run, "--to", "huggingface", "--quantization", "int8")
+    assert (refused.exit_code, "no effect" in refused.stderr) == (2, True)
+
+
 def test_the_guide_translates(run, monkeypatch):
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     assert invoke(run).exit_code == 0
     monkeypatch.chdir(run.parents[1])
-    (code,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    _, code = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     names = {}
     exec(code, names)
     settings = ["decoding.beam=4", "decoding.length_penalty.alpha=0"]

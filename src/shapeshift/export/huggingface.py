@@ -1,0 +1,213 @@
+"""Models for Hugging Face's transformers.
+
+config.json, generation_config.json, model.safetensors     the model
+source.spm, target.spm, vocab.json, …                      MarianMT's tokenizer
+README.md                                                  the model card
+export.json                                                what was exported, and the check
+SHA256SUMS                                                 hashes of these files, see `integrity`
+
+What MarianMT can hold becomes a MarianMT model, see `marian`. Everything else is a
+`shapeshift.huggingface` model, which computes with our code.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from shapeshift.data.batching import make_batch
+from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
+from shapeshift.decoding.capacity import capacity
+from shapeshift.disk import save
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import ModelConfig, Transformer
+from shapeshift.model.position_config import PositionConfig
+
+from . import marian
+from .folder import REPORT, new_folder
+from .parity import BEAM, Ids, LogProbs, Parity, check, sample
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NEEDED = "the export needs transformers, which is not installed; pip install 'shapeshift[hf]'"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was exported.
+
+    Attributes:
+        engine: transformers and its version.
+        model: the class that opens it.
+        max_length: the most tokens of a sentence, if there is a limit.
+        parity: the check.
+    """
+
+    engine: str
+    model: str
+    max_length: int | None
+    parity: Parity
+
+
+def export(
+    model: Transformer,
+    shape: ModelConfig,
+    position: PositionConfig,
+    subwords: Subwords,
+    target: Path,
+    *,
+    subword_models: Path,
+    card: str,
+    beam: int = 4,
+    max_length: int = 1024,
+    longest: tuple[int, int] = (64, 64),
+) -> Report:
+    """Write a model for transformers, after a check that what `from_pretrained` opens computes what
+    ours does.
+
+    Args:
+        model: trained, on the CPU, in fp32.
+        shape, position: that it was built with.
+        subwords: its subword models.
+        target: a folder, missing or empty.
+        subword_models: the folder of these models.
+        card: the model card.
+        beam: the width of `generate`'s beam, where the caller gives none.
+        max_length: the most tokens of a sentence where transformers needs a number and the model
+            has no limit of its own.
+        longest: the most subwords of a source and of a target in training, which the check covers.
+
+    Raises:
+        ShapeshiftError: transformers is not installed; the text was split by another program; the
+            folder holds something; the check fails; the disk refuses.
+    """
+    try:
+        import transformers
+    except ImportError as error:
+        raise ShapeshiftError(NEEDED) from error
+    if subwords.presplit:
+        raise ShapeshiftError(
+            "this model reads text that another program has split into subwords, for which"
+            " transformers has no tokenizer; train with data.subwords.algorithm=bpe or unigram"
+        )
+    exported: PreTrainedModel
+    if marian.fits(model, shape):
+        exported, limits = marian.convert(model, shape, max_length), [max_length]
+    else:
+        exported, own = _as_shapeshift(model, shape, position), capacity(model)
+        limits = [limit for limit in (own.source, own.target) if limit is not None]
+    _set_generation(exported, beam, min(limits, default=max_length))
+    with new_folder(target) as partial:
+        folder = partial / "model"
+        exported.save_pretrained(folder)
+        _write_tokenizer(folder, subwords, subword_models, min(limits, default=max_length))
+        pairs = sample(model, max_length, longest)
+        parity = check(model, Engine(folder), pairs)
+        report = Report(
+            f"transformers {transformers.__version__}",
+            type(exported).__name__,
+            min(limits, default=None),
+            parity,
+        )
+        save(folder / "README.md", card)
+        save(folder / REPORT, json.dumps(asdict(report), indent=2) + "\n")
+    return report
+
+
+class Engine:
+    """An exported model as `from_pretrained` opens it, for `parity.check`."""
+
+    def __init__(self, folder: Path):
+        from transformers import AutoModelForSeq2SeqLM
+
+        import shapeshift.huggingface  # noqa: F401  registers our classes
+
+        self._model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+
+    def score(self, sources: Ids, targets: Ids) -> LogProbs:
+        """Return log p of each target token and the `</s>`, all pairs in one batch."""
+        batch = make_batch(sources, targets)
+        with torch.no_grad():
+            logits = self._model(
+                input_ids=batch.source,
+                attention_mask=(batch.source != PAD).long(),
+                decoder_input_ids=batch.target_input,
+            ).logits
+        rows = logits.log_softmax(-1)
+        return [rows[n, range(len(ids) + 1), [*ids, EOS]].tolist() for n, ids in enumerate(targets)]
+
+    def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+        """Return the best hypothesis of each source and its log-probability."""
+        source = make_batch(sources, sources).source
+        found = self._model.generate(
+            source,
+            attention_mask=(source != PAD).long(),
+            num_beams=BEAM,
+            length_penalty=0.0,
+            early_stopping="never",
+            max_new_tokens=max_steps,
+            renormalize_logits=True,
+            output_scores=True,
+            return_dict_in_generate=True,
+        )
+        rows = [[i for i in row[1:] if i not in (PAD, EOS)] for row in found.sequences.tolist()]
+        return list(zip(rows, found.sequences_scores.tolist(), strict=True))
+
+
+def _as_shapeshift(
+    model: Transformer, shape: ModelConfig, position: PositionConfig
+) -> PreTrainedModel:
+    from shapeshift.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
+
+    exported = ShapeshiftForSeq2SeqLM(
+        ShapeshiftConfig(
+            shape=shape.model_dump(),
+            position=position.model_dump(),
+            source_size=model.source.tokens.num_embeddings,
+            target_size=model.target.tokens.num_embeddings,
+        )
+    )
+    exported.model.load_state_dict({**exported.model.state_dict(), **model.state_dict()})
+    exported.train(False)
+    return exported
+
+
+def _set_generation(exported: Any, beam: int, max_length: int) -> None:
+    config = exported.generation_config
+    config.num_beams = beam
+    config.do_sample = False
+    config.max_new_tokens = max_length - 1  # and the `<s>`
+    config.suppress_tokens = [PAD, BOS]  # which our search does not generate either
+    config.decoder_start_token_id = config.bos_token_id = BOS
+    config.eos_token_id, config.pad_token_id = EOS, PAD
+    config.bad_words_ids = config.forced_eos_token_id = None
+
+
+def _write_tokenizer(folder: Path, subwords: Subwords, models: Path, max_length: int) -> None:
+    """Write what MarianMT's tokenizer reads: SentencePiece models, and pieces → ids."""
+    from transformers import MarianTokenizer
+
+    for side in ("source", "target"):
+        name = "joint" if subwords.joint else side
+        save(folder / f"{side}.spm", (models / f"{name}.model").read_bytes())
+    vocabularies = {"vocab": subwords.source_pieces(range(subwords.source_size))}
+    if not subwords.joint:
+        vocabularies["target_vocab"] = subwords.target_pieces(range(subwords.target_size))
+    for name, pieces in vocabularies.items():
+        ids = {piece: i for i, piece in enumerate(pieces)}
+        save(folder / f"{name}.json", json.dumps(ids, ensure_ascii=False, indent=1) + "\n")
+    options: dict[str, Any] = {
+        "source_spm": str(folder / "source.spm"),
+        "target_spm": str(folder / "target.spm"),
+        "vocab": str(folder / "vocab.json"),
+        "target_vocab_file": None if subwords.joint else str(folder / "target_vocab.json"),
+        "separate_vocabs": not subwords.joint,
+        "model_max_length": max_length,
+        "additional_special_tokens": [SPECIAL_PIECES[BOS]],
+    }
+    MarianTokenizer(**options).save_pretrained(folder)

@@ -1,0 +1,259 @@
+"""Our Transformer behind the interface of transformers: `forward` with labels for `Trainer`, and
+`generate` with the key-value cache of the testbed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+
+from shapeshift.data.subwords import BOS, EOS, PAD
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
+from shapeshift.model.position_config import PositionConfig
+
+IGNORED = -100
+"""What labels hold where there is no token, as everywhere in transformers."""
+
+
+class ShapeshiftConfig(PretrainedConfig):
+    """What `model.build` needs.
+
+    Args:
+        shape: `ModelConfig` as a mapping, such as `{"size": "small"}`.
+        position: `PositionConfig` as a mapping, such as `{"name": "rpe"}`.
+        source_size, target_size: V of each side.
+    """
+
+    model_type = "shapeshift"
+    keys_to_ignore_at_inference = ("past_key_values",)
+
+    def __init__(
+        self,
+        shape: dict[str, Any] | None = None,
+        position: dict[str, Any] | None = None,
+        source_size: int = 8000,
+        target_size: int = 8000,
+        **kwargs: Any,
+    ):
+        self.shape = shape or {}
+        self.position = position or {}
+        self.source_size = source_size
+        self.target_size = target_size
+        self.vocab_size = target_size
+        ids = {
+            "pad_token_id": PAD,
+            "bos_token_id": BOS,
+            "eos_token_id": EOS,
+            "decoder_start_token_id": BOS,
+            "is_encoder_decoder": True,
+            "tie_word_embeddings": False,  # `build` shares what is shared
+        }
+        super().__init__(**{**ids, **kwargs})
+
+
+@dataclass
+class EncoderOutput(BaseModelOutput):
+    """The encoder's output `(B, S, D)` with the positions `(B, S)` that it was computed with."""
+
+    position_ids: Tensor | None = None
+
+
+class Encoder(nn.Module):
+    """The first half of a model, as `generate` calls it. It owns no weights."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, transformer: Transformer):
+        super().__init__()
+        self._transformer = [transformer]  # in a list, so that its weights stay the model's alone
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
+    ) -> EncoderOutput:
+        """Encode `input_ids (B, S)`, padded on the right."""
+        [transformer] = self._transformer
+        memory = transformer.encode(_padded(input_ids, attention_mask))
+        return EncoderOutput(
+            last_hidden_state=memory.hidden, position_ids=memory.pos.expand(input_ids.shape)
+        )
+
+
+class Cache:
+    """The state of decoding, with what `generate` asks of a cache."""
+
+    is_compileable = False
+
+    def __init__(self, state: DecoderState):
+        self.state = state
+        self.length = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.length
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.state.reorder(beam_idx)
+
+
+class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
+    """An encoder-decoder Transformer with any position representation of Shapeshift."""
+
+    config_class = ShapeshiftConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+
+    def __init__(self, config: ShapeshiftConfig):
+        super().__init__(config)
+        # `from_pretrained` creates models without memory, which tables that no file holds need.
+        with torch.device("cpu"):
+            self.model = build(
+                ModelConfig(**config.shape),
+                PositionConfig(**config.position).scheme,
+                config.source_size,
+                config.target_size,
+            )
+        # `from_pretrained` empties the buffers that files do not hold.
+        for module in self.model.modules():
+            for name, buffer in [*module.named_buffers(recurse=False)]:
+                module.register_buffer(name, buffer, persistent=True)
+        self._encoder = Encoder(self.model)
+        self._tied_weights_keys = _tied(self)
+        self.post_init()
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # the first call of `forward` makes a `Cache`
+
+    def _init_weights(self, module: nn.Module) -> None:
+        pass  # `build` has drawn them
+
+    def get_encoder(self, *_: Any, **__: Any) -> Encoder:
+        return self._encoder
+
+    def get_input_embeddings(self) -> nn.Module:
+        tokens: nn.Module = self.model.source.tokens
+        return tokens
+
+    def get_output_embeddings(self) -> None:
+        return None
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Return `labels (B, T)` moved by one, after `<s>`."""
+        shifted = labels.new_full(labels.shape, BOS)
+        shifted[:, 1:] = labels[:, :-1]
+        return shifted.masked_fill(shifted == IGNORED, PAD)
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self,
+        input_ids: Tensor,
+        past_key_values: Cache | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_outputs: EncoderOutput | None = None,
+        use_cache: bool | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
+        before = past_key_values.length if past_key_values is not None else 0
+        return {
+            "decoder_input_ids": input_ids[:, before:],
+            "past_key_values": past_key_values,
+            "attention_mask": attention_mask,
+            "encoder_outputs": encoder_outputs,
+            "use_cache": use_cache,
+        }
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        encoder_outputs: EncoderOutput | None = None,
+        past_key_values: Cache | None = None,
+        use_cache: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> Seq2SeqLMOutput:
+        """Return logits `(B, T, V)`, and the mean cross-entropy of `labels` if they are given.
+
+        Args:
+            input_ids: source `(B, S)`, with `</s>` and padded on the right.
+            attention_mask: 1 on tokens and 0 on padding, `(B, S)`; by default from `<pad>`.
+            decoder_input_ids: target `(B, T)`, after `<s>`; with a cache the new tokens alone.
+            labels: `(B, T)`, −100 where there is none; `decoder_input_ids` come from them.
+            encoder_outputs: of `get_encoder()`, instead of `input_ids`.
+            past_key_values: of an earlier call.
+            use_cache: whether to return one, in evaluation.
+            return_dict: accepted for `Trainer`; the output always has names.
+
+        Raises:
+            ShapeshiftError: the source is padded on the left, or an input is missing.
+        """
+        if decoder_input_ids is None:
+            if labels is None:
+                raise ShapeshiftError("give labels or decoder_input_ids, or call generate()")
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        cache = past_key_values
+        if cache is None:
+            memory = self._memory(input_ids, attention_mask, encoder_outputs)
+            if not use_cache or self.training:
+                hidden = self.model.decode(decoder_input_ids, memory)
+            else:
+                cache = Cache(DecoderState(self.model, memory, beam=1))
+        if cache is not None:
+            hidden = cache.state.extend(decoder_input_ids)
+            cache.length += decoder_input_ids.shape[1]
+        logits = self.model.project(hidden)  # (B, T, V)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(
+                logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
+            )
+        output: Any = {"loss": loss, "logits": logits, "past_key_values": cache}
+        return Seq2SeqLMOutput(**output)
+
+    def _memory(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        encoder_outputs: EncoderOutput | None,
+    ) -> Memory:
+        if encoder_outputs is None:
+            if input_ids is None:
+                raise ShapeshiftError("give input_ids or encoder_outputs")
+            encoded: Memory = self.model.encode(_padded(input_ids, attention_mask))
+            return encoded
+        hidden, pos = encoder_outputs.last_hidden_state, encoder_outputs.position_ids
+        if hidden is None or pos is None:
+            raise ShapeshiftError("encoder_outputs must come from get_encoder() of this model")
+        mask = hidden.new_zeros(hidden.shape[:2])
+        if attention_mask is not None:
+            mask = mask.masked_fill(attention_mask == 0, float("-inf"))
+        return Memory(hidden, pos, mask[:, None, None, :])
+
+
+def _padded(ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Return `ids (B, S)` with `<pad>` wherever the mask is 0."""
+    if attention_mask is None:
+        return ids
+    if not torch.compiler.is_compiling() and bool((attention_mask[:, :1] == 0).any()):
+        raise ShapeshiftError(
+            "the source is padded on the left, but its positions count from its first token; use"
+            " tokenizer.padding_side = 'right'"
+        )
+    return ids.masked_fill(attention_mask == 0, PAD)
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Return each further name of a tensor → the first one, under which files hold it."""
+    first: dict[Tensor, str] = {}
+    tied = {}
+    tensors = (module.named_parameters, module.named_buffers)
+    for name, tensor in chain(*(named(remove_duplicate=False) for named in tensors)):
+        if first.setdefault(tensor, name) != name:
+            tied[name] = first[tensor]
+    return tied

@@ -1,0 +1,145 @@
+"""Models exported for transformers compute what ours do, as `from_pretrained` opens them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from shapeshift.data.subwords import BOS, EOS
+from shapeshift.errors import ShapeshiftError
+from shapeshift.export import marian
+from shapeshift.export.huggingface import export
+from shapeshift.model.position_config import PositionConfig
+from shapeshift.positions import PRESETS
+
+pytest.importorskip("transformers", reason="the extra hf is not installed")
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import shapeshift.huggingface
+
+TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
+
+
+def run(made, data, target):
+    return export(
+        made.model, made.shape, PositionConfig(name=made.name), made.subwords, target,
+        subword_models=data.directory / "subwords", card="# mine\n", longest=(20, 15),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def named(make):
+    def named(preset, *arguments, **settings):
+        made = make(PRESETS[preset], *arguments, **settings)
+        made.name = preset
+        return made
+
+    return named
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_the_same(preset, named, data, tmp_path):
+    report = run(named(preset), data, tmp_path / "model")
+    assert report.model == "ShapeshiftForSeq2SeqLM"
+    assert report.parity.log_prob < 1e-5
+
+
+@pytest.mark.parametrize("preset", ["ape", "shape"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_marian_needs_no_shapeshift(preset, joint, named, data, apart, tmp_path):
+    data = data if joint else apart
+    shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu"}
+    made = named(preset, data.subwords, **shape)
+    report = run(made, data, tmp_path / "model")
+    assert report.model == "MarianMTModel"
+    program = f"""
+import sys, torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+model = AutoModelForSeq2SeqLM.from_pretrained({str(tmp_path / "model")!r})
+tokenizer = AutoTokenizer.from_pretrained({str(tmp_path / "model")!r})
+batch = tokenizer({TEXT!r}, return_tensors="pt", padding=True)
+start = torch.full((3, 1), {BOS})
+print(model.eval()(**batch, decoder_input_ids=start).logits[:, 0].tolist())
+assert not any(name.startswith("shapeshift") for name in sys.modules)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    sources = made.subwords.encode_source(TEXT)
+    with torch.no_grad():
+        expected = [
+            made.model.project(made.model(torch.tensor([[*ids, EOS]]), torch.tensor([[BOS]])))[0, 0]
+            for ids in sources
+        ]
+    logits = torch.tensor(eval(result.stdout))
+    torch.testing.assert_close(logits, torch.stack(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("preset", "norm"), [("ape", "pre"), ("learned", "post"), ("rpe", "post")])
+def test_what_marian_cannot_hold_keeps_our_class(preset, norm, named):
+    made = named(preset, norm=norm)
+    assert not marian.fits(made.model, made.shape)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_tokenizer_has_our_ids(joint, named, data, apart, tmp_path):
+    data = data if joint else apart
+    made = named("rpe", data.subwords, share_embeddings=joint)
+    run(made, data, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    ids = tokenizer(TEXT[:2]).input_ids
+    assert ids == [[*each, EOS] for each in made.subwords.encode_source(TEXT[:2])]
+    ids = tokenizer(text_target=TEXT[:2]).input_ids
+    assert ids == [[*each, EOS] for each in made.subwords.encode_target(TEXT[:2])]
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    assert texts == [made.subwords.decode_target(each[:-1]) for each in ids]
+
+
+def test_it_trains_and_generates(named, data, tmp_path):
+    """With labels, dropout and SHAPE's offsets; `generate` with and without a cache."""
+    run(named("shape", dropout=0.1), data, tmp_path / "model")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    batch = tokenizer(TEXT, text_target=TEXT, return_tensors="pt", padding=True)
+    batch["labels"][batch["labels"] == tokenizer.pad_token_id] = -100
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(8):
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    model.eval()
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    for num_beams in (1, 3):
+        options = {"num_beams": num_beams, "max_new_tokens": 9}
+        cached, full = (model.generate(**source, **options, use_cache=x) for x in (True, False))
+        assert torch.equal(cached, full)
+        alone = model.generate(tokenizer(TEXT[1], return_tensors="pt").input_ids, **options)
+        assert cached[1, : alone.shape[1]].tolist() == alone[0].tolist()
+    model.save_pretrained(tmp_path / "again")
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").eval()
+    assert torch.equal(again(**batch).logits, model(**batch).logits)
+
+
+def test_a_source_padded_on_the_left_is_refused(named, data, tmp_path):
+    run(named("ape"), data, tmp_path / "model")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    ids, mask = torch.tensor([[0, 7, 3]]), torch.tensor([[0, 1, 1]])
+    with pytest.raises(ShapeshiftError, match="padding_side = 'right'"):
+        model.generate(ids, attention_mask=mask)
+    with pytest.raises(ShapeshiftError, match="labels or decoder_input_ids"):
+        model(ids)
+
+
+def test_the_package_registers_its_classes():
+    assert shapeshift.huggingface.ShapeshiftConfig.model_type == "shapeshift"
