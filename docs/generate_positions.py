@@ -252,7 +252,7 @@ def _exports() -> list[str]:
 _EXPORTS = """\
 What `shapeshift export --to ctranslate2` makes of each cell, with default options and with those
 that change the answer; `shapeshift export --list` prints the same. The
-[export to Hugging Face](guides/exporting.md#hugging-face) takes every kind at every place.
+exports to [Hugging Face and ONNX](guides/exporting.md) take every kind at every place.
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,7 @@ from shapeshift.cli.options import usage_error
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shapeshift.export import ctranslate2, huggingface
+    from shapeshift.export.folder import Report
     from shapeshift.export.parity import Parity
 
 
@@ -22,8 +22,10 @@ def export(
         typer.Argument(metavar="[RUN]", help="Folder of a trained run.", show_default=False),
     ] = None,
     to: Annotated[
-        Literal["ctranslate2", "huggingface"],
-        typer.Option(help="The engine: CTranslate2, or Hugging Face's transformers."),
+        Literal["ctranslate2", "huggingface", "onnx"],
+        typer.Option(
+            help="The engine: CTranslate2, Hugging Face's transformers, or ONNX programs."
+        ),
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["int8", "int8_float32", "bfloat16", "float16"] | None,
@@ -35,7 +37,7 @@ def export(
         Path | None,
         typer.Option(
             help="Folder to write, missing or empty.  [default: RUN/ctranslate2,"
-            " RUN/ctranslate2-int8, RUN/huggingface and so on]",
+            " RUN/ctranslate2-int8, RUN/huggingface, RUN/onnx and so on]",
             show_default=False,
         ),
     ] = None,
@@ -54,7 +56,7 @@ def export(
         bool, typer.Option("--list", help="Show which kinds at which places can be exported.")
     ] = False,
 ) -> None:
-    """Export a trained model to CTranslate2 or transformers, and check the result.
+    """Export a trained model to another engine, and check the result.
 
     The exported model is compared with the trained one: log-probabilities and beam search, on
     sentences of the lengths at which positions may go wrong. If they differ, or if positions change
@@ -68,12 +70,12 @@ def export(
         return
     if run is None:
         raise usage_error("RUN", "name the folder of a trained run, or give --list")
-    if to == "huggingface" and quantization is not None:
-        raise usage_error("--quantization", "has no effect on huggingface; leave it out")
+    if to != "ctranslate2" and quantization is not None:
+        raise usage_error("--quantization", f"has no effect on {to}; leave it out")
     from shapeshift.cli.output import results_console
     from shapeshift.data.prepared import REPORT_OF_RUN
     from shapeshift.data.prepared import Report as DataReport
-    from shapeshift.export import ctranslate2, huggingface, marian
+    from shapeshift.export import ctranslate2, huggingface, marian, onnx
     from shapeshift.lab.card import model_card
     from shapeshift.lab.run import SUBWORDS, Run
     from shapeshift.threads import set_num_threads
@@ -84,41 +86,30 @@ def export(
     target = output or run / "-".join(filter(None, (to, quantization)))
     data = DataReport.read(run / REPORT_OF_RUN, "train again in a new folder")
     train = data.splits["train"]
-    longest = train.source_length.max, train.target_length.max
     model, subwords = trained.model(checkpoint), trained.subwords()
+    options: dict[str, Any] = {
+        "subword_models": run / SUBWORDS,
+        "max_length": max_length,
+        "longest": (train.source_length.max, train.target_length.max),
+    }
     if to == "huggingface":
         num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        _print_huggingface(
-            huggingface.export(
-                model, shape, position, subwords, target,
-                subword_models=run / SUBWORDS,
-                card=model_card(
-                    trained, data, num_parameters, is_marian=marian.fits(model, shape)
-                ),
-                beam=trained.config.decoding.beam, max_length=max_length, longest=longest,
-            )
-        )  # fmt: skip
+        card = model_card(trained, data, num_parameters, is_marian=marian.fits(model, shape))
+        beam = trained.config.decoding.beam
+        report = huggingface.export(
+            model, shape, position, subwords, target, card=card, beam=beam, **options
+        )
+    elif to == "onnx":
+        report = onnx.export(model, target, **options)
     else:
-        _print_ctranslate2(
-            ctranslate2.export(
-                model, shape, position.scheme, subwords, target,
-                subword_models=run / SUBWORDS,
-                quantization=quantization, max_length=max_length, longest=longest,
-            )
-        )  # fmt: skip
+        report = ctranslate2.export(
+            model, shape, position.scheme, subwords, target, quantization=quantization, **options
+        )
+    _print_report(report)
     results_console().print(str(target), soft_wrap=True)
 
 
-def _print_huggingface(report: huggingface.Report) -> None:
-    from shapeshift.cli.output import results_console
-
-    console = results_console()
-    console.print(_table(report.engine, report.parity))
-    needs = {"ShapeshiftForSeq2SeqLM": "opens after `import shapeshift.huggingface`"}
-    console.print(f"{report.model}: {needs.get(report.model, 'opens without Shapeshift')}")
-
-
-def _print_ctranslate2(report: ctranslate2.Report) -> None:
+def _print_report(report: Report) -> None:
     from shapeshift.cli.output import results_console
 
     quantized = report.quantized
@@ -131,7 +122,7 @@ def _print_ctranslate2(report: ctranslate2.Report) -> None:
     console = results_console()
     console.print(table)
     positions = report.positions.replace("--max-length", str(report.max_length))
-    console.print(f"positions are {positions}", soft_wrap=True)
+    console.print(f"positions are {positions}; opened by {report.opened_by}", soft_wrap=True)
 
 
 def _table(engine: str, parity: Parity) -> Table:
@@ -165,4 +156,6 @@ def _print_support() -> None:
         shown.add_row(*row)
     console = results_console()
     console.print(shown)
-    console.print("--to huggingface exports every kind at every place, exactly.", soft_wrap=True)
+    console.print(
+        "--to huggingface and --to onnx export every kind at every place, exactly.", soft_wrap=True
+    )

@@ -53,7 +53,7 @@ def translate(
         typer.Option(
             metavar="torch|EXPORT",
             help="Translate with PyTorch, or with a model that `shapeshift export` wrote into the"
-            " run's folder, by its name there: ctranslate2, ctranslate2-int8 and so on.",
+            " run's folder, by its name there: ctranslate2-int8, onnx and so on.",
         ),
     ] = "torch",
     n_best: Annotated[

@@ -34,10 +34,11 @@ def capacity(model: object, *, training: bool = False) -> Capacity:
     """Return the limits of a model's kinds (`Representation.max_position`) and of randomized
     position ids, at inference or in training, where the largest offset that may be drawn counts.
 
-    Anything other than a `Transformer` is unlimited.
+    Anything other than a `Transformer` has the limits of its attribute `capacity`, or none.
     """
     if not isinstance(model, Transformer):
-        return Capacity()
+        own: Capacity = getattr(model, "capacity", Capacity())
+        return own
     layers = model.decoder.named_modules()
     cross = [part for name, part in layers if name.endswith(".cross_attention")]
     with evaluating(model):

@@ -1,16 +1,12 @@
 """Models for CTranslate2, which translates on CPUs and GPUs without PyTorch.
 
-model.bin, config.json                  the model
-*_vocabulary.json                       the pieces, in the order of their ids
-subwords/                               the subword models, which CTranslate2 does not read
-export.json                             what was exported, and the check
-SHA256SUMS                              hashes of these files, see `integrity`
+model.bin, config.json      the model
+*_vocabulary.json           the pieces, in the order of their ids
+export.json, subwords/, …   see `folder`
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,15 +18,14 @@ from torch import Tensor, nn
 from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
 from shapeshift.positions import T5, Representation, Rotary, Scheme, Shaw
 
-from .folder import REPORT, new_folder
-from .parity import CTranslate2Engine, Difference, Parity, check, compare, sample
+from .folder import Report, new_folder
+from .parity import CTranslate2Engine, check, compare, sample
 from .support import (
     STACKS,
     UP_TO_MAX_LENGTH,
@@ -42,31 +37,6 @@ from .support import (
 )
 
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was exported.
-
-    Attributes:
-        engine: CTranslate2 and its version.
-        positions: how exactly it computes them, see `support`.
-        quantization: of the weights; None is fp32.
-        max_length: the most tokens that the exported tables have positions for, where it needs
-            tables.
-        capacity: the most tokens of a source and of a target that the exported model has positions
-            for; None means no limit.
-        parity: the check of the fp32 model.
-        quantized: how far the quantized model is from ours; None without quantization.
-    """
-
-    engine: str
-    positions: str
-    quantization: str | None
-    max_length: int
-    capacity: tuple[int | None, int | None]
-    parity: Parity
-    quantized: Difference | None
 
 
 def export(
@@ -122,13 +92,11 @@ def export(
             _write(final, model, shape, subwords, max_length, quantization)
             quantized = compare(model, CTranslate2Engine(final, subwords), pairs)
         report = Report(
-            f"CTranslate2 {metadata.version('ctranslate2')}",
-            support(scheme, shape), quantization, max_length,
-            _capacity(model, support(scheme, shape), max_length), parity, quantized,
+            f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
+            support(scheme, shape), _capacity(model, support(scheme, shape), max_length), parity,
+            max_length, quantization, quantized,
         )  # fmt: skip
-        save(final / REPORT, json.dumps(asdict(report), indent=2) + "\n")
-        for path in sorted(subword_models.glob("*.model")) if subword_models else ():
-            save(final / "subwords" / path.name, path.read_bytes())
+        report.save(final, subword_models)
     return report
 
 

@@ -1,18 +1,81 @@
-"""The folder of an exported model, which appears when all of it is on the disk."""
+"""The folder of an exported model, which appears when all of it is on the disk.
+
+Next to the model itself it has
+
+export.json      what was exported, and the check
+subwords/        the subword models, where the engine has no tokenizer
+SHA256SUMS       hashes of these files, see `integrity`
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from shapeshift.disk import Disk, make_directory, partial_directory, writing
+from shapeshift.decoding.capacity import Capacity
+from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal
+from shapeshift.integrity import seal, verify
+
+from .parity import Difference, Parity
 
 REPORT = "export.json"
-"""What was exported, and how the check came out."""
+REMEDY = "export the model again, into a new folder"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was exported.
+
+    Attributes:
+        engine: its name and version.
+        opened_by: the class that opens the folder.
+        positions: how exactly they are computed, see `support`.
+        capacity: the most tokens of a source and of a target that the exported model has positions
+            for; None means no limit.
+        parity: the check of the fp32 model.
+        max_length: the most tokens that the exported tables have positions for, if there are any.
+        quantization: of the weights; None is fp32.
+        quantized: how far the quantized model is from ours; None without quantization.
+    """
+
+    engine: str
+    opened_by: str
+    positions: str
+    capacity: tuple[int | None, int | None]
+    parity: Parity
+    max_length: int | None = None
+    quantization: str | None = None
+    quantized: Difference | None = None
+
+    def save(self, folder: Path, subword_models: Path | None = None) -> None:
+        """Write `export.json`, and copies of the subword models, into the folder of a model."""
+        save(folder / REPORT, json.dumps(asdict(self), indent=2) + "\n")
+        for path in sorted(subword_models.glob("*.model")) if subword_models else ():
+            save(folder / "subwords" / path.name, path.read_bytes())
+
+
+def read_capacity(folder: Path) -> Capacity:
+    """Verify the folder of an exported model, and return how long sentences may be.
+
+    Raises:
+        ShapeshiftError: it holds no exported model, or a damaged one.
+    """
+    try:
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        capacity = Capacity(*report["capacity"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ShapeshiftError(
+            "holds no model that `shapeshift export` wrote; export one first: shapeshift export"
+            f" {folder.parent} --to {folder.name.split('-')[0]}",
+            path=folder,
+        ) from error
+    verify(folder, remedy=REMEDY, sums_remedy=REMEDY)
+    return capacity
 
 
 @contextmanager

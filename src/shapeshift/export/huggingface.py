@@ -3,8 +3,7 @@
 config.json, generation_config.json, model.safetensors     the model
 source.spm, target.spm, vocab.json, …                      MarianMT's tokenizer
 README.md                                                  the model card
-export.json                                                what was exported, and the check
-SHA256SUMS                                                 hashes of these files, see `integrity`
+export.json, SHA256SUMS                                    see `folder`
 
 What MarianMT can hold becomes a MarianMT model, see `marian`. Everything else is a
 `shapeshift.huggingface` model, which computes with our code.
@@ -13,7 +12,6 @@ What MarianMT can hold becomes a MarianMT model, see `marian`. Everything else i
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,37 +19,21 @@ import torch
 
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
-from shapeshift.decoding.capacity import capacity
+from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
 from . import marian
-from .folder import REPORT, new_folder
-from .parity import BEAM, Ids, LogProbs, Parity, check, sample
+from .folder import Report, new_folder
+from .parity import BEAM, Ids, LogProbs, check, sample
+from .support import EXACT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NEEDED = "the export needs transformers, which is not installed; pip install 'shapeshift[hf]'"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was exported.
-
-    Attributes:
-        engine: transformers and its version.
-        model: the class that opens it.
-        max_length: the most tokens of a sentence, if there is a limit.
-        parity: the check.
-    """
-
-    engine: str
-    model: str
-    max_length: int | None
-    parity: Parity
 
 
 def export(
@@ -97,25 +79,26 @@ def export(
         )
     exported: PreTrainedModel
     if marian.fits(model, shape):
-        exported, limits = marian.convert(model, shape, max_length), [max_length]
+        exported, own = marian.convert(model, shape, max_length), Capacity(max_length, max_length)
     else:
         exported, own = _as_shapeshift(model, shape, position), capacity(model)
-        limits = [limit for limit in (own.source, own.target) if limit is not None]
-    _set_generation(exported, beam, min(limits, default=max_length))
+    limit = min(limit for limit in (own.source, own.target, max_length) if limit is not None)
+    _set_generation(exported, beam, limit)
     with new_folder(target) as partial:
         folder = partial / "model"
         exported.save_pretrained(folder)
-        _write_tokenizer(folder, subwords, subword_models, min(limits, default=max_length))
+        _write_tokenizer(folder, subwords, subword_models, limit)
         pairs = sample(model, max_length, longest)
         parity = check(model, Engine(folder), pairs)
         report = Report(
             f"transformers {transformers.__version__}",
             type(exported).__name__,
-            min(limits, default=None),
+            EXACT,
+            (own.source, own.target),
             parity,
         )
         save(folder / "README.md", card)
-        save(folder / REPORT, json.dumps(asdict(report), indent=2) + "\n")
+        report.save(folder)
     return report
 
 
@@ -130,7 +113,7 @@ class Engine:
         self._model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
     def score(self, sources: Ids, targets: Ids) -> LogProbs:
-        """Return log p of each target token and the `</s>`, all pairs in one batch."""
+        """See `parity.Engine`."""
         batch = make_batch(sources, targets)
         with torch.no_grad():
             logits = self._model(
@@ -142,7 +125,7 @@ class Engine:
         return [rows[n, range(len(ids) + 1), [*ids, EOS]].tolist() for n, ids in enumerate(targets)]
 
     def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        """Return the best hypothesis of each source and its log-probability."""
+        """See `parity.Engine`."""
         source = make_batch(sources, sources).source
         found = self._model.generate(
             source,
@@ -150,13 +133,15 @@ class Engine:
             num_beams=BEAM,
             length_penalty=0.0,
             early_stopping="never",
+            min_new_tokens=max_steps,
             max_new_tokens=max_steps,
             renormalize_logits=True,
             output_scores=True,
             return_dict_in_generate=True,
         )
-        rows = [[i for i in row[1:] if i not in (PAD, EOS)] for row in found.sequences.tolist()]
-        return list(zip(rows, found.sequences_scores.tolist(), strict=True))
+        return list(
+            zip(found.sequences[:, 1:].tolist(), found.sequences_scores.tolist(), strict=True)
+        )
 
 
 def _as_shapeshift(

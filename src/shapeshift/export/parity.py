@@ -87,8 +87,9 @@ class Engine(Protocol):
         ...
 
     def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        """Return the best hypothesis of each source and its log-probability: by a beam of `BEAM`
-        without length penalty, which ends after `max_steps` tokens."""
+        """Return the best hypothesis of `max_steps` tokens of each source and its log-probability,
+        without a `</s>`: the beam is `BEAM`, and `<pad>`, `<s>` and `</s>` are masked before the
+        softmax, so that every step reads the keys that earlier ones have cached."""
         ...
 
 
@@ -119,14 +120,12 @@ class CTranslate2Engine:
         return [result.log_probs for result in results]
 
     def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        """Return the best hypothesis of each source and its log-probability."""
         results = self._translator.translate_batch(
             [[self._source[i] for i in ids] for ids in sources],
             beam_size=BEAM,
-            patience=max_steps,  # never stops before a better hypothesis could come
             length_penalty=0,
             suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
-            min_decoding_length=0,
+            min_decoding_length=max_steps,
             max_decoding_length=max_steps,
             max_input_length=0,
             return_scores=True,
@@ -176,7 +175,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
         ShapeshiftError: they differ, or positions change nothing.
     """
     sources, targets = pairs
-    ours, theirs = _score(model, pairs), engine.score(sources, targets)
+    ours, theirs = score(model, pairs), engine.score(sources, targets)
     alone = [engine.score([x], [y])[0] for x, y in zip(sources, targets, strict=True)]
     log_prob, worst_alone = _largest(ours, theirs), _largest(ours, alone)
     if not max(log_prob, worst_alone) <= TOLERANCE:  # also for NaN
@@ -185,7 +184,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
             f" most {TOLERANCE:g}"
         )
     steps = _num_steps(model, targets)
-    found, expected = engine.search(sources, steps), _search(model, sources, steps)
+    found, expected = engine.search(sources, steps), search(model, sources, steps)
     beam_score = max(
         abs(a - b) / (len(ids) + 1) for (ids, a), (_, b) in zip(found, expected, strict=True)
     )
@@ -195,7 +194,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     effects = {}
     for stack in filter(lambda name: _knows_positions(model, name), STACKS):
         with _without_positions(model, stack):
-            effects[stack] = _largest(_score(model, pairs), theirs)
+            effects[stack] = _largest(score(model, pairs), theirs)
         if not effects[stack] > TOLERANCE:
             raise ShapeshiftError(
                 f"the positions of the {stack} change no log-probability by more than"
@@ -209,10 +208,10 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
 def compare(model: Transformer, engine: CTranslate2Engine, pairs: tuple[Ids, Ids]) -> Difference:
     """Return how far a quantized model is from ours."""
     sources, targets = pairs
-    ours, theirs = _score(model, pairs), engine.score(sources, targets)
+    ours, theirs = score(model, pairs), engine.score(sources, targets)
     differences = _differences(ours, theirs)
     steps = _num_steps(model, targets)
-    outputs = zip(engine.search(sources, steps), _search(model, sources, steps), strict=True)
+    outputs = zip(engine.search(sources, steps), search(model, sources, steps), strict=True)
     same = [found == expected for (found, _), (expected, _) in outputs]
     mean = math.fsum(differences) / len(differences)
     return Difference(max(differences), mean, sum(same) / len(same), engine.computed_in)
@@ -225,7 +224,7 @@ def _failed(what: str) -> ShapeshiftError:
     )
 
 
-def _score(model: Transformer, pairs: tuple[Ids, Ids]) -> LogProbs:
+def score(model: Transformer, pairs: tuple[Ids, Ids]) -> LogProbs:
     rows = score_references(model, make_batch(*pairs)).tolist()
     return [row[: len(ids) + 1] for row, ids in zip(rows, pairs[1], strict=True)]
 
@@ -243,18 +242,18 @@ def _num_steps(model: Transformer, targets: Ids) -> int:
     return min(MAX_STEPS, max(map(len, targets)), capacity(model).target or MAX_STEPS)
 
 
-def _search(model: Transformer, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+def search(model: Transformer, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
     """Return what `Engine.search` does, by our model and our search."""
     with evaluating(model):
-        stepper = _AsCTranslate2(model.start(make_batch(sources, sources).source, BEAM), max_steps)
+        stepper = _Endless(model.start(make_batch(sources, sources).source, BEAM), max_steps)
         limits = torch.full((len(sources),), max_steps + 1)
         found = beam_search(stepper, limits, beam=BEAM)
     return [(best.tokens, best.log_prob) for best, *_ in found]
 
 
-class _AsCTranslate2:
-    """A stepper with the rules of CTranslate2: `<pad>` and `<s>` are masked before the softmax, and
-    a hypothesis that reaches the limit ends there, without paying for its `</s>`."""
+class _Endless:
+    """A stepper with the rules of `Engine.search`: every hypothesis ends at the limit, without
+    paying for its `</s>`."""
 
     def __init__(self, stepper: Stepper, max_steps: int):
         self._stepper, self._left = stepper, max_steps
@@ -264,7 +263,7 @@ class _AsCTranslate2:
         if self._left:
             self._left -= 1
             self._logits = self._stepper.step(tokens)
-            self._logits[:, [PAD, BOS]] = -math.inf
+            self._logits[:, [PAD, BOS, EOS]] = -math.inf
             return self._logits
         logits = self._logits.new_full((len(tokens), self._logits.shape[1]), -math.inf)
         logits[:, EOS] = 0.0

@@ -1,29 +1,50 @@
-"""Search with an exported model, in place of `decoding.running.Runner`."""
+"""Search with an exported model."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from shapeshift.data.subwords import BOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig, GnmtPenalty, NoPenalty
-from shapeshift.decoding.running import Ids, PairScore
+from shapeshift.decoding.running import Ids, PairScore, Runner, Searcher
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import verify
 
 from .ctranslate2 import require
-from .folder import REPORT
+from .folder import read_capacity
+from .onnx import OnnxModel
 
-_REMEDY = "export the model again, into a new folder"
+
+def open_export(
+    folder: Path, subwords: Subwords, config: DecodingConfig, device: torch.device
+) -> Searcher:
+    """Return what searches with a model that `shapeshift export` wrote, as `Runner` does.
+
+    Raises:
+        ShapeshiftError: the folder holds no exported model, a damaged one, or one for transformers;
+            the engine is not installed.
+    """
+    limits = read_capacity(folder)
+    if (folder / "encoder.onnx").exists():
+        model: Any = OnnxModel(folder, limits)
+        return Runner(model, config)
+    if (folder / "config.json").exists() and not (folder / "model.bin").exists():
+        raise ShapeshiftError(
+            "is a model for transformers, which `translate` does not run; export the run for"
+            " another engine: --to ctranslate2 or --to onnx",
+            path=folder,
+        )
+    return CTranslate2Runner(folder, limits, subwords, config, device)
 
 
 class CTranslate2Runner:
-    """A model that `shapeshift export` wrote for CTranslate2, with its limits.
+    """A model that `shapeshift export` wrote for CTranslate2, in place of
+    `decoding.running.Runner`.
 
     The engine's own beam search finds the hypotheses, which are then ranked by
     `config.length_penalty`. It differs from ours in three ways: the engine divides by n^alpha while
@@ -32,21 +53,19 @@ class CTranslate2Runner:
 
     Args:
         folder: of the exported model.
+        capacity: how long sentences may be.
         subwords: the subword models of the run.
         config: how to search, and the size of batches.
         device: `cpu` or a GPU.
 
-    Attributes:
-        capacity: how long sentences may be.
-
     Raises:
-        ShapeshiftError: CTranslate2 is not installed; the folder holds no exported model, or a
-            damaged one; `config.batch_invariant` is set.
+        ShapeshiftError: CTranslate2 is not installed; `config.batch_invariant` is set.
     """
 
     def __init__(
         self,
         folder: Path,
+        capacity: Capacity,
         subwords: Subwords,
         config: DecodingConfig,
         device: torch.device | str = "cpu",
@@ -59,15 +78,7 @@ class CTranslate2Runner:
                 "decoding.batch_invariant has no effect in CTranslate2; translate with --engine"
                 " torch, or without it"
             )
-        try:
-            report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-            self.capacity = Capacity(*report["capacity"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ShapeshiftError(
-                "holds no model that `shapeshift export` wrote; export one first: shapeshift export"
-                f" {folder.parent}", path=folder,
-            ) from error  # fmt: skip
-        verify(folder, remedy=_REMEDY, sums_remedy=_REMEDY)
+        self.capacity = capacity
         device = torch.device(device)
         self._translator = ctranslate2.Translator(
             str(folder),

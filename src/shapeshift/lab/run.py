@@ -37,7 +37,7 @@ from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, Disk, remove_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
-from shapeshift.export.running import CTranslate2Runner
+from shapeshift.export.running import open_export
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.identity import NEUTRAL, how_to_validate
@@ -217,13 +217,12 @@ class Run:
                 whose model is used instead.
         """
         device = choose_device(self.config.training.device)
+        subwords = subwords or self.subwords()
         if engine != TORCH:
-            subwords = subwords or self.subwords()
-            folder = self.directory / engine
-            runner = CTranslate2Runner(folder, subwords, self.config.decoding, device)
-            return make_translator(self.config, runner, subwords)
+            exported = open_export(self.directory / engine, subwords, self.config.decoding, device)
+            return make_translator(self.config, exported, subwords)
         model = model or self.model(which, device)
-        return make_translator(self.config, model, subwords or self.subwords())
+        return make_translator(self.config, model, subwords)
 
     @cached_property
     def _translator(self) -> Translator:

@@ -74,6 +74,12 @@ class Attention(nn.Module):
         joined: Tensor = self.out(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         return joined
 
+    def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
+        pos_q = pos_k[:, :1]
+        q, k, v = self._project(*self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k))
+        return self.position.rotate(q, k, pos_q, pos_k)[1], v
+
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if q is k and k is v:
             made = F.linear(q, self.in_weight, self.in_bias).chunk(3, dim=-1)

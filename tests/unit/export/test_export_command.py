@@ -80,7 +80,7 @@ def test_a_run_is_exported_for_transformers(run):
     folder = run / "huggingface"
     report = json.loads((folder / "export.json").read_text())
     assert report["parity"]["log_prob"] < 1e-6 < report["parity"]["effects"]["encoder"]
-    assert "ShapeshiftForSeq2SeqLM: opens after `import shapeshift.huggingface`" in result.output
+    assert "opened by ShapeshiftForSeq2SeqLM" in result.output
     card = (folder / "README.md").read_text()
     assert "shaw at self" in card
     assert "import shapeshift.huggingface" in card
@@ -100,11 +100,31 @@ def test_the_guide_translates(run, monkeypatch):
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     assert invoke(run).exit_code == 0
     monkeypatch.chdir(run.parents[1])
-    _, code = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    _, _, code = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     names = {}
     exec(code, names)
     settings = ["decoding.beam=4", "decoding.length_penalty.alpha=0"]
     assert names["translations"] == load_run(run, settings).translate(names["lines"])
+
+
+@pytest.mark.long
+def test_the_guide_translates_with_onnx(run, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    assert invoke(run, "--to", "onnx").exit_code == 0
+    _, code, _ = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(code, names)
+    limits = ["decoding.beam=1", "decoding.max_length_a=0", "decoding.max_length_b=21"]
+    expected = load_run(run, limits).translate(["A man sleeps."])
+    assert names["translate"](run / "onnx", "A man sleeps.", 20) == expected[0]
+    text = tmp_path / "text"
+    text.write_text("A man sleeps.\n")
+    result = translate(
+        run, text, *(x for limit in limits for x in ("--set", limit)), "--engine", "onnx"
+    )
+    assert result.stdout.splitlines() == expected, result.stderr
+    refused = translate(run, text, "--engine", "onnxx")
+    assert "export one first: shapeshift export" in str(refused.exception)
 
 
 def test_the_list_says_what_can_be_exported():

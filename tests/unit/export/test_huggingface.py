@@ -44,7 +44,7 @@ def named(make):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_the_same(preset, named, data, tmp_path):
     report = run(named(preset), data, tmp_path / "model")
-    assert report.model == "ShapeshiftForSeq2SeqLM"
+    assert report.opened_by == "ShapeshiftForSeq2SeqLM"
     assert report.parity.log_prob < 1e-5
 
 
@@ -55,7 +55,7 @@ def test_marian_needs_no_shapeshift(preset, joint, named, data, apart, tmp_path)
     shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu"}
     made = named(preset, data.subwords, **shape)
     report = run(made, data, tmp_path / "model")
-    assert report.model == "MarianMTModel"
+    assert report.opened_by == "MarianMTModel"
     program = f"""
 import sys, torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

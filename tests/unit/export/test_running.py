@@ -15,7 +15,9 @@ from shapeshift.positions import PRESETS
 pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 
 from shapeshift.export.ctranslate2 import export
-from shapeshift.export.running import CTranslate2Runner
+from shapeshift.export.running import CTranslate2Runner, open_export
+
+CPU = torch.device("cpu")
 
 LINES = [
     "The old dog sees a cat.",
@@ -50,7 +52,7 @@ def translators(made, **settings):
     model, subwords, folder = made
     config = DecodingConfig(**{"max_tokens": 20, **settings})
     ours = Translator(model, subwords, config)
-    theirs = Translator(CTranslate2Runner(folder, subwords, config), subwords, config)
+    theirs = Translator(open_export(folder, subwords, config, CPU), subwords, config)
     assert isinstance(ours.runner, Runner)
     assert isinstance(theirs.runner, CTranslate2Runner)
     assert isinstance(theirs.runner, Searcher)
@@ -124,11 +126,11 @@ def test_what_is_no_export_is_refused(made, tmp_path):
     _, subwords, folder = made
     config = DecodingConfig()
     with pytest.raises(ShapeshiftError, match="export one first: shapeshift export"):
-        CTranslate2Runner(tmp_path, subwords, config)
+        open_export(tmp_path, subwords, config, CPU)
     with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
-        CTranslate2Runner(folder, subwords, DecodingConfig(batch_invariant=True))
+        open_export(folder, subwords, DecodingConfig(batch_invariant=True), CPU)
     with pytest.raises(ShapeshiftError, match="n_best is 5, expected 1 to 4"):
-        [*CTranslate2Runner(folder, subwords, config).search([[7]], 5)]
+        [*open_export(folder, subwords, config, CPU).search([[7]], 5)]
 
 
 def test_a_damaged_export_is_refused(made, tmp_path):
@@ -138,4 +140,4 @@ def test_a_damaged_export_is_refused(made, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "config.json").write_text("{}")
     with pytest.raises(ShapeshiftError, match="export the model again"):
-        CTranslate2Runner(copy, subwords, DecodingConfig())
+        open_export(copy, subwords, DecodingConfig(), CPU)

@@ -1,0 +1,292 @@
+"""Models as ONNX programs, which run in onnxruntime without PyTorch.
+
+encoder.onnx     source (B, S), ids with `</s>`, padded with 0 on the right
+                 -> mask (B, 1, 1, S), positions (1, S), and of each layer of the decoder the keys
+                 and values of the source, (B, H, S, E)
+decoder.onnx     tokens (B, T), those outputs, and of each layer the keys and values of the tokens
+                 before, (B, H, P, E), where P is 0 at first
+                 -> logits (B, T, V), and the keys and values of all tokens, (B, H, P + T, E)
+export.json, subwords/, …     see `folder`
+
+B, S, T and P are free.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.export import Dim
+
+from shapeshift.data.subwords import BOS, EOS
+from shapeshift.decoding.capacity import Capacity, capacity
+from shapeshift.decoding.scoring import evaluating
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Memory, Transformer
+from shapeshift.model.attention import Attention
+from shapeshift.model.layers import LayerCache
+
+from .folder import Report, new_folder
+from .parity import Ids, LogProbs, check, sample, score, search
+from .support import EXACT
+
+OPSET = 18
+Arrays = list[NDArray[Any]]
+
+
+def export(
+    model: Transformer,
+    target: Path,
+    *,
+    subword_models: Path | None = None,
+    max_length: int = 1024,
+    longest: tuple[int, int] = (64, 64),
+) -> Report:
+    """Write a model as ONNX, after a check that onnxruntime computes what ours does.
+
+    Args:
+        model: trained, on the CPU, in fp32.
+        target: a folder, missing or empty.
+        subword_models: a folder of its subword models, to be copied.
+        max_length: the most tokens of a sentence in the check.
+        longest: the most subwords of a source and of a target in training, which the check covers.
+
+    Raises:
+        ShapeshiftError: onnx or onnxruntime is not installed; the folder holds something; the check
+            fails; the disk refuses.
+    """
+    runtime = require()
+    own = capacity(model)
+    with new_folder(target) as partial:
+        folder = partial / "model"
+        folder.mkdir()
+        with evaluating(model):
+            write(model, folder)
+        exported = OnnxModel(folder, own)
+        parity = check(model, Engine(exported), sample(model, max_length, longest))
+        report = Report(
+            f"onnxruntime {runtime.__version__}",
+            "onnxruntime.InferenceSession",
+            EXACT,
+            (own.source, own.target),
+            parity,
+        )
+        report.save(folder, subword_models)
+    return report
+
+
+def require() -> Any:
+    """Return onnxruntime; raise a `ShapeshiftError` if it, or onnx, is not installed."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ShapeshiftError(
+            f"the export to ONNX needs {error.name}, which is not installed; pip install"
+            " 'shapeshift[onnx]'"
+        ) from error
+    return onnxruntime
+
+
+def write(model: Transformer, folder: Path) -> None:
+    """Write `encoder.onnx` and `decoder.onnx` of a model in evaluation mode.
+
+    They are traced once; batch and lengths of the sample are larger than 1, so that none of them is
+    taken for a constant.
+    """
+    B, S, T, P = (Dim(name) for name in "BSTP")
+    source = torch.tensor([[5, 6, 7, EOS], [6, EOS, 0, 0], [5, EOS, 0, 0]])
+    tokens = torch.tensor([[BOS, 5]] * len(source))
+    encoder, decoder = _Encoder(model), _Decoder(model)
+    mask, pos, *cross = encoder(source)
+    past = [x[:, :, :3] for x in cross]
+    names = [f"{what}_{n}" for n in range(len(model.decoder)) for what in ("keys", "values")]
+    memory = ["mask", "positions", *(f"source_{name}" for name in names)]
+    _save(
+        encoder, (source,), ({0: B, 1: S},), folder / "encoder.onnx", ["source"], memory
+    )  # fmt: skip
+    _save(
+        decoder,
+        (tokens, mask, pos, cross, past),
+        (
+            {0: B, 1: T},
+            {0: B, 3: S},
+            {1: S},
+            [{0: B, 2: S}] * len(cross),
+            [{0: B, 2: P}] * len(past),
+        ),
+        folder / "decoder.onnx",
+        ["tokens", *memory, *(f"past_{name}" for name in names)],
+        ["logits", *names],
+    )
+
+
+def _save(
+    module: nn.Module,
+    sample: tuple[Any, ...],
+    dynamic_shapes: tuple[Any, ...],
+    path: Path,
+    input_names: list[str],
+    output_names: list[str],
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about names of dimensions, and packages it does without
+        program = torch.onnx.export(
+            module.eval(), sample, dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False,
+            opset_version=OPSET, input_names=input_names, output_names=output_names,
+        )  # fmt: skip
+    if program is None:
+        raise TypeError("torch.onnx returned no program")
+    program.save(path)
+
+
+class _Encoder(nn.Module):
+    """The encoder, and what each layer of the decoder makes of its output."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor) -> tuple[Tensor, ...]:
+        memory = self.model.encode(source)
+        outputs = [memory.mask, memory.pos]
+        for layer in self.model.decoder:
+            attention = cast(Attention, layer.cross_attention)
+            outputs += attention.keys_and_values(memory.hidden, memory.pos)
+        return tuple(outputs)
+
+
+class _Decoder(nn.Module):
+    """Some tokens more, with the keys and values of those before."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, tokens: Tensor, mask: Tensor, pos: Tensor, cross: list[Tensor], past: list[Tensor]
+    ) -> tuple[Tensor, ...]:
+        before = past[0].shape[2]
+        x, pos_q = self.model.target(tokens, start=before)
+        pos_k = self.model.target.position_ids(1, before + tokens.shape[1], device=x.device)
+        nothing = Memory(x[:, :0], pos, mask)  # all keys of the source are there
+        present = []
+        for n, layer in enumerate(self.model.decoder):
+            of_layer = slice(2 * n, 2 * n + 2)
+            own: Any = _Growing(*past[of_layer])
+            source: Any = _Fixed(*cross[of_layer])
+            x = layer(x, pos_q, pos_k, nothing, LayerCache(own, source))
+            present += [own.keys, own.values]
+        return (self.model.project(self.model.decoder_norm(x)), *present)
+
+
+class _Growing:
+    """Keys and values as `model.cache.KeyValues`, without a buffer to write into."""
+
+    def __init__(self, keys: Tensor, values: Tensor):
+        self.keys, self.values = keys, values
+
+    @property
+    def length(self) -> int:
+        return self.keys.shape[2]
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys = torch.cat((self.keys, keys), dim=2)
+        self.values = torch.cat((self.values, values), dim=2)
+        return self.keys, self.values
+
+
+class _Fixed(_Growing):
+    """Those of the source, to which nothing is added."""
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        return self.keys, self.values
+
+
+class OnnxModel:
+    """An exported model in onnxruntime, with the methods of `Transformer` that decoding calls.
+
+    Args:
+        folder: of the model.
+        capacity: how long sentences may be.
+        threads: None takes as many as torch does.
+    """
+
+    def __init__(self, folder: Path, capacity: Capacity, threads: int | None = None):
+        options = require().SessionOptions()
+        options.intra_op_num_threads = threads or torch.get_num_threads()
+        self.capacity = capacity
+        self._encoder, self._decoder = (
+            require().InferenceSession(
+                folder / f"{name}.onnx", options, providers=["CPUExecutionProvider"]
+            )
+            for name in ("encoder", "decoder")
+        )
+
+    def encode(self, source: Tensor) -> Arrays:
+        """Return the outputs of the encoder."""
+        outputs: Arrays = self._encoder.run(None, {"source": source.numpy()})
+        return outputs
+
+    def decode(self, target_input: Tensor, memory: Arrays) -> Tensor:
+        """Return the logits `(B, T, V)` of `target_input (B, T)`."""
+        return self.extend(target_input, memory, self.no_past(len(target_input)))[0]
+
+    def project(self, logits: Tensor) -> Tensor:
+        """Return them: the decoder has projected its output."""
+        return logits
+
+    def start(self, source: Tensor, beam: int) -> _State:
+        """As `Transformer.start`."""
+        memory = self.encode(source)
+        rows = np.arange(len(source)).repeat(beam)
+        return _State(self, [memory[0][rows], memory[1], *(x[rows] for x in memory[2:])])
+
+    def extend(self, tokens: Tensor, memory: Arrays, past: Arrays) -> tuple[Tensor, Arrays]:
+        """Return the logits `(B, T, V)` of `tokens (B, T)`, and the keys and values so far."""
+        names = (each.name for each in self._decoder.get_inputs())
+        given = (tokens.numpy(), *memory, *past)
+        logits, *present = self._decoder.run(None, dict(zip(names, given, strict=True)))
+        return torch.from_numpy(logits), present
+
+    def no_past(self, num_rows: int) -> Arrays:
+        """Return the keys and values of no token, `(B, H, 0, E)`."""
+        shapes = [x.shape for x in self._decoder.get_inputs() if x.name.startswith("past_")]
+        return [np.zeros((num_rows, shape[1], 0, shape[3]), np.float32) for shape in shapes]
+
+
+class _State:
+    """Decoding token by token, see `decoding.search.Stepper`."""
+
+    def __init__(self, model: OnnxModel, memory: Arrays):
+        self._model, self._memory = model, memory
+        self._past = model.no_past(len(memory[0]))
+
+    def step(self, tokens: Tensor) -> Tensor:
+        logits, self._past = self._model.extend(tokens[:, None], self._memory, self._past)
+        return logits[:, -1]
+
+    def reorder(self, rows: Tensor) -> None:
+        chosen = rows.numpy()
+        mask, pos, *cross = self._memory
+        self._memory = [mask[chosen], pos, *(x[chosen] for x in cross)]
+        self._past = [x[chosen] for x in self._past]
+
+
+class Engine:
+    """An exported model, for `parity.check`."""
+
+    def __init__(self, model: OnnxModel):
+        self._model: Any = model
+
+    def score(self, sources: Ids, targets: Ids) -> LogProbs:
+        return score(self._model, (sources, targets))
+
+    def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+        return search(self._model, sources, max_steps)

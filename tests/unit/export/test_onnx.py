@@ -1,0 +1,82 @@
+"""ONNX programs compute in onnxruntime what our models do, at lengths that were never traced."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from shapeshift.data.subwords import BOS
+from shapeshift.decoding.config import DecodingConfig
+from shapeshift.decoding.running import Runner
+from shapeshift.decoding.translator import Translator
+from shapeshift.errors import ShapeshiftError
+from shapeshift.export import onnx as onnx_module
+from shapeshift.export.onnx import OnnxModel, export
+from shapeshift.export.running import open_export
+from shapeshift.positions import PRESETS
+
+pytestmark = pytest.mark.long
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+MOST = ("rpe", "t5", "rope", "learned", "cross-pe", "randomized")
+SMALL = {"encoder_layers": 1, "decoder_layers": 1}
+
+
+@pytest.mark.parametrize(
+    "preset", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in PRESETS if x not in MOST)]
+)
+def test_every_preset_is_the_same(preset, make, tmp_path):
+    made = make(PRESETS[preset], **SMALL)
+    report = export(made.model, tmp_path / "model", longest=(20, 15))
+    assert report.parity.log_prob < 2e-5
+    exported = OnnxModel(tmp_path / "model", report.capacity)
+    generator = torch.Generator().manual_seed(1)
+    for num_rows, source_length, length in ((1, 1, 1), (5, 23, 17), (2, 40, 2)):
+        source, target = (
+            torch.randint(5, 100, (num_rows, n), generator=generator)
+            for n in (source_length, length)
+        )
+        source[1:, -source_length // 3 :] = 0  # padding
+        target[:, 0] = BOS
+        with torch.no_grad():
+            expected = made.model.project(made.model(source, target))
+        memory = exported.encode(source)
+        torch.testing.assert_close(exported.decode(target, memory), expected, rtol=0, atol=2e-5)
+        past, steps = exported.no_past(num_rows), []
+        for tokens in target.split(1, dim=1):
+            logits, past = exported.extend(tokens, memory, past)
+            steps.append(logits)
+        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=2e-5)
+
+
+def test_search_and_scores_are_the_same(make, tmp_path):
+    made = make(PRESETS["shape"], **SMALL)
+    export(made.model, tmp_path / "model", longest=(20, 15))
+    config = DecodingConfig(beam=3, max_tokens=30, max_length_a=0.5)
+    theirs = open_export(tmp_path / "model", made.subwords, config, torch.device("cpu"))
+    assert isinstance(theirs, Runner)
+    assert isinstance(theirs._model, OnnxModel)
+    lines = ["The old dog sees a cat.", "", "A man sleeps.", "The girl buys the red house.", "cat"]
+    ours, translations = (
+        [*Translator(model, made.subwords, config).translate(lines)]
+        for model in (made.model, theirs)
+    )
+    assert translations == ours
+    pairs = [[7, 8, 9], [5]], [[6, 7], [9, 9, 9, 9]]
+    expected = [each.log_prob for each in Runner(made.model, config).score(*pairs)]
+    assert [x.log_prob for x in theirs.score(*pairs)] == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_export_that_loses_its_cache_is_not_written(make, tmp_path, monkeypatch):
+    """What exporters drop is what belongs to cached keys (vLLM #11780)."""
+    made = make(PRESETS["alibi"], **SMALL)
+    append = onnx_module._Growing.append
+
+    def forget(self, keys, values):
+        self.keys = torch.zeros_like(self.keys)
+        return append(self, keys, values)
+
+    monkeypatch.setattr(onnx_module._Growing, "append", forget)
+    with pytest.raises(ShapeshiftError, match="beam search finds another output"):
+        export(made.model, tmp_path / "model", longest=(20, 15))
+    assert not (tmp_path / "model").exists()
