@@ -136,7 +136,7 @@ class FilesCorpus(Grown):
 class HubCorpus(Strict):
     """A dataset of the Hugging Face hub, or a local folder that the `datasets` library reads.
 
-    It is streamed once into text files under `root`, which are read from then on. Entries
+    It is written once as text files under `root`, which are read from then on. Entries
     `sacrebleu:NAME` of `valid` and `test` are test sets of sacreBLEU's.
 
     Attributes:

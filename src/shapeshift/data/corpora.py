@@ -225,14 +225,15 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
 
         digest.update(f"{GRAMMAR_VERSION} {corpus.model_dump_json()}".encode())
         return digest.hexdigest()
-    known = hub.recorded(corpus) if isinstance(corpus, HubCorpus) else {}
+    if isinstance(corpus, HubCorpus):
+        hub.verify_exported(corpus)
     corpus = local_corpus(corpus)
     require_files(corpus)
     for split in SPLITS:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):
             for path in map(find_file, entry_files(corpus, entry)):
-                digest.update(_file_digest(path, known.get(path)))
+                digest.update(_file_digest(path))
         for entry in corpus.references(split):
             digest.update(b"reference")
             digest.update(_file_digest(find_file(entry_files(corpus, entry)[1])))
@@ -248,17 +249,10 @@ def _split_of(english: str) -> Split:
     return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")
 
 
-def _file_digest(path: Path, known: hub.FetchedFile | None = None) -> bytes:
+def _file_digest(path: Path) -> bytes:
     require_regular(path)
     try:
         with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256")
+            return hashlib.file_digest(stream, "sha256").digest()
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
-    if known is not None and found.hexdigest() != known.sha256:
-        raise ShapeshiftError(
-            f"the SHA-256 is {found.hexdigest()}, and was {known.sha256} when it was fetched;"
-            " remove its folder, and fetch it again",
-            path=path,
-        )
-    return found.digest()
