@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(library, corpus):
 def test_fetched_text_that_has_changed_is_refused(name, library, corpus):
     path = fetch(corpus).root / name
     path.write_bytes(path.read_bytes().replace(b"a", b"b"))
-    with pytest.raises(ShapeshiftError, match="differs from what was written.*remove the folder"):
+    with pytest.raises(ShapeshiftError, match=r"differs from what was written.*remove the folder"):
         corpus_fingerprint(corpus)
     (path.parent / SUMS).unlink()  # text of earlier versions has no such file
     assert corpus_fingerprint(corpus) == corpus_fingerprint(fetch(corpus))
