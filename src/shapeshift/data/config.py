@@ -120,7 +120,8 @@ class FilesCorpus(Grown):
 
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split: prefixes and test sets."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        entries: list[str] = getattr(self, split)
+        return entries
 
     def references(self, split: Split) -> list[str]:
         """The entries that translations of a split are scored against; none: its target side."""
@@ -173,7 +174,8 @@ class HubCorpus(Strict):
 
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        entries: list[str] = getattr(self, split)
+        return entries
 
 
 class GrammarCorpus(Grown):

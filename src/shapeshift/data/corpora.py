@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TextIO
 
 from shapeshift.data.config import (
     SACREBLEU,
@@ -118,9 +117,9 @@ def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
 
 def entries(corpus: FilesCorpus) -> list[str]:
     """Return the entries of all splits and of the references, each once."""
-    found = [entry for split in SPLITS for entry in corpus.prefixes(split)]
-    found += [entry for split in SPLITS for entry in corpus.references(split)]
-    return list(dict.fromkeys(found))
+    lists = [corpus.prefixes(split) for split in SPLITS]
+    lists += [corpus.references(split) for split in SPLITS]
+    return list(dict.fromkeys(chain(*lists)))
 
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:
@@ -178,7 +177,10 @@ def write_grammar(
     )
     with ExitStack() as stack:
         files = {
-            split: [stack.enter_context(_create(directory / f"{split}.{x}")) for x in ("en", "de")]
+            split: [
+                stack.enter_context((directory / f"{split}.{language}").open("wb"))
+                for language in ("en", "de")
+            ]
             for split in SPLITS
         }
         for english, german in stream:
@@ -186,8 +188,8 @@ def write_grammar(
             if not missing[split]:
                 continue
             missing[split] -= 1
-            files[split][0].write(english + "\n")
-            files[split][1].write(german + "\n")
+            files[split][0].write(f"{english}\n".encode())
+            files[split][1].write(f"{german}\n".encode())
             left = sum(missing.values())
             if on_progress is not None and left % _PROGRESS_EVERY == 0:
                 on_progress("generate", total - left, total)
@@ -233,26 +235,27 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):
             for path in map(find_file, entry_files(corpus, entry)):
-                digest.update(_file_digest(path))
+                digest.update(file_digest(path))
         for entry in corpus.references(split):
             digest.update(b"reference")
-            digest.update(_file_digest(find_file(entry_files(corpus, entry)[1])))
+            digest.update(file_digest(find_file(entry_files(corpus, entry)[1])))
     return digest.hexdigest()
 
 
-def _create(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", newline="\n")
+def file_digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file of text.
 
-
-def _split_of(english: str) -> Split:
-    digest = hashlib.blake2b(english.encode(), digest_size=8).digest()
-    return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")
-
-
-def _file_digest(path: Path) -> bytes:
+    Raises:
+        ShapeshiftError: it cannot be read, or not several times.
+    """
     require_regular(path)
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").digest()
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
+
+
+def _split_of(english: str) -> Split:
+    digest = hashlib.blake2b(english.encode(), digest_size=8).digest()
+    return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")

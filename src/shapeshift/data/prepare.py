@@ -13,19 +13,21 @@ import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib import metadata
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 from numpy.typing import NDArray
 
+import shapeshift
 from shapeshift.data.builders import Counts, Pair, build
 from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, GrammarCorpus, Split
 from shapeshift.data.corpora import (
     corpus_fingerprint,
     fetch,
+    file_digest,
     local_corpus,
     read_references,
     read_split,
@@ -71,7 +73,7 @@ def prepare(
             or a directory that holds other data.
     """
     directory = Path(directory)
-    report = on_progress or _silent
+    report = on_progress or (lambda *_: None)
     fetch(config.corpus, report)
     report("check the text", 0, None)
     fingerprint = _fingerprint(config)
@@ -120,7 +122,12 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         _write_split(directory, split, built, subwords)
         if not counts.built:
             raise ShapeshiftError(_nothing_left(split, counts))
-        splits[split] = _split_report(counts, TokenStore(directory / split))
+        store = TokenStore(directory / split)
+        splits[split] = SplitReport(
+            **vars(counts),
+            source_length=_statistics(store.source_lengths),
+            target_length=_statistics(store.target_lengths),
+        )
     result = Report(
         fingerprint=fingerprint,
         config=config,
@@ -131,7 +138,12 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             fingerprint=subwords.fingerprint,
         ),
         splits={split: splits[split] for split in SPLITS},
-        versions=_versions(),
+        versions={
+            "python": platform.python_version(),
+            "shapeshift": shapeshift.__version__,
+            "sentencepiece": sentencepiece.__version__,
+            "numpy": np.__version__,
+        },
     )
     (directory / REPORT).write_text(result.model_dump_json(indent=2) + "\n", "utf-8")
 
@@ -217,14 +229,6 @@ def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords:
                 file.write(text + "\n")
 
 
-def _split_report(counts: Counts, store: TokenStore) -> SplitReport:
-    return SplitReport(
-        **vars(counts),
-        source_length=_statistics(store.source_lengths),
-        target_length=_statistics(store.target_lengths),
-    )
-
-
 def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:
     return LengthStatistics(
         min=int(lengths.min()), mean=round(float(lengths.mean()), 2), max=int(lengths.max())
@@ -246,7 +250,7 @@ def _fingerprint(config: DataConfig) -> str:
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
     if config.subwords.vocabulary is not None:
-        document["vocabulary"] = hashlib.sha256(_bytes(config.subwords.vocabulary)).hexdigest()
+        document["vocabulary"] = file_digest(config.subwords.vocabulary).hex()
     if config.subwords.models is not None:
         document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -268,26 +272,18 @@ def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
     remedy = "train or prepare it again, or give another folder"
     for name in (found[0].name, "subwords/"):
         verify(directory, name, remedy=remedy)
-    theirs = Report.read(found[0], remedy).config.subwords.model_dump(exclude={"models"})
-    own = config.subwords.model_dump(exclude={"models"})
+    theirs = Report.read(found[0], remedy).config.subwords.model_dump(
+        mode="json", exclude={"models"}
+    )
+    own = config.subwords.model_dump(mode="json", exclude={"models"})
     names = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
     if names:
-        needed = " ".join(f"data.subwords.{name}={_shown(theirs.get(name))}" for name in names)
+        values = {name: json.dumps(theirs.get(name)).strip('"') for name in names}
+        needed = " ".join(f"data.subwords.{name}={value}" for name, value in values.items())
         raise ShapeshiftError(
             f"has subword models of other settings than these; set {needed}", path=directory
         )
     return Subwords.load(directory / "subwords")
-
-
-def _shown(value: object) -> object:
-    return {None: "null", True: "true", False: "false"}.get(value, value)  # type: ignore[call-overload]
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
 def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
@@ -313,17 +309,3 @@ def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
         name = f"{prefix}.{key}"
         leaves |= _flat(value, name) if isinstance(value, dict) else {name: value}
     return leaves
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("shapeshift", "sentencepiece", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-            versions[package] = "unknown"
-    return versions
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    """No progress wanted."""

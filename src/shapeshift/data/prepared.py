@@ -120,7 +120,8 @@ class Prepared:
 
     def store(self, split: Split) -> TokenStore:
         """The token store of a split."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        store: TokenStore = getattr(self, split)
+        return store
 
     def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
         """Return the source texts, as the corpus has them, and the references of a split, in the

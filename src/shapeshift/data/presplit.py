@@ -8,7 +8,7 @@ A file that begins with those is a vocabulary, any other a SentencePiece model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shapeshift.data.sources.files import read_lines, require_regular
@@ -55,16 +55,15 @@ class Pieces:
         """Return the vocabulary as text."""
         return "".join(piece + "\n" for piece in self._pieces).encode()
 
-    @property
-    def size(self) -> int:
-        """Pieces, special ones included."""
+    def get_piece_size(self) -> int:
+        """Return the number of pieces, special ones included."""
         return len(self._pieces)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
         return [[self._ids.get(piece, self._unknown) for piece in text.split()] for text in texts]
 
-    def piece(self, i: int) -> str:
+    def id_to_piece(self, i: int) -> str:
         """Return the piece of an id."""
         return self._pieces[i]
 
@@ -76,11 +75,12 @@ class Pieces:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, its pieces joined; special ids but the unknown leave no trace."""
-        found = (UNKNOWN if i == self._unknown else self._pieces[i] for i in self._worded(ids))
-        return join_pieces(" ".join(found))
-
-    def _worded(self, ids: Sequence[int]) -> Iterator[int]:
-        return (i for i in ids if i == self._unknown or i >= len(self._special))
+        pieces = [
+            UNKNOWN if i == self._unknown else self._pieces[i]
+            for i in ids
+            if i == self._unknown or i >= len(self._special)
+        ]
+        return join_pieces(" ".join(pieces))
 
 
 def count_pieces(texts: Iterable[str], special: Sequence[str], most: int) -> list[str]:

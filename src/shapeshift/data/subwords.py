@@ -74,8 +74,8 @@ class Subwords:
         self._source = _model(source)
         self._target = self._source if target is None else _model(target)
         self.presplit = isinstance(self._source, Pieces)
-        self.source_size = self._source.size
-        self.target_size = self._target.size
+        self.source_size: int = self._source.get_piece_size()
+        self.target_size: int = self._target.get_piece_size()
         digests = [hashlib.sha256(model).digest() for model in (source, target) if model]
         self.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -130,19 +130,21 @@ class Subwords:
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`."""
-        return self._source.encode(texts)
+        ids: list[list[int]] = self._source.encode(list(texts))
+        return ids
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`."""
-        return self._target.encode(texts)
+        ids: list[list[int]] = self._target.encode(list(texts))
+        return ids
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each source id, as the model writes it."""
-        return [self._source.piece(i) for i in ids]
+        return [self._source.id_to_piece(int(i)) for i in ids]
 
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each target id, as the model writes it."""
-        return [self._target.piece(i) for i in ids]
+        return [self._target.id_to_piece(int(i)) for i in ids]
 
     def check_source(self, text: str) -> None:
         """Raise `ShapeshiftError` for raw text, where the models are for text that is split: more
@@ -178,41 +180,25 @@ class Subwords:
 _SIDES = ("source", "target")
 
 
-class _SentencePiece:
-    """A SentencePiece model."""
-
-    def __init__(self, model: bytes):
-        self._processor: Any = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
-            raise ShapeshiftError("damaged subword model; prepare the data again") from error
-        self.size: int = self._processor.get_piece_size()
-        first = [self._processor.id_to_piece(i) for i in range(min(self.size, len(SPECIAL_PIECES)))]
-        if tuple(first) != SPECIAL_PIECES:
-            raise ShapeshiftError(
-                f"the subword model begins with {' '.join(first)}; expected"
-                f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
-            )
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = self._processor.encode(list(texts))
-        return ids
-
-    def piece(self, i: int) -> str:
-        piece: str = self._processor.id_to_piece(int(i))
-        return piece
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._processor.decode(list(ids))
-        return text
+def _model(data: bytes) -> Any:
+    """Return a vocabulary of pieces, or a SentencePiece model, which has the same methods."""
+    if pieces := Pieces.parse(data, SPECIAL_PIECES, UNK):
+        return pieces
+    model = sentencepiece.SentencePieceProcessor()
+    try:
+        model.LoadFromSerializedProto(data)
+    except RuntimeError as error:
+        raise ShapeshiftError("damaged subword model; prepare the data again") from error
+    first = [model.id_to_piece(i) for i in range(min(model.get_piece_size(), len(SPECIAL_PIECES)))]
+    if tuple(first) != SPECIAL_PIECES:
+        raise ShapeshiftError(
+            f"the subword model begins with {' '.join(first)}; expected"
+            f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
+        )
+    return model
 
 
-def _model(data: bytes) -> Pieces | _SentencePiece:
-    return Pieces.parse(data, SPECIAL_PIECES, UNK) or _SentencePiece(data)
-
-
-def _decode(model: Pieces | _SentencePiece, ids: Iterable[int]) -> str:
+def _decode(model: Any, ids: Iterable[int]) -> str:
     # Models drop control symbols when they decode, and with them any trace of SEP.
     parts: list[list[int]] = [[]]
     for i in ids:
@@ -223,20 +209,15 @@ def _decode(model: Pieces | _SentencePiece, ids: Iterable[int]) -> str:
     return SEPARATOR.join(model.decode(part) for part in parts)
 
 
-def _count(sentences: Iterator[str], config: SubwordsConfig) -> bytes:
-    """Return the serialised vocabulary of text that is already split."""
-    most = config.vocab_size - len(SPECIAL_PIECES)
-    if config.vocabulary is None:
-        pieces = count_pieces(sentences, SPECIAL_PIECES, most)
-    else:
-        pieces = read_pieces(config.vocabulary, SPECIAL_PIECES, most)
-    return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
-
-
 def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
     """Train one model on what `sentences` yields and return it serialised."""
     if config.algorithm == "presplit":
-        return _count(sentences(), config)
+        most = config.vocab_size - len(SPECIAL_PIECES)
+        if config.vocabulary is None:
+            pieces = count_pieces(sentences(), SPECIAL_PIECES, most)
+        else:
+            pieces = read_pieces(config.vocabulary, SPECIAL_PIECES, most)
+        return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
     model = io.BytesIO()
     caught: list[BaseException] = []
     try:
