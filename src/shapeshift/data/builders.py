@@ -67,11 +67,15 @@ def build(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts)
     num_joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
     while group := list(islice(kept, num_joined)):
         counts.built += 1
-        yield Pair(
-            source=SEPARATOR.join(pair.source for pair in group),
-            target=SEPARATOR.join(pair.target for pair in group),
-            source_ids=join_ids([pair.source_ids for pair in group]),
-            target_ids=join_ids([pair.target_ids for pair in group]),
+        yield (
+            group[0]
+            if num_joined == 1
+            else Pair(
+                source=SEPARATOR.join(pair.source for pair in group),
+                target=SEPARATOR.join(pair.target for pair in group),
+                source_ids=join_ids([pair.source_ids for pair in group]),
+                target_ids=join_ids([pair.target_ids for pair in group]),
+            )
         )
 
 

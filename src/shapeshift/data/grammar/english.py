@@ -7,7 +7,6 @@ from functools import cache
 from shapeshift.data.grammar.tree import (
     Clause,
     Coordination,
-    Frame,
     Front,
     Modal,
     Nominal,
@@ -18,7 +17,6 @@ from shapeshift.data.grammar.tree import (
     ProperName,
     RelativeClause,
     Role,
-    Sense,
     Sentence,
     Subordinate,
     Tense,
@@ -86,7 +84,7 @@ def _predicate(predicate: Predicate, person: int, front: Front) -> list[str]:
     words = verb_group(predicate.verb, predicate.tense, predicate.modal, predicate.negated, person)
     if predicate.frequency is not None:
         # often helps; has often helped; is often tired
-        after_first = predicate.tense is Tense.PERFECT or predicate.verb.frame is Frame.COPULA
+        after_first = predicate.tense is Tense.PERFECT or predicate.verb.frame == "copula"
         words = [*words[:after_first], predicate.frequency.english, *words[after_first:]]
     if predicate.adjective is not None:
         words += ["very"] * predicate.very + [predicate.adjective.english]
@@ -118,7 +116,7 @@ def verb_group(
     if tense is Tense.PERFECT:
         return [_HAVE[person], *negation, verb.participle, *particle]
     past = tense is Tense.PAST
-    if verb.frame is Frame.COPULA:
+    if verb.frame == "copula":
         return [(_BE_PAST if past else _BE_PRESENT)[person], *negation]
     if negated:
         return ["did" if past else _DO[person], "not", verb.base, *particle]
@@ -172,7 +170,7 @@ def _prepositional(phrase: PrepositionalPhrase) -> list[str]:
 
 
 def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
-    person = antecedent.noun.sense is Sense.PERSON
+    person = antecedent.noun.sense == "person"
     match relative.role:
         case Role.SUBJECT:
             pronoun = ["who" if person else "that"]

@@ -10,14 +10,6 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 
 
-class Gender(IntEnum):
-    """Grammatical gender of a German noun."""
-
-    MASCULINE = 0
-    FEMININE = 1
-    NEUTER = 2
-
-
 class Case(IntEnum):
     """German case."""
 
@@ -37,55 +29,16 @@ class Tense(Enum):
     FUTURE = auto()
 
 
-class Sense(Enum):
-    """Semantic class of a noun: verbs and adjectives choose their nouns by it."""
-
-    PERSON = auto()
-    ANIMAL = auto()
-    FOOD = auto()
-    TEXT = auto()
-    CLOTHING = auto()
-    TOOL = auto()
-    DEVICE = auto()
-    CONTAINER = auto()
-    VEHICLE = auto()
-    BUILDING = auto()
-    ROOM = auto()
-    AREA = auto()
-    PART = auto()
-
-
-class Frame(Enum):
-    """What a verb takes besides its subject."""
-
-    INTRANSITIVE = auto()
-    ACCUSATIVE = auto()
-    DATIVE = auto()
-    DITRANSITIVE = auto()
-    OBLIQUE = auto()  # a preposition that the verb chooses: warten auf
-    DIRECTION = auto()  # zu / nach
-    CLAUSE = auto()  # a dass-clause
-    DATIVE_CLAUSE = auto()  # a dative and a dass-clause
-    COPULA = auto()  # an adjective
-
-
-class Declension(Enum):
-    """Endings an adjective takes after a determiner."""
-
-    WEAK = auto()
-    MIXED = auto()
-    STRONG = auto()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Noun:
-    """A common noun. `forms[plural][case]` are its German forms."""
+    """A common noun. `forms[plural][case]` are its German forms. Verbs and adjectives choose their
+    nouns by the semantic class `sense`, such as `person`: `nouns.tsv` has all of them."""
 
     singular: str
     plural: str
-    gender: Gender
+    gender: int  # 0 masculine, 1 feminine, 2 neuter: the columns of `endings.tsv`
     forms: tuple[tuple[str, str, str, str], tuple[str, str, str, str]]
-    sense: Sense
+    sense: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,24 +70,15 @@ class Adjective:
     rank: int
 
 
-class Article(Enum):
-    """How a German determiner inflects."""
-
-    NONE = auto()  # no determiner: bare plural
-    DER = auto()
-    DIESER = auto()  # stem + the endings of dieser
-    EIN = auto()  # stem + the endings of ein
-    FIXED = auto()  # never changes: zwei
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Determiner:
-    """A determiner. `english` is empty for the bare plural; `stem` is the German stem."""
+    """A determiner. `english` is empty for the bare plural; the German one is `stem` with `endings`
+    of `endings.tsv`, or the stem alone. An adjective behind it has the endings `declension`."""
 
     english: tuple[str, str]  # singular, plural
-    article: Article
+    endings: str
     stem: str
-    declension: Declension
+    declension: str
     definite: bool
 
 
@@ -172,7 +116,11 @@ class Verb:
 
     `base`, `third`, `past`, `participle` are English; `particle` follows the verb (`look` `for`).
     `german_present` is (ich, er, wir); `german_past` (ich/er, wir); none has the separable
-    `prefix`, which is kept apart. `subjects` and `objects` are what may fill the roles.
+    `prefix`, which is kept apart. `frame` is what the verb takes besides its subject:
+    `intransitive` nothing, `accusative`, `dative`, `ditransitive` both, `oblique` a preposition
+    that the verb chooses (warten auf), `direction` zu or nach, `clause` a dass-clause,
+    `dative_clause` a dative and a dass-clause, `copula` an adjective.
+    `subjects` and `objects` are what may fill the roles.
     """
 
     base: str
@@ -186,8 +134,8 @@ class Verb:
     german_participle: str
     prefix: str
     with_sein: bool
-    frame: Frame
-    subjects: frozenset[Sense]
+    frame: str
+    subjects: frozenset[str]
     objects: tuple[Noun, ...]
     preposition: Preposition | None
     stative: bool  # not in the perfect
