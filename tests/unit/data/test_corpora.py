@@ -92,12 +92,6 @@ def test_a_files_fingerprint_is_of_the_text_not_of_the_place(tmp_path):
     assert len({original, *twice}) == 3
 
 
-def test_a_fingerprint_needs_every_file(tmp_path):
-    fill(tmp_path, names=["train", "valid"])
-    with pytest.raises(ShapeshiftError, match=r"test\.en: no such file"):
-        corpus_fingerprint(files(tmp_path))
-
-
 def test_text_that_was_looked_for_here_is_pointed_at_the_root(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fill(tmp_path, names=["train", "test"])

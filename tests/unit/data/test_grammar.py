@@ -28,20 +28,10 @@ from shapeshift.data.grammar.tree import (
     NounPhrase,
     Predicate,
     PrepositionalPhrase,
-    RelativeClause,
     Role,
     Sentence,
-    Tense,
 )
 from shapeshift.errors import ShapeshiftError
-
-SLEEP = next(verb for verb in lex.VERBS if verb.base == "sleep")
-
-
-def sleeps(subject, **parts) -> Sentence:
-    """Return `subject slept`: the verb form is the same for every person in English."""
-    return Sentence((Clause(subject, (Predicate(SLEEP, Tense.PAST, **parts),)),))
-
 
 # A speaker of German checked these. All are among the first 50,000 pairs of seed 6.
 CHECKED = """
@@ -208,28 +198,6 @@ def test_adjectives_and_nouns_agree(sentence: Sentence):
     lowered = " ".join(spaced.lower().split())
     for phrase, case in simple_phrases(sentence):
         assert f" {expected_phrase(phrase, case).lower()} " in f" {lowered} "
-
-
-@settings(max_examples=200, deadline=None)
-@given(sentences)
-def test_relative_pronouns_agree_with_their_noun(sentence: Sentence):
-    pronouns = {
-        Role.SUBJECT: {"m": "der", "f": "die", "n": "das", "p": "die"},
-        Role.ACCUSATIVE: {"m": "den", "f": "die", "n": "das", "p": "die"},
-        Role.DATIVE: {"m": "dem", "f": "der", "n": "dem", "p": "denen"},
-        Role.POSSESSOR: {"m": "dessen", "f": "deren", "n": "dessen", "p": "deren"},
-    }
-    for node in nodes(sentence):
-        if not (isinstance(node, NounPhrase) and isinstance(node.modifier, RelativeClause)):
-            continue
-        role = node.modifier.role
-        if role not in pronouns:
-            continue
-        column = "p" if node.plural else "mfn"[node.noun.gender]
-        text = german(sleeps(node))
-        head = german(sleeps(dataclasses.replace(node, modifier=None)))
-        after = text[len(head.rsplit(" ", 1)[0]) :]
-        assert after.startswith(f", {pronouns[role][column]} ")
 
 
 @settings(max_examples=150, deadline=None)
