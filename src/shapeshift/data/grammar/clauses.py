@@ -31,7 +31,6 @@ from shapeshift.data.grammar.tree import (
     Sentence,
     Subordinate,
     Verb,
-    is_definite,
     person_index,
 )
 
@@ -223,8 +222,8 @@ def _about(nominal: Nominal) -> Subject:
             sense = nominal.noun.sense
         case Coordination():
             return _about(nominal.items[-1])._replace(
-                definite=is_definite(nominal), person=2, nominal=nominal
+                definite=nominal.definite, person=2, nominal=nominal
             )
         case _:
             sense = "person"
-    return Subject(sense, is_definite(nominal), person_index(nominal, None), nominal)
+    return Subject(sense, nominal.definite, person_index(nominal, None), nominal)

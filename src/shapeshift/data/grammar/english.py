@@ -21,7 +21,6 @@ from shapeshift.data.grammar.tree import (
     Subordinate,
     Tense,
     Verb,
-    is_plural,
     person_index,
 )
 
@@ -152,7 +151,7 @@ def _noun_phrase(phrase: NounPhrase) -> list[str]:
     determiner: list[str] = []
     if phrase.possessor is not None:
         determiner = _nominal(phrase.possessor)
-        determiner[-1] += "'" if is_plural(phrase.possessor) and determiner[-1][-1] == "s" else "'s"
+        determiner[-1] += "'" if phrase.possessor.plural and determiner[-1][-1] == "s" else "'s"
     noun = phrase.noun.plural if phrase.plural else phrase.noun.singular
     words = [*(adjective.english for adjective in phrase.adjectives), noun]
     if phrase.possessor is None and (article := phrase.determiner.english[phrase.plural]):

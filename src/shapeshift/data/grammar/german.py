@@ -29,8 +29,6 @@ from shapeshift.data.grammar.tree import (
     Sentence,
     Subordinate,
     Tense,
-    is_definite,
-    is_plural,
     person_index,
 )
 
@@ -231,7 +229,7 @@ def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
 def _negated_by_kein(predicate: Predicate) -> bool:
     """`not` with an indefinite object is kein: does not buy a book, kauft kein Buch."""
     target = predicate.dative if predicate.accusative is None else predicate.accusative
-    return isinstance(target, NounPhrase) and not is_definite(target)
+    return isinstance(target, NounPhrase) and not target.definite
 
 
 def _nominal(nominal: Nominal, case: Case, *, kein: bool = False, bare: bool = False) -> list[str]:
@@ -284,7 +282,7 @@ def _prepositional(phrase: PrepositionalPhrase, bare: NounPhrase | None = None) 
     # Only before a definite article, and not before a coordination: zu dem Mann und der Frau.
     if isinstance(phrase.object, NounPhrase):
         contracted = _CONTRACTIONS.get((preposition, words[0]))
-        if contracted is not None and not is_plural(phrase.object):
+        if contracted is not None and not phrase.object.plural:
             return [contracted, *words[1:]]
     return [preposition, *words]
 

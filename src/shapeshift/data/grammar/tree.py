@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
+from typing import ClassVar
 
 
 class Case(IntEnum):
@@ -47,6 +48,8 @@ class ProperName:
 
     english: str
     german: str
+    plural: ClassVar[bool] = False
+    definite: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +60,7 @@ class Pronoun:
     german: tuple[str, str, str]
     first_person: bool
     plural: bool
+    definite: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,6 +180,11 @@ class NounPhrase:
     possessor: NounPhrase | ProperName | None = None
     modifier: PrepositionalPhrase | RelativeClause | None = None
 
+    @property
+    def definite(self) -> bool:
+        """Whether it picks out someone or something definite."""
+        return self.possessor is not None or self.determiner.definite
+
 
 @dataclass(slots=True)
 class Coordination:
@@ -183,6 +192,12 @@ class Coordination:
     (no modifier), so that `and` always joins what stands nearest."""
 
     items: tuple[Nominal, ...]
+    plural: ClassVar[bool] = True
+
+    @property
+    def definite(self) -> bool:
+        """Whether all of it is definite."""
+        return all(item.definite for item in self.items)
 
 
 Nominal = Pronoun | ProperName | NounPhrase | Coordination
@@ -270,28 +285,6 @@ class Sentence:
     conjunctions: tuple[Conjunction, ...] = ()
 
 
-def is_plural(nominal: Nominal) -> bool:
-    """Return whether a verb with this subject stands in the plural."""
-    match nominal:
-        case NounPhrase() | Pronoun():
-            return nominal.plural
-        case ProperName():
-            return False
-        case Coordination():
-            return True
-
-
-def is_definite(nominal: Nominal) -> bool:
-    """Return whether the phrase picks out someone or something definite."""
-    match nominal:
-        case NounPhrase():
-            return nominal.possessor is not None or nominal.determiner.definite
-        case Coordination():
-            return all(map(is_definite, nominal.items))
-        case _:
-            return True
-
-
 def person_index(nominal: Nominal | None, antecedent: NounPhrase | None) -> int:
     """Return 0 for I, 1 for he/she, 2 for any plural: the index into a verb's forms.
 
@@ -301,6 +294,6 @@ def person_index(nominal: Nominal | None, antecedent: NounPhrase | None) -> int:
     """
     subject = antecedent if nominal is None else nominal
     assert subject is not None
-    if is_plural(subject):
+    if subject.plural:
         return 2
     return 0 if isinstance(subject, Pronoun) and subject.first_person else 1
