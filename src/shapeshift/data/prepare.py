@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -49,7 +48,7 @@ from shapeshift.data.presplit import join_pieces
 from shapeshift.data.sources.download import Progress, exclusive
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, save, writing
+from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
@@ -84,24 +83,14 @@ def prepare(
         make_directory(Disk(), target.parent)
         with exclusive(target):
             if not _holds(directory, config, fingerprint):  # another process may have been at work
-                _build(target, config, fingerprint, report)
+                with partial_directory(target) as partial:
+                    built = partial / "prepared"
+                    built.mkdir()
+                    _fill(built, config, fingerprint, report)
+                    seal(built)
+                    built.rename(target)
+                Disk().sync_directory(target.parent)
     return Prepared(directory)
-
-
-def _build(target: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
-    """Build everything in a folder of another name, and rename it when all of it is on the disk."""
-    partial = target.with_name(f"{PARTIAL}{target.name}")
-    if os.path.lexists(partial):  # of a process that was killed
-        remove_directory(Disk(), partial)
-    partial.mkdir()
-    try:
-        _fill(partial, config, fingerprint, report)
-        seal(partial)
-        partial.rename(target)
-    except BaseException:
-        remove_directory(Disk(), partial)
-        raise
-    Disk().sync_directory(target.parent)
 
 
 def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
@@ -120,8 +109,14 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split), split)
         built = build(encoded, config.dataset, split, counts)
         _write_split(directory, split, built, subwords)
+        if not counts.read:
+            raise ShapeshiftError(f"the {split} text has no lines; expected one sentence a line")
         if not counts.built:
-            raise ShapeshiftError(_nothing_left(split, counts))
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
+            raise ShapeshiftError(
+                f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
+                "set wider limits in data.dataset"
+            )
         store = TokenStore(directory / split)
         splits[split] = SplitReport(
             **vars(counts),
@@ -232,16 +227,6 @@ def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords:
 def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:
     return LengthStatistics(
         min=int(lengths.min()), mean=round(float(lengths.mean()), 2), max=int(lengths.max())
-    )
-
-
-def _nothing_left(split: Split, counts: Counts) -> str:
-    if not counts.read:
-        return f"the {split} text has no lines; expected one sentence a line"
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
-    return (
-        f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
-        "set wider limits in data.dataset"
     )
 
 

@@ -161,7 +161,7 @@ def test_what_a_killed_preparation_left_goes_with_the_next(text, tmp_path):
         prepare(config(text), tmp_path / "data" / "out", kill)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert {x.name for x in (tmp_path / "data").iterdir()} == {".out.lock", ".partial-out"}
+    assert len([*(tmp_path / "data").glob(".partial-out-*")]) == 1
     prepare(config(text), tmp_path / "data" / "out")
     assert {x.name for x in (tmp_path / "data").iterdir()} == {".out.lock", "out"}
 
@@ -229,7 +229,7 @@ def test_everything_is_on_the_disk_before_the_folder_has_its_name(text, tmp_path
     flushed, rename = [], Path.rename
 
     def renamed(path, target):
-        if path.name == ".partial-out":
+        if target.name == "out":
             assert {x.stat().st_ino for x in [path, *path.rglob("*")]} <= set(flushed)
             flushed.clear()
         return rename(path, target)

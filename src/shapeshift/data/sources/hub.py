@@ -140,11 +140,13 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
     settings = corpus.model_dump(mode="json", exclude={"root"})
     record = json.dumps({"settings": settings, "commit": commit}, indent=1) + "\n"
     with partial_directory(folder) as partial:
+        text = partial / "text"
+        text.mkdir()
         for (split, entry), dataset in zip(wanted, loaded, strict=True):
-            _write(dataset, split, entry, corpus, partial, on_progress)
-        (partial / RECORD).write_text(record, "utf-8")
-        seal(partial)
-        partial.rename(folder)
+            _write(dataset, split, entry, corpus, text, on_progress)
+        (text / RECORD).write_text(record, "utf-8")
+        seal(text)
+        text.rename(folder)
     Disk().sync_directory(folder.parent)
 
 
