@@ -85,7 +85,7 @@ def _join(words: list[str]) -> str:
 def _main(clause: Clause) -> list[str]:
     """Verb second: one phrase, the finite verb, the rest."""
     assert clause.subject is not None
-    first, *others = clause.predicates
+    first = clause.predicates[0]
     person = person_index(clause.subject, None)
     subject = _nominal(clause.subject, Case.NOMINATIVE)
     match clause.front:
@@ -97,23 +97,17 @@ def _main(clause: Clause) -> list[str]:
             front = _subordinate(clause.adverbial)[1:]  # no comma between und and weil
         case _:
             front, subject = subject, []
-    finite, prefix, nonfinite = _verb_parts(first, person)
-    pronouns, middle = _pronouns(first), _middle(first, clause.front)
-    # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
-    subject_first = isinstance(clause.subject, Pronoun)
-    start = [*subject, *pronouns] if subject_first else [*pronouns, *subject]
-    words = [*front, finite, *start, *middle, prefix, nonfinite, *_after(first, clause.front)]
-    for predicate in others:
+    words: list[str] = []
+    for number, predicate in enumerate(clause.predicates):
         finite, prefix, nonfinite = _verb_parts(predicate, person)
-        words += [
-            "und",
-            finite,
-            *_pronouns(predicate),
-            *_middle(predicate),
-            prefix,
-            nonfinite,
-            *_after(predicate),
-        ]
+        opening, start, opened_by = ["und"], _pronouns(predicate), Front.SUBJECT
+        if number == 0:
+            opening, opened_by = front, clause.front
+            # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
+            is_pronoun = isinstance(clause.subject, Pronoun)
+            start = [*subject, *start] if is_pronoun else [*start, *subject]
+        words += [*opening, finite, *start, *_middle(predicate, opened_by), prefix, nonfinite]
+        words += _after(predicate, opened_by)
     if clause.adverbial is not None and clause.front is not Front.ADVERBIAL:
         words += _subordinate(clause.adverbial)
     return words
