@@ -179,7 +179,7 @@ class HubCorpus(Strict):
 
 
 class GrammarCorpus(Grown):
-    """The built-in English-German grammar. No English sentence stands in two splits.
+    """The built-in English-German grammar. No English sentence is in two splits.
 
     Attributes:
         seed: the text is a function of the seed and of the word limits alone.
@@ -233,7 +233,7 @@ class SubwordsConfig(Grown):
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
             `...`) and makes every Unicode space a space; `identity` leaves the text alone.
-        vocabulary: for `presplit`, a file of pieces, one a line (what stands after it, such as a
+        vocabulary: for `presplit`, a file of pieces, one a line (what comes after it, such as a
             count, is left out), instead of those of the training text.
         models: a run's folder, or prepared data, whose subword models are used instead of new ones;
             the other settings must be those that they were trained with. With
@@ -277,7 +277,7 @@ class Extrapolate(Strict):
 class Interpolate(Strict):
     """Train, valid and test with `num_joined` neighbouring pairs made into one, `<sep>` between
     them (SHAPE, section 3.1 and Table 3, which has 10). BLEU of joined texts counts each `<sep>` as
-    three correct tokens; `BLEU by sentence` stands next to it."""
+    three correct tokens; `BLEU by sentence` is reported next to it."""
 
     name: Literal["interpolate"] = "interpolate"
     num_joined: int = Field(default=10, ge=2, description="pairs made into one")

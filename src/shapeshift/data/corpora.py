@@ -58,7 +58,7 @@ def entry_files(corpus: FilesCorpus, entry: str) -> tuple[Path, Path]:
     have `.gz` after their names.
 
     Raises:
-        ShapeshiftError: a test set that there is none of, or that has not been downloaded.
+        ShapeshiftError: an unknown test set, or one that has not been downloaded.
     """
     if is_test_set(entry):
         return local_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
@@ -148,7 +148,7 @@ def write_grammar(
 ) -> FilesCorpus:
     """Generate the grammar's three splits as text files `<directory>/<split>.{en,de}`.
 
-    A hash of the English sentence selects its split, so that no sentence stands in two splits and
+    A hash of the English sentence selects its split, so that no sentence is in two splits and
     held-out sentences have the same lengths as the others. (To draw valid and test from sentences
     that train lacks would leave them hardly a short one: train has nearly all of those.)
 
@@ -215,7 +215,7 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     """SHA-256 (hexadecimal) of what the text of a corpus depends on.
 
     For files, which datasets of the hub become: the bytes of every file and their order, wherever
-    they stand. For the grammar: its settings and its version.
+    they are. For the grammar: its settings and its version.
 
     Raises:
         ShapeshiftError: a file is missing or cannot be read, has not been fetched, or is not what

@@ -64,7 +64,7 @@ def prepare(
 
     Args:
         config: corpus, subwords, dataset.
-        directory: where it shall be; missing, empty, or prepared before.
+        directory: where to put it: missing, empty, or prepared before.
         on_progress: called with a stage, how much of it is done, and of how much, if known.
 
     Raises:
@@ -247,17 +247,17 @@ def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
     Raises:
         ShapeshiftError: the folder is neither, or its models were trained with other settings.
     """
-    found = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
-    if not found:
+    reports = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
+    if not reports:
         raise ShapeshiftError(
             "is neither a run nor prepared data, whose subword models could be used; give a folder"
             " made by `shapeshift train` or `shapeshift prepare`",
             path=directory,
         )
     remedy = "train or prepare it again, or give another folder"
-    for name in (found[0].name, "subwords/"):
+    for name in (reports[0].name, "subwords/"):
         verify(directory, name, remedy=remedy)
-    theirs = Report.read(found[0], remedy).config.subwords.model_dump(
+    theirs = Report.read(reports[0], remedy).config.subwords.model_dump(
         mode="json", exclude={"models"}
     )
     own = config.subwords.model_dump(mode="json", exclude={"models"})
@@ -275,10 +275,10 @@ def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     """Return whether a folder holds these data; raise if it holds anything else."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return False
-    found = read_report(directory)
-    if found.fingerprint == fingerprint:
+    report = read_report(directory)
+    if report.fingerprint == fingerprint:
         return True
-    old, new = _flat(found.config.model_dump()), _flat(config.model_dump())
+    old, new = _flat(report.config.model_dump()), _flat(config.model_dump())
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     raise ShapeshiftError(
         f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "

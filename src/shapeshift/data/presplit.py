@@ -67,7 +67,7 @@ class Pieces:
         """Return the piece of an id."""
         return self._pieces[i]
 
-    def strange(self, text: str) -> list[str]:
+    def unknown_pieces(self, text: str) -> list[str]:
         """Return the pieces of a text that are not in the vocabulary, except single characters,
         which even text that is split for this vocabulary may have."""
         pieces = (piece for piece in text.split() if piece not in self._ids)
@@ -110,7 +110,7 @@ def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
     fairseq's dictionaries (`piece count`) and subword-nmt's vocabularies are such files.
 
     Raises:
-        ShapeshiftError: no such file, no piece in it, one that stands there twice, or too many.
+        ShapeshiftError: no such file, no piece in it, a repeated one, or too many.
     """
     pieces: dict[str, int] = {}
     for number, line in enumerate(read_lines(require_regular(path)), start=1):
@@ -119,7 +119,7 @@ def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
             continue
         if piece in pieces:
             raise ShapeshiftError(
-                f"{piece!r} stands on line {pieces[piece]} already", path=path, line=number
+                f"{piece!r} is on line {pieces[piece]} already", path=path, line=number
             )
         pieces[piece] = number
     if not 0 < len(pieces) <= most:

@@ -26,7 +26,7 @@ from shapeshift.errors import ShapeshiftError
 PAD, UNK, BOS, EOS, SEP = range(5)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")
 SEPARATOR = " <sep> "
-"""What stands between the parts of a joined text where it is written as text."""
+"""What separates the parts of a joined text where it is written as text."""
 
 PairSource = Callable[[], Iterable[tuple[str, str]]]
 
@@ -89,11 +89,11 @@ class Subwords:
         Args:
             pairs: called once for each model; returns (source, target) texts.
             config: algorithm, size, normalisation.
-            directory: made if missing.
+            directory: created if missing.
 
         Raises:
             ShapeshiftError: `vocab_size` is too large or too small for the text (with the size
-                that would do), or there is no text; and whatever `pairs` raises.
+                that would do), or there is no text; also what `pairs` raises.
         """
         if config.joint:
             models = {"joint": _train(lambda: (x for pair in pairs() for x in pair), config)}
@@ -152,10 +152,10 @@ class Subwords:
         if not isinstance(self._source, Pieces):
             return
         text = " ".join(split_parts(text))
-        strange = self._source.strange(text)
-        if len(strange) * 10 > len(text.split()):
+        unknown = self._source.unknown_pieces(text)
+        if len(unknown) * 10 > len(text.split()):
             raise ShapeshiftError(
-                f"{strange[0]!r} is no piece of the vocabulary, as much of this line: this model"
+                f"{unknown[0]!r} is no piece of the vocabulary, as much of this line: this model"
                 " translates text that is tokenised and split (`@@`) as its training text was;"
                 " prepare it with the same tokeniser and BPE codes"
             )
@@ -258,15 +258,15 @@ def _catching(sentences: Callable[[], Iterator[str]], caught: list[BaseException
 def _explain(error: RuntimeError, vocab_size: int) -> Exception:
     """Turn SentencePiece's refusal into an error that names a size that would do."""
     message = str(error)
-    if found := re.search(r"value <= (\d+)", message):
+    if match := re.search(r"value <= (\d+)", message):
         return ShapeshiftError(
             f"vocab_size={vocab_size} is more than the training text can fill; "
-            f"set data.subwords.vocab_size to {found[1]} or less"
+            f"set data.subwords.vocab_size to {match[1]} or less"
         )
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return ShapeshiftError(
             f"vocab_size={vocab_size} is less than the characters of the training text need; set "
-            f"data.subwords.vocab_size to {found[1]} or more, or lower character_coverage"
+            f"data.subwords.vocab_size to {match[1]} or more, or lower character_coverage"
         )
     if "sentences_.empty()" in message:
         return ShapeshiftError("the training text is empty: no subword model can be trained")

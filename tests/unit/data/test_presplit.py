@@ -73,7 +73,7 @@ def test_a_vocabulary_may_be_given(tmp_path):
     subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
     assert subwords.encode_source(["yes the ,"]) == [[5, 6, UNK]]
     path.write_text("yes 9\nthe 3\nyes 1\n")
-    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' stands on line 1 already"):
+    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' is on line 1 already"):
         read_pieces(path, SPECIAL_PIECES, 9)
     path.write_text("a\nb\n")
     with pytest.raises(ShapeshiftError, match="vocab_size to 7 or more"):

@@ -6,7 +6,7 @@ obligatory words, and passes the rest on. Nothing is cut off or thrown away afte
 English must not be ambiguous, or the German would depend on the reading: a clause, an adverb or
 `and` always joins the nearest phrase that could take it. So a phrase that ends in a relative clause
 is followed by nothing that could still belong to that relative clause (`Context.closed`), and no
-because-clause stands inside a relative clause.
+because-clause is inside a relative clause.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _GAP_ROLES = {
 
 def _verbs_with_gap() -> dict[tuple[Role, Noun], tuple[Verb, ...]]:
     """Return the verbs of which a noun can be the object, the subject being a person."""
-    found: dict[tuple[Role, Noun], list[Verb]] = {}
+    by_gap: dict[tuple[Role, Noun], list[Verb]] = {}
     for verb in VERBS:
         if verb.frame in _GAP_ROLES and "person" in verb.subjects:
             for noun in verb.objects:
-                found.setdefault((_GAP_ROLES[verb.frame], noun), []).append(verb)
-    return {key: tuple(verbs) for key, verbs in found.items()}
+                by_gap.setdefault((_GAP_ROLES[verb.frame], noun), []).append(verb)
+    return {key: tuple(verbs) for key, verbs in by_gap.items()}
 
 
 _VERBS_WITH_GAP = _verbs_with_gap()

@@ -163,15 +163,13 @@ def _last_phrase(predicate: Predicate, front: Front) -> NounPhrase | None:
     """Return the noun phrase at the end of the middle field: its relative clause follows the
     verbs."""
     place = None if front is Front.PLACE else predicate.place
+    last: Nominal | None
     for prepositional in (predicate.oblique, place, predicate.beneficiary):
         if prepositional is not None:
             last = prepositional.object
             break
     else:
-        found = predicate.dative if predicate.accusative is None else predicate.accusative
-        if found is None:
-            return None
-        last = found
+        last = predicate.dative if predicate.accusative is None else predicate.accusative
     return last if isinstance(last, NounPhrase) else None
 
 

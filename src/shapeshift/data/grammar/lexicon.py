@@ -193,16 +193,16 @@ ADVERBIALS = (
 
 
 def _modals() -> tuple[Modal, ...]:
-    found: list[Modal] = []
+    modals: list[Modal] = []
     for row in read_table("modals.tsv"):
         tense = Tense[row["tense"].upper()]
         if tense is Tense.PRESENT:
-            found.append(Modal({}, {}))
-        modal = found[-1]
+            modals.append(Modal({}, {}))
+        modal = modals[-1]
         modal.english[tense, False] = _persons(row["english"])
         modal.english[tense, True] = _persons(row["negated"])
         modal.german[tense] = _persons(row["german"])
-    return tuple(found)
+    return tuple(modals)
 
 
 def _persons(forms: str) -> tuple[str, str, str]:

@@ -184,8 +184,8 @@ class Predicates:
         """Return a predicate that fits any length: sees …, is old, belongs to …."""
         tense = Tense.PAST if context.past else Tense.PRESENT
         if subject.sense in _LIVING:
-            found = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)
-            return Predicate(SEE, tense, accusative=found)
+            seen = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)
+            return Predicate(SEE, tense, accusative=seen)
         if num_words > 2:
             owner = self._object(
                 num_words - 2, BELONG.objects, nominals.AFFIRMATIVE, subject, context
@@ -338,10 +338,10 @@ class Predicates:
         """Return an object that is not the subject itself: no `I see me`, no `Anna sees Anna`."""
         first = isinstance(subject.nominal, Pronoun) and subject.nominal.first_person
         pronouns = nominals.THIRD_PERSON if first else nominals.ALL_PERSONS
-        found = self._nominals.nominal(num_words, pool, determiners, pronouns, context)
-        if isinstance(found, ProperName) and found is subject.nominal:
+        nominal = self._nominals.nominal(num_words, pool, determiners, pronouns, context)
+        if isinstance(nominal, ProperName) and nominal is subject.nominal:
             return lexicon.THEY
-        return found
+        return nominal
 
     def _direction(
         self, num_words: int, pool: tuple[Noun, ...], context: Context
@@ -361,5 +361,5 @@ class Predicates:
             if num_words - other.num_words >= 2:
                 preposition, pool = other, lexicon.BUILDINGS
         rest = num_words - preposition.num_words
-        found = self._nominals.nominal(rest, pool, nominals.ONE_PLACE, (), context)
-        return PrepositionalPhrase(preposition, found)
+        place = self._nominals.nominal(rest, pool, nominals.ONE_PLACE, (), context)
+        return PrepositionalPhrase(preposition, place)

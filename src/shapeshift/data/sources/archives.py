@@ -64,7 +64,7 @@ def unpack(
 
     Args:
         archive: of a name that `is_archive` accepts.
-        directory: made if missing.
+        directory: created if missing.
         wanted: whether a member is, by its name, a path relative to the folder.
         on_progress: called with the number of members read.
 

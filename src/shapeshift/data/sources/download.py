@@ -53,7 +53,7 @@ def download(
 
     Args:
         url: over http or https.
-        path: where the file shall be; its folder is made.
+        path: where to put the file; its folder is created if need be.
         sha256: of the file, hexadecimal; without it, the one that was pinned.
         md5: of the file, where no SHA-256 is published.
         on_progress: called with the number of bytes.
@@ -76,13 +76,13 @@ def download(
             file = path.with_name(f".{path.name}.partial")
             _fetch(url, file, path, on_progress, attempts, wait_s)
         for name, expected in (("MD5", md5), ("SHA-256", sha256)):
-            found = _hash(file, name.replace("-", ""))
-            if expected not in (None, found):
+            actual = _hash(file, name.replace("-", ""))
+            if expected not in (None, actual):
                 if file != path:
                     file.unlink()
                     _tag_path(file).unlink(missing_ok=True)
                 raise ShapeshiftError(
-                    f"the {name} is {found}, expected {expected}; remove the file and fetch"
+                    f"the {name} is {actual}, expected {expected}; remove the file and fetch"
                     f" {url} again, or, if the new file is the one you want, remove {pinned.name}"
                     " and the hash in data.corpus.archives",
                     path=path,
