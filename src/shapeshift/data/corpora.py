@@ -201,14 +201,8 @@ def write_grammar(
                 f"{config.max_words} words for three splits; raise data.corpus.max_words"
             )
     source, target = ("de", "en") if config.reverse else ("en", "de")
-    return FilesCorpus(
-        root=directory,
-        source=source,
-        target=target,
-        train=["train"],
-        valid=["valid"],
-        test=["test"],
-    )
+    names = {split: [split] for split in SPLITS}
+    return FilesCorpus(root=directory, source=source, target=target, **names)
 
 
 def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
