@@ -249,14 +249,6 @@ def test_redirects_within_the_scheme_are_followed_but_not_forever(server, tmp_pa
     assert "\n" not in str(error.value)
 
 
-def test_a_server_that_takes_back_what_it_sent_is_given_up(server, tmp_path):
-    server.cuts = [10_000] * 50
-    server.ranges = False  # each attempt begins anew and gets no further
-    with pytest.raises(ShapeshiftError, match="10,000 of 102,400 bytes came"):
-        get(server, tmp_path / "x.bin")
-    assert len(server.asked) == 4
-
-
 @pytest.mark.parametrize("name", [".x.bin.partial", ".x.bin.partial.tag", "x.bin.sha256"])
 def test_links_in_the_place_of_our_files_are_not_followed(name, server, tmp_path):
     (tmp_path / "precious").write_text("as it was")

@@ -83,12 +83,6 @@ def test_what_breaks_off_leaves_nothing_and_the_next_call_fetches_all(library, c
     assert folders(corpus) == [hub.folder_of(corpus)]
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(library, corpus):
-    corpus.root.write_text("a file")
-    with pytest.raises(ShapeshiftError, match="cannot be written"):
-        fetch(corpus)
-
-
 @pytest.mark.parametrize("name", ["train-train.en", hub.RECORD])
 def test_fetched_text_that_has_changed_is_refused(name, library, corpus):
     path = fetch(corpus).root / name
