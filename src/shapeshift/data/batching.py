@@ -94,7 +94,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
 ) -> list[Indices]:
-    """Return the batches of one epoch as arrays of pair numbers; every pair stands in one of them.
+    """Return the batches of one epoch as arrays of pair numbers; every pair is in one of them.
 
     The pairs are shuffled, sorted by length within windows of `config.sort_window` pairs (pairs of
     the same length stay shuffled) and cut into batches as large as the limits allow. The batches

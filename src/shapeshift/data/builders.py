@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
-from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Split, Vanilla
+from shapeshift.data.config import Dataset, Extrapolate, Interpolate, LengthSlice, Split
 from shapeshift.data.subwords import SEPARATOR, join_ids
 
 
@@ -46,12 +47,7 @@ class Counts:
     dropped: dict[str, int] = field(default_factory=dict)
 
 
-def build(
-    pairs: Iterable[Pair],
-    dataset: Vanilla | Extrapolate | Interpolate | LengthSlice,
-    split: Split,
-    counts: Counts,
-) -> Iterator[Pair]:
+def build(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts) -> Iterator[Pair]:
     """Yield the pairs of one split of a dataset.
 
     A train pair without a subword on one side is dropped, whatever the dataset. Valid and test
@@ -68,18 +64,22 @@ def build(
         counts: updated with every pair that is read.
     """
     kept = _kept(pairs, dataset, split, counts)
-    built = _join(kept, dataset.num_joined) if isinstance(dataset, Interpolate) else kept
-    for pair in built:
+    num_joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
+    while group := list(islice(kept, num_joined)):
         counts.built += 1
-        yield pair
+        yield (
+            group[0]
+            if num_joined == 1
+            else Pair(
+                source=SEPARATOR.join(pair.source for pair in group),
+                target=SEPARATOR.join(pair.target for pair in group),
+                source_ids=join_ids([pair.source_ids for pair in group]),
+                target_ids=join_ids([pair.target_ids for pair in group]),
+            )
+        )
 
 
-def _kept(
-    pairs: Iterable[Pair],
-    dataset: Vanilla | Extrapolate | Interpolate | LengthSlice,
-    split: Split,
-    counts: Counts,
-) -> Iterator[Pair]:
+def _kept(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts) -> Iterator[Pair]:
     for pair in pairs:
         counts.read += 1
         reason = _why_dropped(pair, dataset) if split == "train" else None
@@ -90,9 +90,7 @@ def _kept(
             counts.dropped[reason] = counts.dropped.get(reason, 0) + 1
 
 
-def _why_dropped(
-    pair: Pair, dataset: Vanilla | Extrapolate | Interpolate | LengthSlice
-) -> str | None:
+def _why_dropped(pair: Pair, dataset: Dataset) -> str | None:
     """Return why a pair is not in the training data, or None if it is."""
     source, target = len(pair.source_ids), len(pair.target_ids)
     if not source or not target:
@@ -105,23 +103,3 @@ def _why_dropped(
         case LengthSlice(max_length=high) if high is not None and source >= high:
             return f"source of {high} subwords up"
     return None
-
-
-def _join(pairs: Iterable[Pair], size: int) -> Iterator[Pair]:
-    group: list[Pair] = []
-    for pair in pairs:
-        group.append(pair)
-        if len(group) == size:
-            yield _joined(group)
-            group = []
-    if group:
-        yield _joined(group)
-
-
-def _joined(group: list[Pair]) -> Pair:
-    return Pair(
-        source=SEPARATOR.join(pair.source for pair in group),
-        target=SEPARATOR.join(pair.target for pair in group),
-        source_ids=join_ids([pair.source_ids for pair in group]),
-        target_ids=join_ids([pair.target_ids for pair in group]),
-    )

@@ -120,7 +120,8 @@ class FilesCorpus(Grown):
 
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split: prefixes and test sets."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        entries: list[str] = getattr(self, split)
+        return entries
 
     def references(self, split: Split) -> list[str]:
         """The entries that translations of a split are scored against; none: its target side."""
@@ -136,7 +137,7 @@ class FilesCorpus(Grown):
 class HubCorpus(Strict):
     """A dataset of the Hugging Face hub, or a local folder that the `datasets` library reads.
 
-    It is streamed once into text files under `root`, which are read from then on. Entries
+    It is written once as text files under `root`, which are read from then on. Entries
     `sacrebleu:NAME` of `valid` and `test` are test sets of sacreBLEU's.
 
     Attributes:
@@ -173,11 +174,12 @@ class HubCorpus(Strict):
 
     def prefixes(self, split: Split) -> list[str]:
         """The entries of one split."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        entries: list[str] = getattr(self, split)
+        return entries
 
 
 class GrammarCorpus(Grown):
-    """The built-in English-German grammar. No English sentence stands in two splits.
+    """The built-in English-German grammar. No English sentence is in two splits.
 
     Attributes:
         seed: the text is a function of the seed and of the word limits alone.
@@ -231,7 +233,7 @@ class SubwordsConfig(Grown):
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
             `...`) and makes every Unicode space a space; `identity` leaves the text alone.
-        vocabulary: for `presplit`, a file of pieces, one a line (what stands after it, such as a
+        vocabulary: for `presplit`, a file of pieces, one a line (what comes after it, such as a
             count, is left out), instead of those of the training text.
         models: a run's folder, or prepared data, whose subword models are used instead of new ones;
             the other settings must be those that they were trained with. With
@@ -275,7 +277,7 @@ class Extrapolate(Strict):
 class Interpolate(Strict):
     """Train, valid and test with `num_joined` neighbouring pairs made into one, `<sep>` between
     them (SHAPE, section 3.1 and Table 3, which has 10). BLEU of joined texts counts each `<sep>` as
-    three correct tokens; `BLEU by sentence` stands next to it."""
+    three correct tokens; `BLEU by sentence` is reported next to it."""
 
     name: Literal["interpolate"] = "interpolate"
     num_joined: int = Field(default=10, ge=2, description="pairs made into one")

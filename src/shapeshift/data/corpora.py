@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import TextIO
 
 from shapeshift.data.config import (
     SACREBLEU,
@@ -59,7 +58,7 @@ def entry_files(corpus: FilesCorpus, entry: str) -> tuple[Path, Path]:
     have `.gz` after their names.
 
     Raises:
-        ShapeshiftError: a test set that there is none of, or that has not been downloaded.
+        ShapeshiftError: an unknown test set, or one that has not been downloaded.
     """
     if is_test_set(entry):
         return local_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
@@ -118,9 +117,9 @@ def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
 
 def entries(corpus: FilesCorpus) -> list[str]:
     """Return the entries of all splits and of the references, each once."""
-    found = [entry for split in SPLITS for entry in corpus.prefixes(split)]
-    found += [entry for split in SPLITS for entry in corpus.references(split)]
-    return list(dict.fromkeys(found))
+    lists = [corpus.prefixes(split) for split in SPLITS]
+    lists += [corpus.references(split) for split in SPLITS]
+    return list(dict.fromkeys(chain(*lists)))
 
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:
@@ -149,7 +148,7 @@ def write_grammar(
 ) -> FilesCorpus:
     """Generate the grammar's three splits as text files `<directory>/<split>.{en,de}`.
 
-    A hash of the English sentence selects its split, so that no sentence stands in two splits and
+    A hash of the English sentence selects its split, so that no sentence is in two splits and
     held-out sentences have the same lengths as the others. (To draw valid and test from sentences
     that train lacks would leave them hardly a short one: train has nearly all of those.)
 
@@ -178,7 +177,10 @@ def write_grammar(
     )
     with ExitStack() as stack:
         files = {
-            split: [stack.enter_context(_create(directory / f"{split}.{x}")) for x in ("en", "de")]
+            split: [
+                stack.enter_context((directory / f"{split}.{language}").open("wb"))
+                for language in ("en", "de")
+            ]
             for split in SPLITS
         }
         for english, german in stream:
@@ -186,8 +188,8 @@ def write_grammar(
             if not missing[split]:
                 continue
             missing[split] -= 1
-            files[split][0].write(english + "\n")
-            files[split][1].write(german + "\n")
+            files[split][0].write(f"{english}\n".encode())
+            files[split][1].write(f"{german}\n".encode())
             left = sum(missing.values())
             if on_progress is not None and left % _PROGRESS_EVERY == 0:
                 on_progress("generate", total - left, total)
@@ -199,21 +201,15 @@ def write_grammar(
                 f"{config.max_words} words for three splits; raise data.corpus.max_words"
             )
     source, target = ("de", "en") if config.reverse else ("en", "de")
-    return FilesCorpus(
-        root=directory,
-        source=source,
-        target=target,
-        train=["train"],
-        valid=["valid"],
-        test=["test"],
-    )
+    names = {split: [split] for split in SPLITS}
+    return FilesCorpus(root=directory, source=source, target=target, **names)
 
 
 def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     """SHA-256 (hexadecimal) of what the text of a corpus depends on.
 
     For files, which datasets of the hub become: the bytes of every file and their order, wherever
-    they stand. For the grammar: its settings and its version.
+    they are. For the grammar: its settings and its version.
 
     Raises:
         ShapeshiftError: a file is missing or cannot be read, has not been fetched, or is not what
@@ -225,40 +221,35 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
 
         digest.update(f"{GRAMMAR_VERSION} {corpus.model_dump_json()}".encode())
         return digest.hexdigest()
-    known = hub.recorded(corpus) if isinstance(corpus, HubCorpus) else {}
+    if isinstance(corpus, HubCorpus):
+        hub.verify_exported(corpus)
     corpus = local_corpus(corpus)
     require_files(corpus)
     for split in SPLITS:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):
             for path in map(find_file, entry_files(corpus, entry)):
-                digest.update(_file_digest(path, known.get(path)))
+                digest.update(file_digest(path))
         for entry in corpus.references(split):
             digest.update(b"reference")
-            digest.update(_file_digest(find_file(entry_files(corpus, entry)[1])))
+            digest.update(file_digest(find_file(entry_files(corpus, entry)[1])))
     return digest.hexdigest()
 
 
-def _create(path: Path) -> TextIO:
-    return path.open("w", encoding="utf-8", newline="\n")
+def file_digest(path: Path) -> bytes:
+    """Return the SHA-256 of a file of text.
+
+    Raises:
+        ShapeshiftError: it cannot be read, or not several times.
+    """
+    require_regular(path)
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").digest()
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
 def _split_of(english: str) -> Split:
     digest = hashlib.blake2b(english.encode(), digest_size=8).digest()
     return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")
-
-
-def _file_digest(path: Path, known: hub.FetchedFile | None = None) -> bytes:
-    require_regular(path)
-    try:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
-    if known is not None and found.hexdigest() != known.sha256:
-        raise ShapeshiftError(
-            f"the SHA-256 is {found.hexdigest()}, and was {known.sha256} when it was fetched;"
-            " remove its folder, and fetch it again",
-            path=path,
-        )
-    return found.digest()

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib import metadata
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sentencepiece
 from numpy.typing import NDArray
 
+import shapeshift
 from shapeshift.data.builders import Counts, Pair, build
 from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, GrammarCorpus, Split
 from shapeshift.data.corpora import (
     corpus_fingerprint,
     fetch,
+    file_digest,
     local_corpus,
     read_references,
     read_split,
@@ -47,7 +48,7 @@ from shapeshift.data.presplit import join_pieces
 from shapeshift.data.sources.download import Progress, exclusive
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, save, writing
+from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
@@ -63,7 +64,7 @@ def prepare(
 
     Args:
         config: corpus, subwords, dataset.
-        directory: where it shall be; missing, empty, or prepared before.
+        directory: where to put it: missing, empty, or prepared before.
         on_progress: called with a stage, how much of it is done, and of how much, if known.
 
     Raises:
@@ -71,7 +72,7 @@ def prepare(
             or a directory that holds other data.
     """
     directory = Path(directory)
-    report = on_progress or _silent
+    report = on_progress or (lambda *_: None)
     fetch(config.corpus, report)
     report("check the text", 0, None)
     fingerprint = _fingerprint(config)
@@ -82,24 +83,14 @@ def prepare(
         make_directory(Disk(), target.parent)
         with exclusive(target):
             if not _holds(directory, config, fingerprint):  # another process may have been at work
-                _build(target, config, fingerprint, report)
+                with partial_directory(target) as partial:
+                    built = partial / "prepared"
+                    built.mkdir()
+                    _fill(built, config, fingerprint, report)
+                    seal(built)
+                    built.rename(target)
+                Disk().sync_directory(target.parent)
     return Prepared(directory)
-
-
-def _build(target: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
-    """Build everything in a folder of another name, and rename it when all of it is on the disk."""
-    partial = target.with_name(f"{PARTIAL}{target.name}")
-    if os.path.lexists(partial):  # of a process that was killed
-        remove_directory(Disk(), partial)
-    partial.mkdir()
-    try:
-        _fill(partial, config, fingerprint, report)
-        seal(partial)
-        partial.rename(target)
-    except BaseException:
-        remove_directory(Disk(), partial)
-        raise
-    Disk().sync_directory(target.parent)
 
 
 def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progress) -> None:
@@ -118,9 +109,20 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split), split)
         built = build(encoded, config.dataset, split, counts)
         _write_split(directory, split, built, subwords)
+        if not counts.read:
+            raise ShapeshiftError(f"the {split} text has no lines; expected one sentence a line")
         if not counts.built:
-            raise ShapeshiftError(_nothing_left(split, counts))
-        splits[split] = _split_report(counts, TokenStore(directory / split))
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
+            raise ShapeshiftError(
+                f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
+                "set wider limits in data.dataset"
+            )
+        store = TokenStore(directory / split)
+        splits[split] = SplitReport(
+            **vars(counts),
+            source_length=_statistics(store.source_lengths),
+            target_length=_statistics(store.target_lengths),
+        )
     result = Report(
         fingerprint=fingerprint,
         config=config,
@@ -131,7 +133,12 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             fingerprint=subwords.fingerprint,
         ),
         splits={split: splits[split] for split in SPLITS},
-        versions=_versions(),
+        versions={
+            "python": platform.python_version(),
+            "shapeshift": shapeshift.__version__,
+            "sentencepiece": sentencepiece.__version__,
+            "numpy": np.__version__,
+        },
     )
     (directory / REPORT).write_text(result.model_dump_json(indent=2) + "\n", "utf-8")
 
@@ -217,27 +224,9 @@ def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords:
                 file.write(text + "\n")
 
 
-def _split_report(counts: Counts, store: TokenStore) -> SplitReport:
-    return SplitReport(
-        **vars(counts),
-        source_length=_statistics(store.source_lengths),
-        target_length=_statistics(store.target_lengths),
-    )
-
-
 def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:
     return LengthStatistics(
         min=int(lengths.min()), mean=round(float(lengths.mean()), 2), max=int(lengths.max())
-    )
-
-
-def _nothing_left(split: Split, counts: Counts) -> str:
-    if not counts.read:
-        return f"the {split} text has no lines; expected one sentence a line"
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
-    return (
-        f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
-        "set wider limits in data.dataset"
     )
 
 
@@ -246,7 +235,7 @@ def _fingerprint(config: DataConfig) -> str:
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
     if config.subwords.vocabulary is not None:
-        document["vocabulary"] = hashlib.sha256(_bytes(config.subwords.vocabulary)).hexdigest()
+        document["vocabulary"] = file_digest(config.subwords.vocabulary).hex()
     if config.subwords.models is not None:
         document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -258,46 +247,38 @@ def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
     Raises:
         ShapeshiftError: the folder is neither, or its models were trained with other settings.
     """
-    found = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
-    if not found:
+    reports = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
+    if not reports:
         raise ShapeshiftError(
             "is neither a run nor prepared data, whose subword models could be used; give a folder"
             " made by `shapeshift train` or `shapeshift prepare`",
             path=directory,
         )
     remedy = "train or prepare it again, or give another folder"
-    for name in (found[0].name, "subwords/"):
+    for name in (reports[0].name, "subwords/"):
         verify(directory, name, remedy=remedy)
-    theirs = Report.read(found[0], remedy).config.subwords.model_dump(exclude={"models"})
-    own = config.subwords.model_dump(exclude={"models"})
+    theirs = Report.read(reports[0], remedy).config.subwords.model_dump(
+        mode="json", exclude={"models"}
+    )
+    own = config.subwords.model_dump(mode="json", exclude={"models"})
     names = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
     if names:
-        needed = " ".join(f"data.subwords.{name}={_shown(theirs.get(name))}" for name in names)
+        values = {name: json.dumps(theirs.get(name)).strip('"') for name in names}
+        needed = " ".join(f"data.subwords.{name}={value}" for name, value in values.items())
         raise ShapeshiftError(
             f"has subword models of other settings than these; set {needed}", path=directory
         )
     return Subwords.load(directory / "subwords")
 
 
-def _shown(value: object) -> object:
-    return {None: "null", True: "true", False: "false"}.get(value, value)  # type: ignore[call-overload]
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
-
-
 def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     """Return whether a folder holds these data; raise if it holds anything else."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return False
-    found = read_report(directory)
-    if found.fingerprint == fingerprint:
+    report = read_report(directory)
+    if report.fingerprint == fingerprint:
         return True
-    old, new = _flat(found.config.model_dump()), _flat(config.model_dump())
+    old, new = _flat(report.config.model_dump()), _flat(config.model_dump())
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     raise ShapeshiftError(
         f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "
@@ -313,17 +294,3 @@ def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
         name = f"{prefix}.{key}"
         leaves |= _flat(value, name) if isinstance(value, dict) else {name: value}
     return leaves
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("shapeshift", "sentencepiece", "numpy"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-            versions[package] = "unknown"
-    return versions
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    """No progress wanted."""

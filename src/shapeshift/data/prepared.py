@@ -28,7 +28,7 @@ from shapeshift.schema import Strict
 
 REPORT = "prepared.json"
 REPORT_OF_RUN = "data.json"
-"""The copy of a report that stands in the folder of a run."""
+"""The copy of a report in the folder of a run."""
 FORMAT: Literal[1] = 1
 
 
@@ -64,7 +64,7 @@ class Report(Strict):
     """The file `prepared.json`.
 
     Attributes:
-        fingerprint: SHA-256 of the configuration and of the corpus text, wherever it stands.
+        fingerprint: SHA-256 of the configuration and of the corpus text, wherever it is.
         config: what was asked for.
         subwords: the models.
         splits: counts and lengths of train, valid and test.
@@ -120,13 +120,14 @@ class Prepared:
 
     def store(self, split: Split) -> TokenStore:
         """The token store of a split."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+        store: TokenStore = getattr(self, split)
+        return store
 
     def text(self, split: Literal["valid", "test"]) -> tuple[list[str], list[str]]:
         """Return the source texts, as the corpus has them, and the references of a split, in the
         order of its store.
 
-        The parts of joined texts stand with ` <sep> ` between them.
+        The parts of joined texts are separated by ` <sep> `.
         """
         source, target = text_paths(self.directory, split)
         return list(read_lines(source)), list(read_lines(target))

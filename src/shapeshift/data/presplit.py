@@ -8,7 +8,7 @@ A file that begins with those is a vocabulary, any other a SentencePiece model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shapeshift.data.sources.files import read_lines, require_regular
@@ -55,20 +55,19 @@ class Pieces:
         """Return the vocabulary as text."""
         return "".join(piece + "\n" for piece in self._pieces).encode()
 
-    @property
-    def size(self) -> int:
-        """Pieces, special ones included."""
+    def get_piece_size(self) -> int:
+        """Return the number of pieces, special ones included."""
         return len(self._pieces)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
         return [[self._ids.get(piece, self._unknown) for piece in text.split()] for text in texts]
 
-    def piece(self, i: int) -> str:
+    def id_to_piece(self, i: int) -> str:
         """Return the piece of an id."""
         return self._pieces[i]
 
-    def strange(self, text: str) -> list[str]:
+    def unknown_pieces(self, text: str) -> list[str]:
         """Return the pieces of a text that are not in the vocabulary, except single characters,
         which even text that is split for this vocabulary may have."""
         pieces = (piece for piece in text.split() if piece not in self._ids)
@@ -76,11 +75,12 @@ class Pieces:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, its pieces joined; special ids but the unknown leave no trace."""
-        found = (UNKNOWN if i == self._unknown else self._pieces[i] for i in self._worded(ids))
-        return join_pieces(" ".join(found))
-
-    def _worded(self, ids: Sequence[int]) -> Iterator[int]:
-        return (i for i in ids if i == self._unknown or i >= len(self._special))
+        pieces = [
+            UNKNOWN if i == self._unknown else self._pieces[i]
+            for i in ids
+            if i == self._unknown or i >= len(self._special)
+        ]
+        return join_pieces(" ".join(pieces))
 
 
 def count_pieces(texts: Iterable[str], special: Sequence[str], most: int) -> list[str]:
@@ -110,7 +110,7 @@ def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
     fairseq's dictionaries (`piece count`) and subword-nmt's vocabularies are such files.
 
     Raises:
-        ShapeshiftError: no such file, no piece in it, one that stands there twice, or too many.
+        ShapeshiftError: no such file, no piece in it, a repeated one, or too many.
     """
     pieces: dict[str, int] = {}
     for number, line in enumerate(read_lines(require_regular(path)), start=1):
@@ -119,7 +119,7 @@ def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
             continue
         if piece in pieces:
             raise ShapeshiftError(
-                f"{piece!r} stands on line {pieces[piece]} already", path=path, line=number
+                f"{piece!r} is on line {pieces[piece]} already", path=path, line=number
             )
         pieces[piece] = number
     if not 0 < len(pieces) <= most:

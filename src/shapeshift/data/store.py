@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,12 +133,7 @@ class TokenStoreWriter:
         self._source.add(source)
         self._target.add(target)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._files.close()
         if kind is None:
             text = self._header.model_dump_json(indent=2) + "\n"

@@ -26,7 +26,7 @@ from shapeshift.errors import ShapeshiftError
 PAD, UNK, BOS, EOS, SEP = range(5)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")
 SEPARATOR = " <sep> "
-"""What stands between the parts of a joined text where it is written as text."""
+"""What separates the parts of a joined text where it is written as text."""
 
 PairSource = Callable[[], Iterable[tuple[str, str]]]
 
@@ -74,8 +74,8 @@ class Subwords:
         self._source = _model(source)
         self._target = self._source if target is None else _model(target)
         self.presplit = isinstance(self._source, Pieces)
-        self.source_size = self._source.size
-        self.target_size = self._target.size
+        self.source_size: int = self._source.get_piece_size()
+        self.target_size: int = self._target.get_piece_size()
         digests = [hashlib.sha256(model).digest() for model in (source, target) if model]
         self.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
 
@@ -89,11 +89,11 @@ class Subwords:
         Args:
             pairs: called once for each model; returns (source, target) texts.
             config: algorithm, size, normalisation.
-            directory: made if missing.
+            directory: created if missing.
 
         Raises:
             ShapeshiftError: `vocab_size` is too large or too small for the text (with the size
-                that would do), or there is no text; and whatever `pairs` raises.
+                that would do), or there is no text; also what `pairs` raises.
         """
         if config.joint:
             models = {"joint": _train(lambda: (x for pair in pairs() for x in pair), config)}
@@ -130,19 +130,21 @@ class Subwords:
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`."""
-        return self._source.encode(texts)
+        ids: list[list[int]] = self._source.encode(list(texts))
+        return ids
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`."""
-        return self._target.encode(texts)
+        ids: list[list[int]] = self._target.encode(list(texts))
+        return ids
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each source id, as the model writes it."""
-        return [self._source.piece(i) for i in ids]
+        return [self._source.id_to_piece(int(i)) for i in ids]
 
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each target id, as the model writes it."""
-        return [self._target.piece(i) for i in ids]
+        return [self._target.id_to_piece(int(i)) for i in ids]
 
     def check_source(self, text: str) -> None:
         """Raise `ShapeshiftError` for raw text, where the models are for text that is split: more
@@ -150,10 +152,10 @@ class Subwords:
         if not isinstance(self._source, Pieces):
             return
         text = " ".join(split_parts(text))
-        strange = self._source.strange(text)
-        if len(strange) * 10 > len(text.split()):
+        unknown = self._source.unknown_pieces(text)
+        if len(unknown) * 10 > len(text.split()):
             raise ShapeshiftError(
-                f"{strange[0]!r} is no piece of the vocabulary, as much of this line: this model"
+                f"{unknown[0]!r} is no piece of the vocabulary, as much of this line: this model"
                 " translates text that is tokenised and split (`@@`) as its training text was;"
                 " prepare it with the same tokeniser and BPE codes"
             )
@@ -178,41 +180,25 @@ class Subwords:
 _SIDES = ("source", "target")
 
 
-class _SentencePiece:
-    """A SentencePiece model."""
-
-    def __init__(self, model: bytes):
-        self._processor: Any = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
-            raise ShapeshiftError("damaged subword model; prepare the data again") from error
-        self.size: int = self._processor.get_piece_size()
-        first = [self._processor.id_to_piece(i) for i in range(min(self.size, len(SPECIAL_PIECES)))]
-        if tuple(first) != SPECIAL_PIECES:
-            raise ShapeshiftError(
-                f"the subword model begins with {' '.join(first)}; expected"
-                f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
-            )
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = self._processor.encode(list(texts))
-        return ids
-
-    def piece(self, i: int) -> str:
-        piece: str = self._processor.id_to_piece(int(i))
-        return piece
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self._processor.decode(list(ids))
-        return text
+def _model(data: bytes) -> Any:
+    """Return a vocabulary of pieces, or a SentencePiece model, which has the same methods."""
+    if pieces := Pieces.parse(data, SPECIAL_PIECES, UNK):
+        return pieces
+    model = sentencepiece.SentencePieceProcessor()
+    try:
+        model.LoadFromSerializedProto(data)
+    except RuntimeError as error:
+        raise ShapeshiftError("damaged subword model; prepare the data again") from error
+    first = [model.id_to_piece(i) for i in range(min(model.get_piece_size(), len(SPECIAL_PIECES)))]
+    if tuple(first) != SPECIAL_PIECES:
+        raise ShapeshiftError(
+            f"the subword model begins with {' '.join(first)}; expected"
+            f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
+        )
+    return model
 
 
-def _model(data: bytes) -> Pieces | _SentencePiece:
-    return Pieces.parse(data, SPECIAL_PIECES, UNK) or _SentencePiece(data)
-
-
-def _decode(model: Pieces | _SentencePiece, ids: Iterable[int]) -> str:
+def _decode(model: Any, ids: Iterable[int]) -> str:
     # Models drop control symbols when they decode, and with them any trace of SEP.
     parts: list[list[int]] = [[]]
     for i in ids:
@@ -223,20 +209,15 @@ def _decode(model: Pieces | _SentencePiece, ids: Iterable[int]) -> str:
     return SEPARATOR.join(model.decode(part) for part in parts)
 
 
-def _count(sentences: Iterator[str], config: SubwordsConfig) -> bytes:
-    """Return the serialised vocabulary of text that is already split."""
-    most = config.vocab_size - len(SPECIAL_PIECES)
-    if config.vocabulary is None:
-        pieces = count_pieces(sentences, SPECIAL_PIECES, most)
-    else:
-        pieces = read_pieces(config.vocabulary, SPECIAL_PIECES, most)
-    return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
-
-
 def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
     """Train one model on what `sentences` yields and return it serialised."""
     if config.algorithm == "presplit":
-        return _count(sentences(), config)
+        most = config.vocab_size - len(SPECIAL_PIECES)
+        if config.vocabulary is None:
+            pieces = count_pieces(sentences(), SPECIAL_PIECES, most)
+        else:
+            pieces = read_pieces(config.vocabulary, SPECIAL_PIECES, most)
+        return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
     model = io.BytesIO()
     caught: list[BaseException] = []
     try:
@@ -277,15 +258,15 @@ def _catching(sentences: Callable[[], Iterator[str]], caught: list[BaseException
 def _explain(error: RuntimeError, vocab_size: int) -> Exception:
     """Turn SentencePiece's refusal into an error that names a size that would do."""
     message = str(error)
-    if found := re.search(r"value <= (\d+)", message):
+    if match := re.search(r"value <= (\d+)", message):
         return ShapeshiftError(
             f"vocab_size={vocab_size} is more than the training text can fill; "
-            f"set data.subwords.vocab_size to {found[1]} or less"
+            f"set data.subwords.vocab_size to {match[1]} or less"
         )
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return ShapeshiftError(
             f"vocab_size={vocab_size} is less than the characters of the training text need; set "
-            f"data.subwords.vocab_size to {found[1]} or more, or lower character_coverage"
+            f"data.subwords.vocab_size to {match[1]} or more, or lower character_coverage"
         )
     if "sentences_.empty()" in message:
         return ShapeshiftError("the training text is empty: no subword model can be trained")

@@ -35,10 +35,10 @@ class Survey:
         num_pairs: of sentences.
         empty: pairs with an empty side.
         identical: pairs whose sides are the same.
-        repeated: pairs whose source stands in the split before.
+        repeated: pairs whose source was in the split before.
         uneven: pairs with over nine times as many words on one side as on the other.
         misread: pairs with characters that a wrong encoding leaves.
-        in_training: pairs whose source also stands in the training text.
+        in_training: pairs whose source is also in the training text.
         source_words, target_words: words of each sentence.
         sources: hashes of the source sentences.
     """
@@ -67,35 +67,35 @@ def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> 
         pairs: (source, target).
         training: hashes of the source sentences of the training text (`Survey.sources`).
     """
-    found = Survey()
+    result = Survey()
     for source, target in pairs:
-        found.num_pairs += 1
+        result.num_pairs += 1
         key, words = _key(source), (len(source.split()), len(target.split()))
-        found.source_words.append(words[0])
-        found.target_words.append(words[1])
+        result.source_words.append(words[0])
+        result.target_words.append(words[1])
         if not min(words):
-            found.empty += 1
+            result.empty += 1
             continue
-        found.identical += source == target
-        found.uneven += max(words) > _UNEVEN * min(words)
-        found.misread += bool(_MISREAD.search(source) or _MISREAD.search(target))
-        found.repeated += key in found.sources
-        found.in_training += key in training
-        found.sources.add(key)
-    return found
+        result.identical += source == target
+        result.uneven += max(words) > _UNEVEN * min(words)
+        result.misread += bool(_MISREAD.search(source) or _MISREAD.search(target))
+        result.repeated += key in result.sources
+        result.in_training += key in training
+        result.sources.add(key)
+    return result
 
 
 def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
     """Look at all splits of a corpus."""
-    found: dict[Split, Survey] = {}
+    surveys: dict[Split, Survey] = {}
     for split in SPLITS:
-        training = found["train"].sources if found else ()
-        found[split] = survey(read_split(corpus, split), training)
-    return found
+        training = surveys["train"].sources if surveys else ()
+        surveys[split] = survey(read_split(corpus, split), training)
+    return surveys
 
 
 def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> list[Path]:
-    """Split text into training, validation and test text; no source sentence stands in two of them.
+    """Split text into training, validation and test text; no source sentence is in two of them.
 
     The split depends on the sentences alone: the same text is always split in the same way.
 

@@ -21,12 +21,6 @@ def built(lengths, dataset, split="train"):
     return [(len(x.source_ids), len(x.target_ids)) for x in result], counts
 
 
-def test_vanilla_drops_only_empty_sides():
-    kept, counts = built([(3, 2), (0, 2), (4, 0), (0, 0), (900, 1)], Vanilla())
-    assert kept == [(3, 2), (900, 1)]
-    assert counts == Counts(5, 2, 2, {"empty source": 2, "empty target": 1})
-
-
 def test_extrapolate_keeps_up_to_its_limit_on_both_sides():
     kept, counts = built([(5, 5), (6, 1), (1, 6), (6, 6), (0, 9)], Extrapolate(max_length=5))
     assert kept == [(5, 5)]

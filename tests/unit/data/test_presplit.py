@@ -2,9 +2,9 @@
 
 import pytest
 
-from shapeshift.data.config import DataConfig, Extrapolate, FilesCorpus, SubwordsConfig
+from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
-from shapeshift.data.presplit import count_pieces, join_pieces, read_pieces
+from shapeshift.data.presplit import count_pieces, read_pieces
 from shapeshift.data.subwords import EOS, PAD, SEP, SPECIAL_PIECES, UNK, Subwords, split_parts
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
@@ -73,7 +73,7 @@ def test_a_vocabulary_may_be_given(tmp_path):
     subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
     assert subwords.encode_source(["yes the ,"]) == [[5, 6, UNK]]
     path.write_text("yes 9\nthe 3\nyes 1\n")
-    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' stands on line 1 already"):
+    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' is on line 1 already"):
         read_pieces(path, SPECIAL_PIECES, 9)
     path.write_text("a\nb\n")
     with pytest.raises(ShapeshiftError, match="vocab_size to 7 or more"):
@@ -92,13 +92,6 @@ def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):
     subwords.check_source("")
     with pytest.raises(ShapeshiftError, match="'extrapolation,' is no piece of the vocabulary"):
         subwords.check_source("the extrapolation, yes")
-
-
-@pytest.mark.parametrize(
-    ("split", "joined"), [("a@@ b c", "ab c"), ("a@@", "a"), ("", ""), ("a @@ b", "a b")]
-)
-def test_joining_pieces(split, joined):
-    assert join_pieces(split) == joined
 
 
 def test_a_long_line_is_not_cut_within_a_word():
@@ -133,11 +126,6 @@ def test_joined_pairs_have_joined_references(corpus, tmp_path):
     document["dataset"] = {"name": "interpolate", "num_joined": 2}
     data = prepare(DataConfig.model_validate(document), tmp_path / "out")
     assert split_parts(data.text("test")[1][0]) == ["Die Extrapolation, ja", "Die,' ja"]
-
-
-def test_limits_count_pieces(corpus, tmp_path):
-    config = DataConfig(corpus=corpus, subwords=CONFIG, dataset=Extrapolate(max_length=5))
-    assert len(prepare(config, tmp_path / "out").train) == 1
 
 
 @pytest.mark.parametrize(("lines", "which"), [("one\n", "more"), ("1\n2\n3\n", "fewer")])

@@ -6,7 +6,7 @@ obligatory words, and passes the rest on. Nothing is cut off or thrown away afte
 English must not be ambiguous, or the German would depend on the reading: a clause, an adverb or
 `and` always joins the nearest phrase that could take it. So a phrase that ends in a relative clause
 is followed by nothing that could still belong to that relative clause (`Context.closed`), and no
-because-clause stands inside a relative clause.
+because-clause is inside a relative clause.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 
 from shapeshift.data.grammar import lexicon, nominals
+from shapeshift.data.grammar.lexicon import VERBS
 from shapeshift.data.grammar.nominals import Context, Freedom, Nominals
 from shapeshift.data.grammar.predicates import Predicates, Subject
 from shapeshift.data.grammar.tree import (
@@ -21,44 +22,40 @@ from shapeshift.data.grammar.tree import (
     Clause,
     Conjunction,
     Coordination,
-    Frame,
     Front,
     Nominal,
     Noun,
     NounPhrase,
     RelativeClause,
     Role,
-    Sense,
     Sentence,
     Subordinate,
     Verb,
-    is_definite,
     person_index,
 )
-from shapeshift.data.grammar.verbs import VERBS
 
-_LIVING = (Sense.PERSON, Sense.ANIMAL)
+_LIVING = ("person", "animal")
 _SUBJECTS = {
-    Sense.PERSON: lexicon.PERSONS,
-    Sense.ANIMAL: lexicon.ANIMALS,
-    Sense.TOOL: (*lexicon.THINGS, *lexicon.BUILDINGS),
+    "person": lexicon.PERSONS,
+    "animal": lexicon.ANIMALS,
+    "tool": (*lexicon.THINGS, *lexicon.BUILDINGS),
 }
-_SENSES = (Sense.PERSON,) * 14 + (Sense.ANIMAL,) * 3 + (Sense.TOOL,) * 2
+_SENSES = ("person",) * 14 + ("animal",) * 3 + ("tool",) * 2
 _GAP_ROLES = {
-    Frame.ACCUSATIVE: Role.ACCUSATIVE,
-    Frame.DATIVE: Role.DATIVE,
-    Frame.OBLIQUE: Role.OBLIQUE,
+    "accusative": Role.ACCUSATIVE,
+    "dative": Role.DATIVE,
+    "oblique": Role.OBLIQUE,
 }
 
 
 def _verbs_with_gap() -> dict[tuple[Role, Noun], tuple[Verb, ...]]:
     """Return the verbs of which a noun can be the object, the subject being a person."""
-    found: dict[tuple[Role, Noun], list[Verb]] = {}
+    by_gap: dict[tuple[Role, Noun], list[Verb]] = {}
     for verb in VERBS:
-        if verb.frame in _GAP_ROLES and Sense.PERSON in verb.subjects:
+        if verb.frame in _GAP_ROLES and "person" in verb.subjects:
             for noun in verb.objects:
-                found.setdefault((_GAP_ROLES[verb.frame], noun), []).append(verb)
-    return {key: tuple(verbs) for key, verbs in found.items()}
+                by_gap.setdefault((_GAP_ROLES[verb.frame], noun), []).append(verb)
+    return {key: tuple(verbs) for key, verbs in by_gap.items()}
 
 
 _VERBS_WITH_GAP = _verbs_with_gap()
@@ -157,9 +154,9 @@ class Clauses:
         """Return a subject and the number of words left for its predicate."""
         sense = self._pick(_SENSES)
         most = num_words - 1
-        if sense is Sense.TOOL:
+        if sense == "tool":
             if num_words < 3 or num_words > 9:
-                sense = Sense.PERSON
+                sense = "person"
             else:
                 most = num_words - 2
         size = 1 + self._up_to(3)
@@ -186,7 +183,7 @@ class Clauses:
             gapped = self._gapped(role, num_words, noun, inner)
             if gapped is not None:
                 return gapped
-        if noun.sense is Sense.PERSON and num_words >= 4 and self._chance(0.15):
+        if noun.sense == "person" and num_words >= 4 and self._chance(0.15):
             return self._possessive(num_words, inner)
         about = Subject(noun.sense, True, 2 if plural else 1, None)
         predicate = self._predicates.predicate(num_words - 1, about, inner)
@@ -225,8 +222,8 @@ def _about(nominal: Nominal) -> Subject:
             sense = nominal.noun.sense
         case Coordination():
             return _about(nominal.items[-1])._replace(
-                definite=is_definite(nominal), person=2, nominal=nominal
+                definite=nominal.definite, person=2, nominal=nominal
             )
         case _:
-            sense = Sense.PERSON
-    return Subject(sense, is_definite(nominal), person_index(nominal, None), nominal)
+            sense = "person"
+    return Subject(sense, nominal.definite, person_index(nominal, None), nominal)

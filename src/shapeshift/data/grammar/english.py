@@ -7,7 +7,6 @@ from functools import cache
 from shapeshift.data.grammar.tree import (
     Clause,
     Coordination,
-    Frame,
     Front,
     Modal,
     Nominal,
@@ -18,12 +17,10 @@ from shapeshift.data.grammar.tree import (
     ProperName,
     RelativeClause,
     Role,
-    Sense,
     Sentence,
     Subordinate,
     Tense,
     Verb,
-    is_plural,
     person_index,
 )
 
@@ -86,7 +83,7 @@ def _predicate(predicate: Predicate, person: int, front: Front) -> list[str]:
     words = verb_group(predicate.verb, predicate.tense, predicate.modal, predicate.negated, person)
     if predicate.frequency is not None:
         # often helps; has often helped; is often tired
-        after_first = predicate.tense is Tense.PERFECT or predicate.verb.frame is Frame.COPULA
+        after_first = predicate.tense is Tense.PERFECT or predicate.verb.frame == "copula"
         words = [*words[:after_first], predicate.frequency.english, *words[after_first:]]
     if predicate.adjective is not None:
         words += ["very"] * predicate.very + [predicate.adjective.english]
@@ -118,7 +115,7 @@ def verb_group(
     if tense is Tense.PERFECT:
         return [_HAVE[person], *negation, verb.participle, *particle]
     past = tense is Tense.PAST
-    if verb.frame is Frame.COPULA:
+    if verb.frame == "copula":
         return [(_BE_PAST if past else _BE_PRESENT)[person], *negation]
     if negated:
         return ["did" if past else _DO[person], "not", verb.base, *particle]
@@ -154,7 +151,7 @@ def _noun_phrase(phrase: NounPhrase) -> list[str]:
     determiner: list[str] = []
     if phrase.possessor is not None:
         determiner = _nominal(phrase.possessor)
-        determiner[-1] += "'" if is_plural(phrase.possessor) and determiner[-1][-1] == "s" else "'s"
+        determiner[-1] += "'" if phrase.possessor.plural and determiner[-1][-1] == "s" else "'s"
     noun = phrase.noun.plural if phrase.plural else phrase.noun.singular
     words = [*(adjective.english for adjective in phrase.adjectives), noun]
     if phrase.possessor is None and (article := phrase.determiner.english[phrase.plural]):
@@ -172,7 +169,7 @@ def _prepositional(phrase: PrepositionalPhrase) -> list[str]:
 
 
 def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
-    person = antecedent.noun.sense is Sense.PERSON
+    person = antecedent.noun.sense == "person"
     match relative.role:
         case Role.SUBJECT:
             pronoun = ["who" if person else "that"]

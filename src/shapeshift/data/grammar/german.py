@@ -8,22 +8,17 @@ or one meets the full stop, one of them goes.
 
 from __future__ import annotations
 
+from functools import cache
+
 from shapeshift.data.grammar import lexicon
-from shapeshift.data.grammar.inflection import (
-    ADJECTIVE_ENDINGS,
-    RELATIVE_PRONOUNS,
-    column,
-    determiner_form,
-    verb_parts,
-)
 from shapeshift.data.grammar.tree import (
-    Article,
     Case,
     Clause,
     Coordination,
-    Declension,
+    Determiner,
     Front,
     Nominal,
+    Noun,
     NounPhrase,
     Predicate,
     PrepositionalPhrase,
@@ -34,12 +29,13 @@ from shapeshift.data.grammar.tree import (
     Sentence,
     Subordinate,
     Tense,
-    is_definite,
-    is_plural,
     person_index,
 )
 
 _COMMA = ","
+_HABEN = ("habe", "hat", "haben")
+_SEIN = ("bin", "ist", "sind")
+_WERDEN = ("werde", "wird", "werden")
 _CASES = {  # of relative pronouns, except behind a preposition
     Role.SUBJECT: Case.NOMINATIVE,
     Role.ACCUSATIVE: Case.ACCUSATIVE,
@@ -53,6 +49,11 @@ _CONTRACTIONS = {
     ("zu", "dem"): "zum",
     ("zu", "der"): "zur",
 }
+
+# Of a kind of word, by case, then masculine, feminine, neuter, plural.
+_ENDINGS: dict[str, list[tuple[str, ...]]] = {}
+for _of, _, *_forms in map(dict.values, lexicon.read_table("endings.tsv")):
+    _ENDINGS.setdefault(_of, []).append(tuple(_forms))
 
 
 def linearise_german(sentence: Sentence) -> str:
@@ -84,7 +85,7 @@ def _join(words: list[str]) -> str:
 def _main(clause: Clause) -> list[str]:
     """Verb second: one phrase, the finite verb, the rest."""
     assert clause.subject is not None
-    first, *others = clause.predicates
+    first = clause.predicates[0]
     person = person_index(clause.subject, None)
     subject = _nominal(clause.subject, Case.NOMINATIVE)
     match clause.front:
@@ -96,23 +97,17 @@ def _main(clause: Clause) -> list[str]:
             front = _subordinate(clause.adverbial)[1:]  # no comma between und and weil
         case _:
             front, subject = subject, []
-    finite, prefix, nonfinite = verb_parts(first, person)
-    pronouns, middle = _pronouns(first), _middle(first, clause.front)
-    # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
-    subject_first = isinstance(clause.subject, Pronoun)
-    start = [*subject, *pronouns] if subject_first else [*pronouns, *subject]
-    words = [*front, finite, *start, *middle, prefix, nonfinite, *_after(first, clause.front)]
-    for predicate in others:
-        finite, prefix, nonfinite = verb_parts(predicate, person)
-        words += [
-            "und",
-            finite,
-            *_pronouns(predicate),
-            *_middle(predicate),
-            prefix,
-            nonfinite,
-            *_after(predicate),
-        ]
+    words: list[str] = []
+    for number, predicate in enumerate(clause.predicates):
+        finite, prefix, nonfinite = _verb_parts(predicate, person)
+        opening, start, opened_by = ["und"], _pronouns(predicate), Front.SUBJECT
+        if number == 0:
+            opening, opened_by = front, clause.front
+            # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
+            is_pronoun = isinstance(clause.subject, Pronoun)
+            start = [*subject, *start] if is_pronoun else [*start, *subject]
+        words += [*opening, finite, *start, *_middle(predicate, opened_by), prefix, nonfinite]
+        words += _after(predicate, opened_by)
     if clause.adverbial is not None and clause.front is not Front.ADVERBIAL:
         words += _subordinate(clause.adverbial)
     return words
@@ -125,7 +120,7 @@ def _verb_final(clause: Clause, antecedent: NounPhrase | None) -> list[str]:
     for number, predicate in enumerate(clause.predicates):
         if number:
             words.append("und")
-        finite, prefix, nonfinite = verb_parts(predicate, person)
+        finite, prefix, nonfinite = _verb_parts(predicate, person)
         words += [*_pronouns(predicate), *_middle(predicate), nonfinite]
         words += [prefix + finite, *_after(predicate)]
     if clause.adverbial is not None:
@@ -151,7 +146,7 @@ def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
         governed = relative.clause.predicates[0].verb.preposition
         assert governed is not None
         preposition, case = [governed.german], governed.case
-    pronoun = RELATIVE_PRONOUNS[case][column(antecedent.noun, antecedent.plural)]
+    pronoun = _ENDINGS["relative"][case][_column(antecedent.noun, antecedent.plural)]
     return [_COMMA, *preposition, pronoun, *_verb_final(relative.clause, antecedent), _COMMA]
 
 
@@ -168,15 +163,13 @@ def _last_phrase(predicate: Predicate, front: Front) -> NounPhrase | None:
     """Return the noun phrase at the end of the middle field: its relative clause follows the
     verbs."""
     place = None if front is Front.PLACE else predicate.place
+    last: Nominal | None
     for prepositional in (predicate.oblique, place, predicate.beneficiary):
         if prepositional is not None:
             last = prepositional.object
             break
     else:
-        found = predicate.dative if predicate.accusative is None else predicate.accusative
-        if found is None:
-            return None
-        last = found
+        last = predicate.dative if predicate.accusative is None else predicate.accusative
     return last if isinstance(last, NounPhrase) else None
 
 
@@ -228,7 +221,7 @@ def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
 def _negated_by_kein(predicate: Predicate) -> bool:
     """`not` with an indefinite object is kein: does not buy a book, kauft kein Buch."""
     target = predicate.dative if predicate.accusative is None else predicate.accusative
-    return isinstance(target, NounPhrase) and not is_definite(target)
+    return isinstance(target, NounPhrase) and not target.definite
 
 
 def _nominal(nominal: Nominal, case: Case, *, kein: bool = False, bare: bool = False) -> list[str]:
@@ -249,20 +242,20 @@ def _nominal(nominal: Nominal, case: Case, *, kein: bool = False, bare: bool = F
 
 
 def _noun_phrase(phrase: NounPhrase, case: Case, kein: bool, bare: bool) -> list[str]:
-    place = column(phrase.noun, phrase.plural)
+    place = _column(phrase.noun, phrase.plural)
     determiner = lexicon.NO if kein else phrase.determiner
     words: list[str] = []
     declension = determiner.declension
     if isinstance(phrase.possessor, ProperName):
         words = [phrase.possessor.german + "s"]
-        declension = Declension.STRONG
+        declension = "strong"
     else:
         if phrase.possessor is not None:
-            determiner, declension = lexicon.THE, Declension.WEAK
-        if determiner.article is not Article.NONE:
-            words = [determiner_form(determiner, place, case)]
+            determiner, declension = lexicon.THE, "weak"
+        if form := _determiner_form(determiner, place, case):
+            words = [form]
     if phrase.adjectives:
-        ending = ADJECTIVE_ENDINGS[declension][case][place]
+        ending = _ENDINGS[declension][case][place]
         words += [adjective.stem + ending for adjective in phrase.adjectives]
     words.append(phrase.noun.forms[phrase.plural][case])
     if isinstance(phrase.possessor, NounPhrase):
@@ -281,6 +274,40 @@ def _prepositional(phrase: PrepositionalPhrase, bare: NounPhrase | None = None) 
     # Only before a definite article, and not before a coordination: zu dem Mann und der Frau.
     if isinstance(phrase.object, NounPhrase):
         contracted = _CONTRACTIONS.get((preposition, words[0]))
-        if contracted is not None and not is_plural(phrase.object):
+        if contracted is not None and not phrase.object.plural:
             return [contracted, *words[1:]]
     return [preposition, *words]
+
+
+def _column(noun: Noun, plural: bool) -> int:
+    """Return the column of an inflection table: the gender in the singular, 3 in the plural."""
+    return 3 if plural else noun.gender
+
+
+@cache
+def _determiner_form(determiner: Determiner, column: int, case: Case) -> str:
+    """Return the German determiner; an empty string where there is none."""
+    ending = _ENDINGS[determiner.endings][case][column] if determiner.endings else ""
+    return determiner.stem + ending
+
+
+def _verb_parts(predicate: Predicate, person: int) -> tuple[str, str, str]:
+    """Return (finite verb, separated prefix, non-finite verb); a part that is missing is empty.
+
+    Args:
+        predicate: the verb with its tense and modal.
+        person: 0 for ich, 1 for er/sie, 2 for plural.
+    """
+    verb, tense, modal = predicate.verb, predicate.tense, predicate.modal
+    if modal is not None:
+        return modal.german[tense][person], "", verb.prefix + verb.infinitive
+    match tense:
+        case Tense.PRESENT:
+            return verb.german_present[person], verb.prefix, ""
+        case Tense.PAST:
+            return verb.german_past[person == 2], verb.prefix, ""
+        case Tense.PERFECT:
+            auxiliary = _SEIN if verb.with_sein else _HABEN
+            return auxiliary[person], "", verb.german_participle
+        case Tense.FUTURE:
+            return _WERDEN[person], "", verb.prefix + verb.infinitive

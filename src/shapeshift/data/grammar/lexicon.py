@@ -7,8 +7,17 @@ German sentence is a function of the English one. Tables next to this file, one 
   nominative, genitive (masculine and neuter only), plural.
 - `adjectives.tsv`: rank (opinion, size, age, state, colour), classes of nouns, English, German, and
   the German stem where endings change it (hoch, hoh-).
-- `verbs.tsv`: see `verbs`.
+- `verbs.tsv`: frame; classes of subjects; classes of objects, or nouns by their English; English
+  base, past, participle where it differs from the past, and what follows the verb; German
+  infinitive (`auf|machen`: separable prefix), third person, preterite, participle (`ist gegangen`:
+  perfect with sein); the preposition that the verb governs (English, German and case); marks. `*`
+  marks a verb of state, which has no perfect here; `!` one that takes no place; `€` something that
+  one can do für somebody.
 - `adverbs.tsv`: adverbs of time and of frequency, with the tenses that they go with.
+- `determiners.tsv`: English singular and plural; German endings (a kind of `endings.tsv`) and stem;
+  the endings of an adjective behind it; whether it is definite.
+- `endings.tsv`: German endings by gender and case: of determiners (like der, dieser, ein) and of
+  adjectives (weak, mixed, strong); and the relative pronouns.
 - `modals.tsv`: forms of modal verbs for I, he and they, with `|` between them where they differ; a
   line in the present begins the next verb, and a line in the past belongs to the same one.
 """
@@ -22,22 +31,19 @@ from pathlib import Path
 from shapeshift.data.grammar.tree import (
     Adjective,
     Adverb,
-    Article,
     Case,
     Conjunction,
-    Declension,
     Determiner,
-    Gender,
     Modal,
     Noun,
     Preposition,
     Pronoun,
     ProperName,
-    Sense,
     Tense,
+    Verb,
 )
 
-_GENDERS = {"der": Gender.MASCULINE, "die": Gender.FEMININE, "das": Gender.NEUTER}
+_GENDERS = {"der": 0, "die": 1, "das": 2}
 _THING = ("food", "text", "clothing", "tool", "device", "container", "vehicle")
 _PLACE = ("building", "room", "area")
 _GROUPS = {
@@ -60,11 +66,6 @@ def expand(names: str) -> list[str]:
     return [each for name in names.split() for each in _GROUPS.get(name, (name,))]
 
 
-def senses(names: str) -> frozenset[Sense]:
-    """Return the semantic classes that a field names."""
-    return frozenset(Sense[name.upper()] for name in expand(names))
-
-
 def add_s(word: str) -> str:
     """Return the regular English plural of a noun or third person of a verb."""
     if word.endswith(("s", "sh", "ch", "x", "z")):
@@ -79,7 +80,7 @@ def _noun(row: dict[str, str]) -> Noun:
     genitive = row["genitive"] or nominative
     gender = _GENDERS[row["article"]]
     # A masculine noun whose genitive ends in -n is weak: den Jungen, dem Jungen, des Jungen.
-    weak = gender is Gender.MASCULINE and genitive.endswith("n")
+    weak = row["article"] == "der" and genitive.endswith("n")
     oblique = genitive if weak else nominative
     dative_plural = plural if plural.endswith(("n", "s")) else plural + "n"
     return Noun(
@@ -87,32 +88,30 @@ def _noun(row: dict[str, str]) -> Noun:
         plural=row["plural"] or add_s(row["english"]),
         gender=gender,
         forms=((nominative, oblique, oblique, genitive), (plural, plural, dative_plural, plural)),
-        sense=Sense[row["sense"].upper()],
+        sense=row["sense"],
     )
 
 
 def nouns(names: str) -> tuple[Noun, ...]:
     """Return all nouns of the classes that a field names, or single nouns by their English."""
     return tuple(
-        noun
-        for name in expand(names)
-        for noun in NOUNS
-        if name in (noun.sense.name.lower(), noun.singular)
+        noun for name in expand(names) for noun in NOUNS if name in (noun.sense, noun.singular)
     )
 
 
 NOUNS = tuple(map(_noun, read_table("nouns.tsv")))
+SENSES = tuple(dict.fromkeys(noun.sense for noun in NOUNS))
 PERSONS, ANIMALS, CLOTHES, TOOLS = map(nouns, ("person", "animal", "clothing", "tool"))
 CONTAINERS, BUILDINGS, PARTS = map(nouns, ("container", "building", "part"))
 THINGS, PLACES = nouns("thing"), nouns("place")
 
 
-def _adjectives() -> dict[Sense, tuple[Adjective, ...]]:
-    by_sense: dict[Sense, list[Adjective]] = {sense: [] for sense in Sense}
+def _adjectives() -> dict[str, tuple[Adjective, ...]]:
+    by_sense: dict[str, list[Adjective]] = {sense: [] for sense in SENSES}
     for row in read_table("adjectives.tsv"):
         stem = row["stem"] or row["german"]
         adjective = Adjective(row["english"], row["german"], stem, int(row["rank"]))
-        for sense in senses(row["senses"]):
+        for sense in expand(row["senses"]):
             by_sense[sense].append(adjective)
     return {sense: tuple(adjectives) for sense, adjectives in by_sense.items()}
 
@@ -134,36 +133,22 @@ WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), True, True)
 THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), False, True)
 
 
-def _possessive(english: str, stem: str) -> Determiner:
-    return Determiner((english, english), Article.EIN, stem, Declension.MIXED, True)
-
-
-def _plural_only(english: str, stem: str, article: Article, declension: Declension) -> Determiner:
-    return Determiner((english, english), article, stem, declension, False)
-
-
-BARE = Determiner(("", ""), Article.NONE, "", Declension.STRONG, False)
-THE = Determiner(("the", "the"), Article.DER, "", Declension.WEAK, True)
-THIS = Determiner(("this", "these"), Article.DIESER, "dies", Declension.WEAK, True)
-A = Determiner(("a", ""), Article.EIN, "ein", Declension.MIXED, False)
-NO = Determiner(("no", "no"), Article.EIN, "kein", Declension.MIXED, False)
-EVERY = Determiner(("every", ""), Article.DIESER, "jed", Declension.WEAK, False)
-ALL = _plural_only("all", "all", Article.DIESER, Declension.WEAK)
-MANY = _plural_only("many", "viel", Article.DIESER, Declension.STRONG)
-SOME = _plural_only("some", "einig", Article.DIESER, Declension.STRONG)
-NUMERALS = tuple(
-    _plural_only(english, german, Article.FIXED, Declension.STRONG)
-    for english, german in (
-        ("two", "zwei"), ("three", "drei"), ("four", "vier"), ("five", "fünf"), ("six", "sechs"),
-        ("seven", "sieben"), ("eight", "acht"), ("nine", "neun"), ("ten", "zehn"),
+DETERMINERS = {
+    row["singular"]: Determiner(
+        english=(row["singular"], row["plural"]),
+        endings=row["endings"],
+        stem=row["stem"],
+        declension=row["declension"],
+        definite=row["definite"] == "yes",
     )
-)  # fmt: skip
-POSSESSIVES = tuple(
-    _possessive(english, stem)
-    for english, stem in (
-        ("my", "mein"), ("his", "sein"), ("her", "ihr"), ("our", "unser"), ("their", "ihr"),
-    )
-)  # fmt: skip
+    for row in read_table("determiners.tsv")
+}
+BARE, THE, THIS, A, NO, EVERY, ALL, MANY, SOME = (
+    DETERMINERS[name] for name in ("", "the", "this", "a", "no", "every", "all", "many", "some")
+)
+POSSESSIVES = tuple(DETERMINERS[name] for name in ["my", "his", "her", "our", "their"])
+_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+NUMERALS = tuple(DETERMINERS[name] for name in _NUMBERS)
 
 
 def _adverbs(kind: str) -> tuple[Adverb, ...]:
@@ -208,16 +193,16 @@ ADVERBIALS = (
 
 
 def _modals() -> tuple[Modal, ...]:
-    found: list[Modal] = []
+    modals: list[Modal] = []
     for row in read_table("modals.tsv"):
         tense = Tense[row["tense"].upper()]
         if tense is Tense.PRESENT:
-            found.append(Modal({}, {}))
-        modal = found[-1]
+            modals.append(Modal({}, {}))
+        modal = modals[-1]
         modal.english[tense, False] = _persons(row["english"])
         modal.english[tense, True] = _persons(row["negated"])
         modal.german[tense] = _persons(row["german"])
-    return tuple(found)
+    return tuple(modals)
 
 
 def _persons(forms: str) -> tuple[str, str, str]:
@@ -227,3 +212,55 @@ def _persons(forms: str) -> tuple[str, str, str]:
 
 
 MODALS = _modals()
+
+_IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does"}
+_IRREGULAR_FIRST = {"wissen": "weiß"}
+
+
+def _verb(row: dict[str, str]) -> Verb:
+    frame, base, past = row["frame"], row["english"], row["past"]
+    prefix, _, infinitive = row["infinitive"].rpartition("|")
+    preterite = row["preterite"]
+    auxiliary, _, participle = row["german_participle"].rpartition(" ")
+    stative = "*" in row["marks"]
+    return Verb(
+        base=base,
+        third=_IRREGULAR_THIRD.get(base) or add_s(base),
+        past=past,
+        participle=row["participle"] or past,
+        particle=row["particle"],
+        infinitive=infinitive,
+        german_present=(
+            _IRREGULAR_FIRST.get(infinitive, infinitive[:-1]), row["present"], infinitive,
+        ),
+        german_past=(preterite, preterite + ("n" if preterite.endswith("e") else "en")),
+        german_participle=participle,
+        prefix=prefix,
+        with_sein=auxiliary == "ist",
+        frame=frame,
+        subjects=frozenset(expand(row["subjects"])),
+        objects=nouns(row["objects"]),
+        preposition=_preposition(row["preposition"]),
+        stative=stative,
+        for_someone="€" in row["marks"],
+        has_place=not ("!" in row["marks"] or stative or frame == "direction"),
+    )  # fmt: skip
+
+
+def _preposition(field: str) -> Preposition | None:
+    if not field:
+        return None
+    english, german, case = field.split(":")
+    return Preposition(english, german, Case[case.upper()])
+
+
+BE = Verb(
+    base="be", third="is", past="was", participle="been", particle="", infinitive="sein",
+    german_present=("bin", "ist", "sind"), german_past=("war", "waren"),
+    german_participle="gewesen", prefix="", with_sein=True, frame="copula",
+    subjects=frozenset(SENSES), objects=(), preposition=None, stative=True, for_someone=False,
+    has_place=False,
+)  # fmt: skip
+VERBS = (*map(_verb, read_table("verbs.tsv")), BE)
+SEE = next(verb for verb in VERBS if (verb.base, verb.frame) == ("see", "accusative"))
+BELONG = next(verb for verb in VERBS if verb.base == "belong")

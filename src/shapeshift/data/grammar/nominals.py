@@ -19,7 +19,6 @@ from shapeshift.data.grammar.tree import (
     Pronoun,
     ProperName,
     RelativeClause,
-    Sense,
 )
 
 T = TypeVar("T")
@@ -51,16 +50,16 @@ THIRD_PERSON = (lexicon.HE, lexicon.SHE, lexicon.THEY)
 ALL_PERSONS = (*THIRD_PERSON, lexicon.I, lexicon.WE)
 
 # Nouns for `with`: the man with the hat, the house with the door.
-_ATTRIBUTES: dict[Sense, tuple[Noun, ...]] = {
-    Sense.PERSON: (*lexicon.CLOTHES, *lexicon.CONTAINERS, *lexicon.TOOLS[:2]),
-    Sense.BUILDING: lexicon.PARTS,
+_ATTRIBUTES: dict[str, tuple[Noun, ...]] = {
+    "person": (*lexicon.CLOTHES, *lexicon.CONTAINERS, *lexicon.TOOLS[:2]),
+    "building": lexicon.PARTS,
 }
 KIN = lexicon.nouns(
     "friend brother father son uncle grandfather mother sister daughter aunt grandmother"
 )
 
 
-_ADJECTIVE_PAIRS: dict[Sense, tuple[tuple[Adjective, Adjective], ...]] = {
+_ADJECTIVE_PAIRS: dict[str, tuple[tuple[Adjective, Adjective], ...]] = {
     sense: tuple((a, b) for a in adjectives for b in adjectives if a.rank < b.rank)
     for sense, adjectives in lexicon.ADJECTIVES.items()
 }
@@ -142,7 +141,7 @@ class Nominals:
             context: what stands around it.
         """
         noun = self.pick(pool)
-        if num_words == 1 and noun.sense is Sense.PERSON:
+        if num_words == 1 and noun.sense == "person":
             return self.pick(lexicon.PERSON_NAMES) if self.chance(0.4) else self.pick(pronouns)
         if num_words <= 2 or (num_words <= 4 and self.chance(0.85)):
             return self._simple(num_words, noun, determiners)
@@ -150,7 +149,7 @@ class Nominals:
             modified = self._modified(num_words, noun, determiners, context)
             if modified is not None:
                 return modified
-        if num_words == 4 or (num_words == 3 and noun.sense is not Sense.PERSON):
+        if num_words == 4 or (num_words == 3 and noun.sense != "person"):
             return self._simple(num_words, noun, determiners)
         return self._coordination(num_words, noun, pool, determiners)
 
@@ -159,7 +158,7 @@ class Nominals:
         plural = bool(determiners.plural) and (num_words == 1 or self.chance(0.3))
         if num_words == 1:
             return NounPhrase(noun, True, lexicon.BARE)
-        possible = noun.sense is not Sense.PERSON or noun in KIN
+        possible = noun.sense != "person" or noun in KIN
         if possible and self.chance(0.1):
             if num_words == 2 or self.chance(0.5):
                 name = self.pick(lexicon.PERSON_NAMES)
@@ -192,7 +191,7 @@ class Nominals:
         self, num_words: int, noun: Noun, determiners: Determiners, context: Context
     ) -> NounPhrase | None:
         """Return a phrase with something behind the noun, or None where none fits."""
-        from_city = noun.sense is Sense.PERSON and 4 <= num_words <= 6
+        from_city = noun.sense == "person" and 4 <= num_words <= 6
         if from_city and self.chance(0.3):
             phrase = self._simple(num_words - 2, noun, determiners)
             phrase.modifier = PrepositionalPhrase(lexicon.FROM, self.pick(lexicon.CITIES))
@@ -205,7 +204,7 @@ class Nominals:
             phrase = self._simple(head, noun, determiners)
             phrase.modifier = PrepositionalPhrase(lexicon.WITH, thing)
             return phrase
-        living = noun.sense in (Sense.PERSON, Sense.ANIMAL)
+        living = noun.sense in ("person", "animal")
         if context.closed or num_words < (4 if living else 5):
             return None
         head = 2 + (num_words > 5 and self.chance(0.4))
@@ -220,7 +219,7 @@ class Nominals:
         self, num_words: int, noun: Noun, pool: tuple[Noun, ...], determiners: Determiners
     ) -> Coordination:
         """Return `a, b and c` of items without anything behind their nouns."""
-        if noun.sense is Sense.PERSON and num_words == 3:
+        if noun.sense == "person" and num_words == 3:
             first = self.pick(lexicon.PERSON_NAMES)
             others = [name for name in lexicon.PERSON_NAMES if name is not first]
             return Coordination((first, self.pick(others)))
@@ -228,7 +227,7 @@ class Nominals:
             determiners = DEFINITE
         elif determiners in (AFFIRMATIVE, ANY):
             determiners = UNDER_NEGATION
-        unused = [other for other in pool if other.sense is noun.sense and other is not noun]
+        unused = [other for other in pool if other.sense == noun.sense and other is not noun]
         items: list[Nominal] = []
         rest = num_words - 1
         while rest:

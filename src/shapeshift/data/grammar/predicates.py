@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import NamedTuple
 
 from shapeshift.data.grammar import lexicon, nominals
 from shapeshift.data.grammar.english import verb_group_length
+from shapeshift.data.grammar.lexicon import BE, BELONG, SEE, VERBS
 from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
 from shapeshift.data.grammar.tree import (
     Conjunction,
-    Frame,
     Modal,
     Nominal,
     Noun,
@@ -20,42 +19,40 @@ from shapeshift.data.grammar.tree import (
     PrepositionalPhrase,
     Pronoun,
     ProperName,
-    Sense,
     Subordinate,
     Tense,
     Verb,
 )
-from shapeshift.data.grammar.verbs import BE, BELONG, SEE, VERBS
 
 
 class Subject(NamedTuple):
     """The features of a subject that its predicate depends on."""
 
-    sense: Sense
+    sense: str
     definite: bool
     person: int  # 0 I, 1 he/she, 2 plural
     nominal: Nominal | None
 
 
-_LIVING = (Sense.PERSON, Sense.ANIMAL)
-_VERBS = {
-    (sense, frame): tuple(v for v in VERBS if v.frame is frame and sense in v.subjects)
-    for sense in Sense
-    for frame in Frame
-}
-_ONE_WORD = {
-    sense: tuple(verb for verb in _VERBS[sense, Frame.INTRANSITIVE] if not verb.particle)
-    for sense in Sense
-}
+_LIVING = ("person", "animal")
 # English words that a frame needs besides the verb group.
 _FEWEST = {
-    Frame.INTRANSITIVE: 0, Frame.ACCUSATIVE: 1, Frame.DATIVE: 1, Frame.DITRANSITIVE: 2,
-    Frame.OBLIQUE: 2, Frame.DIRECTION: 2, Frame.CLAUSE: 3, Frame.DATIVE_CLAUSE: 4, Frame.COPULA: 1,
+    "intransitive": 0, "accusative": 1, "dative": 1, "ditransitive": 2,
+    "oblique": 2, "direction": 2, "clause": 3, "dative_clause": 4, "copula": 1,
 }  # fmt: skip
+_VERBS = {
+    (sense, frame): tuple(v for v in VERBS if v.frame == frame and sense in v.subjects)
+    for sense in lexicon.SENSES
+    for frame in _FEWEST
+}
+_ONE_WORD = {
+    sense: tuple(verb for verb in _VERBS[sense, "intransitive"] if not verb.particle)
+    for sense in lexicon.SENSES
+}
 
 
-def _weighted(**weights: int) -> tuple[Frame, ...]:
-    return tuple(Frame[name.upper()] for name, weight in weights.items() for _ in range(weight))
+def _weighted(**weights: int) -> tuple[str, ...]:
+    return tuple(frame for frame, weight in weights.items() for _ in range(weight))
 
 
 _SHORT = _weighted(intransitive=3, accusative=6, dative=3, oblique=2, direction=2, copula=3)
@@ -68,23 +65,14 @@ _ANIMAL = _weighted(intransitive=3, accusative=6, dative=3, copula=3)
 _THING = _weighted(intransitive=1, dative=3, copula=4)
 
 
-class _Slot(Enum):
-    RECIPIENT = auto()
-    DATIVE = auto()
-    ACCUSATIVE = auto()
-    OBLIQUE = auto()
-    DIRECTION = auto()
-    BENEFICIARY = auto()
-    PLACE = auto()
-
-
-_SLOTS: dict[Frame, tuple[_Slot, ...]] = {
-    Frame.INTRANSITIVE: (),
-    Frame.ACCUSATIVE: (_Slot.ACCUSATIVE,),
-    Frame.DATIVE: (_Slot.DATIVE,),
-    Frame.DITRANSITIVE: (_Slot.RECIPIENT, _Slot.ACCUSATIVE),
-    Frame.OBLIQUE: (_Slot.OBLIQUE,),
-    Frame.DIRECTION: (_Slot.DIRECTION,),
+# What fills the frames of verbs other than the copula and those with a clause, in English order.
+_SLOTS = {
+    "intransitive": (),
+    "accusative": ("accusative",),
+    "dative": ("dative",),
+    "ditransitive": ("recipient", "accusative"),
+    "oblique": ("oblique",),
+    "direction": ("direction",),
 }
 _TIMES = {tense: tuple(a for a in lexicon.TIMES if tense in a.tenses) for tense in Tense}
 _SHORT_TIMES = {
@@ -161,10 +149,10 @@ class Predicates:
             return None
         return predicate
 
-    def _frames(self, num_words: int, subject: Subject, context: Context) -> tuple[Frame, ...]:
-        if subject.sense is Sense.ANIMAL:
+    def _frames(self, num_words: int, subject: Subject, context: Context) -> tuple[str, ...]:
+        if subject.sense == "animal":
             return _ANIMAL
-        if subject.sense is not Sense.PERSON:
+        if subject.sense != "person":
             return _THING
         if num_words <= 3:
             return _SHORT
@@ -176,7 +164,7 @@ class Predicates:
         if context.freedom is Freedom.PLAIN:
             return Predicate(verb if verb.past != verb.base else SEE, tense)
         modal: Modal | None = None
-        copula = verb.frame is Frame.COPULA
+        copula = verb.frame == "copula"
         if not (verb.stative or copula) and subject.sense in _LIVING and self._chance(0.15):
             modal = self._pick(_PAST_MODALS if context.past else lexicon.MODALS)
         elif not context.past and context.freedom is Freedom.ANY:
@@ -196,8 +184,8 @@ class Predicates:
         """Return a predicate that fits any length: sees …, is old, belongs to …."""
         tense = Tense.PAST if context.past else Tense.PRESENT
         if subject.sense in _LIVING:
-            found = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)
-            return Predicate(SEE, tense, accusative=found)
+            seen = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)
+            return Predicate(SEE, tense, accusative=seen)
         if num_words > 2:
             owner = self._object(
                 num_words - 2, BELONG.objects, nominals.AFFIRMATIVE, subject, context
@@ -212,9 +200,9 @@ class Predicates:
             free = self._add_time(predicate, free)
         fronted = predicate.time is not None
         match verb.frame:
-            case Frame.COPULA:
+            case "copula":
                 return self._fill_copula(predicate, free, subject)
-            case Frame.CLAUSE | Frame.DATIVE_CLAUSE:
+            case "clause" | "dative_clause":
                 return self._fill_clause(predicate, free, subject, context)
         # Behind a long object an adverb would forbid every relative clause in it.
         if not (fronted or verb.stative) and free <= 8:
@@ -222,10 +210,10 @@ class Predicates:
         closed = context.closed or (predicate.time is not None and not fronted)
         slots = [*_SLOTS[verb.frame]]
         if verb.for_someone and free >= 2 and self._chance(0.35):
-            slots.append(_Slot.BENEFICIARY)
+            slots.append("beneficiary")
             free -= 2
         if free >= 2 and verb.has_place and (not slots or self._chance(0.2)):
-            slots.append(_Slot.PLACE)
+            slots.append("place")
             free -= 2
         if free and not slots:
             if predicate.time is None:
@@ -275,7 +263,7 @@ class Predicates:
     ) -> bool:
         if context.closed:
             return False
-        if predicate.verb.frame is Frame.DATIVE_CLAUSE:
+        if predicate.verb.frame == "dative_clause":
             extra = min(self._up_to(2), free)
             free -= extra
             determiners = nominals.DEFINITE if predicate.negated else nominals.AFFIRMATIVE
@@ -290,7 +278,7 @@ class Predicates:
     def _fill_slots(
         self,
         predicate: Predicate,
-        slots: list[_Slot],
+        slots: list[str],
         free: int,
         subject: Subject,
         context: Context,
@@ -305,7 +293,7 @@ class Predicates:
             self._fill_slot(predicate, slots[-1], free, subject, context)
 
     def _fill_slot(
-        self, predicate: Predicate, slot: _Slot, extra: int, subject: Subject, context: Context
+        self, predicate: Predicate, slot: str, extra: int, subject: Subject, context: Context
     ) -> None:
         """Fill one slot with `extra` words more than it needs."""
         verb = predicate.verb
@@ -317,27 +305,27 @@ class Predicates:
             determiners = nominals.AFFIRMATIVE
         pool = verb.objects
         match slot:
-            case _Slot.DIRECTION:
+            case "direction":
                 predicate.oblique = self._direction(1 + extra, pool, context)
                 return
-            case _Slot.PLACE:
+            case "place":
                 predicate.place = self._place(2 + extra, context)
                 return
-            case _Slot.RECIPIENT:
+            case "recipient":
                 pool, determiners = lexicon.PERSONS, nominals.DEFINITE
-            case _Slot.BENEFICIARY:
+            case "beneficiary":
                 pool, determiners = lexicon.PERSONS, nominals.UNDER_NEGATION
-        found = self._object(1 + extra, pool, determiners, subject, context)
+        phrase = self._object(1 + extra, pool, determiners, subject, context)
         match slot:
-            case _Slot.ACCUSATIVE:
-                predicate.accusative = found
-            case _Slot.OBLIQUE:
+            case "accusative":
+                predicate.accusative = phrase
+            case "oblique":
                 assert verb.preposition is not None
-                predicate.oblique = PrepositionalPhrase(verb.preposition, found)
-            case _Slot.BENEFICIARY:
-                predicate.beneficiary = PrepositionalPhrase(lexicon.FOR, found)
+                predicate.oblique = PrepositionalPhrase(verb.preposition, phrase)
+            case "beneficiary":
+                predicate.beneficiary = PrepositionalPhrase(lexicon.FOR, phrase)
             case _:
-                predicate.dative = found
+                predicate.dative = phrase
 
     def _object(
         self,
@@ -350,10 +338,10 @@ class Predicates:
         """Return an object that is not the subject itself: no `I see me`, no `Anna sees Anna`."""
         first = isinstance(subject.nominal, Pronoun) and subject.nominal.first_person
         pronouns = nominals.THIRD_PERSON if first else nominals.ALL_PERSONS
-        found = self._nominals.nominal(num_words, pool, determiners, pronouns, context)
-        if isinstance(found, ProperName) and found is subject.nominal:
+        nominal = self._nominals.nominal(num_words, pool, determiners, pronouns, context)
+        if isinstance(nominal, ProperName) and nominal is subject.nominal:
             return lexicon.THEY
-        return found
+        return nominal
 
     def _direction(
         self, num_words: int, pool: tuple[Noun, ...], context: Context
@@ -373,5 +361,5 @@ class Predicates:
             if num_words - other.num_words >= 2:
                 preposition, pool = other, lexicon.BUILDINGS
         rest = num_words - preposition.num_words
-        found = self._nominals.nominal(rest, pool, nominals.ONE_PLACE, (), context)
-        return PrepositionalPhrase(preposition, found)
+        place = self._nominals.nominal(rest, pool, nominals.ONE_PLACE, (), context)
+        return PrepositionalPhrase(preposition, place)

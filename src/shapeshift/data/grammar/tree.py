@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
-
-
-class Gender(IntEnum):
-    """Grammatical gender of a German noun."""
-
-    MASCULINE = 0
-    FEMININE = 1
-    NEUTER = 2
+from typing import ClassVar
 
 
 class Case(IntEnum):
@@ -37,55 +30,16 @@ class Tense(Enum):
     FUTURE = auto()
 
 
-class Sense(Enum):
-    """Semantic class of a noun: verbs and adjectives choose their nouns by it."""
-
-    PERSON = auto()
-    ANIMAL = auto()
-    FOOD = auto()
-    TEXT = auto()
-    CLOTHING = auto()
-    TOOL = auto()
-    DEVICE = auto()
-    CONTAINER = auto()
-    VEHICLE = auto()
-    BUILDING = auto()
-    ROOM = auto()
-    AREA = auto()
-    PART = auto()
-
-
-class Frame(Enum):
-    """What a verb takes besides its subject."""
-
-    INTRANSITIVE = auto()
-    ACCUSATIVE = auto()
-    DATIVE = auto()
-    DITRANSITIVE = auto()
-    OBLIQUE = auto()  # a preposition that the verb chooses: warten auf
-    DIRECTION = auto()  # zu / nach
-    CLAUSE = auto()  # a dass-clause
-    DATIVE_CLAUSE = auto()  # a dative and a dass-clause
-    COPULA = auto()  # an adjective
-
-
-class Declension(Enum):
-    """Endings an adjective takes after a determiner."""
-
-    WEAK = auto()
-    MIXED = auto()
-    STRONG = auto()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Noun:
-    """A common noun. `forms[plural][case]` are its German forms."""
+    """A common noun. `forms[plural][case]` are its German forms. Verbs and adjectives choose their
+    nouns by the semantic class `sense`, such as `person`: `nouns.tsv` has all of them."""
 
     singular: str
     plural: str
-    gender: Gender
+    gender: int  # 0 masculine, 1 feminine, 2 neuter: the columns of `endings.tsv`
     forms: tuple[tuple[str, str, str, str], tuple[str, str, str, str]]
-    sense: Sense
+    sense: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +48,8 @@ class ProperName:
 
     english: str
     german: str
+    plural: ClassVar[bool] = False
+    definite: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +60,7 @@ class Pronoun:
     german: tuple[str, str, str]
     first_person: bool
     plural: bool
+    definite: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,24 +74,15 @@ class Adjective:
     rank: int
 
 
-class Article(Enum):
-    """How a German determiner inflects."""
-
-    NONE = auto()  # no determiner: bare plural
-    DER = auto()
-    DIESER = auto()  # stem + the endings of dieser
-    EIN = auto()  # stem + the endings of ein
-    FIXED = auto()  # never changes: zwei
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Determiner:
-    """A determiner. `english` is empty for the bare plural; `stem` is the German stem."""
+    """A determiner. `english` is empty for the bare plural; the German one is `stem` with `endings`
+    of `endings.tsv`, or the stem alone. An adjective behind it has the endings `declension`."""
 
     english: tuple[str, str]  # singular, plural
-    article: Article
+    endings: str
     stem: str
-    declension: Declension
+    declension: str
     definite: bool
 
 
@@ -172,7 +120,11 @@ class Verb:
 
     `base`, `third`, `past`, `participle` are English; `particle` follows the verb (`look` `for`).
     `german_present` is (ich, er, wir); `german_past` (ich/er, wir); none has the separable
-    `prefix`, which is kept apart. `subjects` and `objects` are what may fill the roles.
+    `prefix`, which is kept apart. `frame` is what the verb takes besides its subject:
+    `intransitive` nothing, `accusative`, `dative`, `ditransitive` both, `oblique` a preposition
+    that the verb chooses (warten auf), `direction` zu or nach, `clause` a dass-clause,
+    `dative_clause` a dative and a dass-clause, `copula` an adjective.
+    `subjects` and `objects` are what may fill the roles.
     """
 
     base: str
@@ -186,8 +138,8 @@ class Verb:
     german_participle: str
     prefix: str
     with_sein: bool
-    frame: Frame
-    subjects: frozenset[Sense]
+    frame: str
+    subjects: frozenset[str]
     objects: tuple[Noun, ...]
     preposition: Preposition | None
     stative: bool  # not in the perfect
@@ -228,6 +180,11 @@ class NounPhrase:
     possessor: NounPhrase | ProperName | None = None
     modifier: PrepositionalPhrase | RelativeClause | None = None
 
+    @property
+    def definite(self) -> bool:
+        """Whether it picks out someone or something definite."""
+        return self.possessor is not None or self.determiner.definite
+
 
 @dataclass(slots=True)
 class Coordination:
@@ -235,6 +192,12 @@ class Coordination:
     (no modifier), so that `and` always joins what stands nearest."""
 
     items: tuple[Nominal, ...]
+    plural: ClassVar[bool] = True
+
+    @property
+    def definite(self) -> bool:
+        """Whether all of it is definite."""
+        return all(item.definite for item in self.items)
 
 
 Nominal = Pronoun | ProperName | NounPhrase | Coordination
@@ -322,28 +285,6 @@ class Sentence:
     conjunctions: tuple[Conjunction, ...] = ()
 
 
-def is_plural(nominal: Nominal) -> bool:
-    """Return whether a verb with this subject stands in the plural."""
-    match nominal:
-        case NounPhrase() | Pronoun():
-            return nominal.plural
-        case ProperName():
-            return False
-        case Coordination():
-            return True
-
-
-def is_definite(nominal: Nominal) -> bool:
-    """Return whether the phrase picks out someone or something definite."""
-    match nominal:
-        case NounPhrase():
-            return nominal.possessor is not None or nominal.determiner.definite
-        case Coordination():
-            return all(map(is_definite, nominal.items))
-        case _:
-            return True
-
-
 def person_index(nominal: Nominal | None, antecedent: NounPhrase | None) -> int:
     """Return 0 for I, 1 for he/she, 2 for any plural: the index into a verb's forms.
 
@@ -353,6 +294,6 @@ def person_index(nominal: Nominal | None, antecedent: NounPhrase | None) -> int:
     """
     subject = antecedent if nominal is None else nominal
     assert subject is not None
-    if is_plural(subject):
+    if subject.plural:
         return 2
     return 0 if isinstance(subject, Pronoun) and subject.first_person else 1

@@ -16,12 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
-from shapeshift.data.sources.download import Progress, exclusive, require_space
-from shapeshift.disk import PARTIAL, Disk, make_directory, remove_directory, write_file, writing
+from shapeshift.data.sources.download import Progress, exclusive
+from shapeshift.disk import Disk, make_directory, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError
 
 _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
@@ -31,9 +30,7 @@ _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".tar.bz2": bz2.open,
     ".tar.xz": lzma.open,
 }
-_CHUNK = 1 << 20  # also the longest header: tarfile reads one in a single call
-_MAX_MEMBERS = 100_000
-_MAX_ZIP_DIRECTORY = 64 << 20  # zipfile reads the list of members in a single call
+_CHUNK = 1 << 20
 _MAX_RATIO = 100  # of the content's size to the archive's; text has 3 to 10
 _MIN_LIMIT = 64 << 20
 
@@ -67,7 +64,7 @@ def unpack(
 
     Args:
         archive: of a name that `is_archive` accepts.
-        directory: made if missing.
+        directory: created if missing.
         wanted: whether a member is, by its name, a path relative to the folder.
         on_progress: called with the number of members read.
 
@@ -76,24 +73,17 @@ def unpack(
 
     Raises:
         ShapeshiftError: the archive is damaged or expands without bounds; a wanted member is not a
-            plain file, or its place in the folder is taken or behind a link; the disk is full.
+            plain file, leaves the folder, or is in it already; the disk is full.
     """
-    scratch = directory / f"{PARTIAL}{archive.name}"
     disk = Disk()
     with exclusive(archive), writing(directory):
-        try:
-            make_directory(disk, directory)
-            if os.path.lexists(scratch):  # of a process that was killed
-                remove_directory(disk, scratch)
-            scratch.mkdir()
+        make_directory(disk, directory)
+        with partial_directory(directory / archive.name) as scratch:
             files = _extract(archive, scratch, directory, wanted, on_progress)
             for source, target in files.items():
                 make_directory(disk, target.parent)
                 disk.rename(source, target)
                 disk.sync_directory(target.parent)
-        finally:
-            if scratch.is_dir():
-                remove_directory(disk, scratch)
     return list(files.values())
 
 
@@ -106,23 +96,19 @@ def _extract(
 ) -> dict[Path, Path]:
     """Write the wanted members to `scratch`; return, for each file, where it belongs."""
     files: dict[Path, Path] = {}
-    with _opened(archive) as file:
-        limit = max(_MIN_LIMIT, _MAX_RATIO * os.fstat(file.fileno()).st_size)
-        if archive.suffix == ".zip":
-            members = _zip_members(file, limit)
-        else:
-            ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
-            members = _tar_members(_DECOMPRESSORS[ending](file), limit)
+    with _opened(archive) as members:
         for number, (member, num_bytes, is_plain, open_member) in enumerate(members, start=1):
-            if number > _MAX_MEMBERS:
-                raise ValueError(f"more than {_MAX_MEMBERS:,} members")
-            name = PurePosixPath(member)
-            if wanted(str(name)):
-                target = _free_place(directory, name)
+            name = str(PurePosixPath(member))
+            if wanted(name):
+                target, part = directory / name, scratch / str(number)
+                if os.path.lexists(target):
+                    raise ShapeshiftError(
+                        "is in the way of a file to be unpacked; remove it", path=target
+                    )
+                if not target.resolve().is_relative_to(directory.resolve()):
+                    raise ValueError(f"{member!r} leaves the folder")
                 if not is_plain or target in files.values():
                     raise ValueError(f"{member!r} is twice in it or not a plain file")
-                require_space(scratch, num_bytes, str(target))
-                part = scratch / str(number)
                 with open_member() as content:
                     written = write_file(Disk(), part, iter(partial(content.read, _CHUNK), b""))
                 if written.num_bytes != num_bytes:
@@ -133,33 +119,21 @@ def _extract(
     return files
 
 
-def _free_place(directory: Path, name: PurePosixPath) -> Path:
-    """Return where a file belongs; refuse what is taken, or behind a link or a file."""
-    if name.is_absolute() or ".." in name.parts:
-        raise ValueError(f"{str(name)!r} leaves the folder")
-    for parent in reversed(name.parents):
-        folder = directory / parent
-        if parent.name and folder.is_symlink():
-            raise ShapeshiftError(
-                "is a link, through which no archive is unpacked; replace it by a folder",
-                path=folder,
-            )
-    target = directory / name
-    if os.path.lexists(target):
-        raise ShapeshiftError("is in the way of a file to be unpacked; remove it", path=target)
-    return target
-
-
 @contextmanager
-def _opened(archive: Path) -> Iterator[_File]:
+def _opened(archive: Path) -> Iterator[Iterator[_Member]]:
     """Open an archive; report what its readers raise as damage to it."""
     try:
-        file = _File(archive)
+        file = archive.open("rb")
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror}", path=archive) from error
     try:
         with file:
-            yield file
+            limit = max(_MIN_LIMIT, _MAX_RATIO * os.fstat(file.fileno()).st_size)
+            if archive.suffix == ".zip":
+                yield _zip_members(file, limit)
+            else:
+                ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
+                yield _tar_members(_ForwardReader(_DECOMPRESSORS[ending](file), limit))
     except (*_DAMAGED, OSError) as error:
         # gzip and bz2 raise an OSError without a number; a zip file's wrong offset is EINVAL.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
@@ -172,16 +146,7 @@ def _opened(archive: Path) -> Iterator[_File]:
         ) from error
 
 
-class _File(FileIO):
-    """A file that is never read into memory whole, whatever its headers say."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size > _MAX_ZIP_DIRECTORY:
-            raise ValueError(f"a list of members of {size:,} bytes")
-        return super().read(size)
-
-
-def _zip_members(file: _File, limit: int) -> Iterator[_Member]:
+def _zip_members(file: BinaryIO, limit: int) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as members:
         if sum(info.file_size for info in members.infolist()) > limit:
             raise ValueError(f"expands to more than {limit:,} bytes")
@@ -191,13 +156,11 @@ def _zip_members(file: _File, limit: int) -> Iterator[_Member]:
             yield info.filename, info.file_size, is_plain, partial(members.open, info)
 
 
-def _tar_members(content: BinaryIO, limit: int) -> Iterator[_Member]:
-    stream = _ForwardReader(content, limit)
+def _tar_members(stream: _ForwardReader) -> Iterator[_Member]:
     with tarfile.TarFile(fileobj=cast(BinaryIO, stream)) as members:
         for info in members:
-            is_plain = info.isfile() and not info.issparse()
             opened = cast("Callable[[], IO[bytes]]", partial(members.extractfile, info))
-            yield info.name, info.size, is_plain, opened
+            yield info.name, info.size, info.isfile() and not info.issparse(), opened
         if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any bad header for the end
             raise tarfile.ReadError("it ends without an end mark")
         while stream.read(_CHUNK):  # the checksum comes last
@@ -218,7 +181,7 @@ class _ForwardReader:
         return self._position
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= _CHUNK:
+        if not 0 <= size <= _CHUNK:  # tarfile reads a header in a single call
             raise tarfile.ReadError(f"a header of {size:,} bytes")
         self.last = self._stream.read(size)
         self._position += len(self.last)
@@ -253,9 +216,9 @@ def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[
         return [prefix(str(path))]
     files = unpack(path, folder / path.name.partition(".")[0], lambda name: name.endswith(endings))
     sides = Counter(prefix(str(file)) for file in files)
-    found = [name for name, count in sides.items() if count == 2]
-    if not found:
+    prefixes = [name for name, count in sides.items() if count == 2]
+    if not prefixes:
         raise ShapeshiftError(
             f"has no two files that end in .{languages[0]} and .{languages[1]}", path=path
         )
-    return found
+    return prefixes

@@ -13,7 +13,6 @@ import hashlib
 import http.client
 import os
 import re
-import shutil
 import time
 import urllib.error
 import urllib.request
@@ -31,9 +30,9 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the name of a stage, how much of it is done, and of how much, where that is known."""
 
 _CHUNK = 1 << 20
-_SPARE_BYTES = 64 << 20  # to be left free on the disk
 _BUSY = (408, 425, 429, 500, 502, 503, 504)  # tried again
 _MAX_WAIT_S = 60.0
+_NETWORK_ERRORS = (OSError, http.client.HTTPException, ValueError)  # ValueError: of a bad URL
 
 
 def download(
@@ -54,7 +53,7 @@ def download(
 
     Args:
         url: over http or https.
-        path: where the file shall be; its folder is made.
+        path: where to put the file; its folder is created if need be.
         sha256: of the file, hexadecimal; without it, the one that was pinned.
         md5: of the file, where no SHA-256 is published.
         on_progress: called with the number of bytes.
@@ -77,13 +76,13 @@ def download(
             file = path.with_name(f".{path.name}.partial")
             _fetch(url, file, path, on_progress, attempts, wait_s)
         for name, expected in (("MD5", md5), ("SHA-256", sha256)):
-            found = _hash(file, name.replace("-", ""))
-            if expected not in (None, found):
+            actual = _hash(file, name.replace("-", ""))
+            if expected not in (None, actual):
                 if file != path:
                     file.unlink()
                     _tag_path(file).unlink(missing_ok=True)
                 raise ShapeshiftError(
-                    f"the {name} is {found}, expected {expected}; remove the file and fetch"
+                    f"the {name} is {actual}, expected {expected}; remove the file and fetch"
                     f" {url} again, or, if the new file is the one you want, remove {pinned.name}"
                     " and the hash in data.corpus.archives",
                     path=path,
@@ -109,21 +108,6 @@ def exclusive(path: Path) -> Iterator[None]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def require_space(directory: Path, num_bytes: int, what: str) -> None:
-    """Check that a disk has room.
-
-    Raises:
-        ShapeshiftError: it has not.
-    """
-    free = shutil.disk_usage(directory).free
-    if num_bytes + _SPARE_BYTES > free:
-        raise ShapeshiftError(
-            f"{what} needs {num_bytes / 1e9:.2f} GB more, but {free / 1e9:.2f} GB are free; make"
-            " room, or set data.corpus.root to another disk",
-            path=directory,
-        )
 
 
 class _RetryError(Exception):
@@ -178,8 +162,8 @@ def _fetch(
 def _receive(url: str, file: IO[bytes], path: Path, on_progress: Progress | None) -> None:
     """Open one connection and append what comes to the partial file."""
     tag_path = _tag_path(Path(file.name))
-    tag = tag_path.read_bytes().decode("latin-1").strip() if tag_path.is_file() else ""
-    have = file.tell() if tag.isprintable() and tag else 0
+    tag = tag_path.read_text("latin-1").strip() if tag_path.is_file() else ""
+    have = file.tell() if tag else 0
     with _open(url, path, file, have, tag) as answer:
         if answer.headers.get_content_type() == "text/html":
             raise ShapeshiftError(
@@ -190,14 +174,11 @@ def _receive(url: str, file: IO[bytes], path: Path, on_progress: Progress | None
         if answer.status != 206:
             _empty(file)  # before the new tag is saved: these bytes belong to the old one
             save(tag_path, _tag(answer).encode("latin-1", "replace"))
-        require_space(path.parent, (total or 0) - file.tell(), path.name)
         try:
             while chunk := _read(answer):
                 file.write(chunk)
                 if on_progress is not None:
                     on_progress(f"download {path.name}", file.tell(), total)
-                if total is None:
-                    require_space(path.parent, 0, path.name)
         finally:
             file.flush()
             os.fsync(file.fileno())
@@ -214,49 +195,40 @@ def _open(url: str, path: Path, file: IO[bytes], have: int, tag: str) -> Any:
         return opener.open(urllib.request.Request(url, headers=headers), timeout=60)
     except urllib.error.HTTPError as error:
         with error:
+            words = f"answered {error.code} {_one_line(error.reason)}"
             if error.code == 416 and have:  # the file on the server is shorter: another one
                 _empty(file)
-                raise _RetryError("the file on the server changed") from error
-            words = f"answered {error.code} {_one_line(error.reason)}"
+                raise _RetryError(words) from error
             if error.code in _BUSY:
-                wait_s = 0.0
-                with suppress(ValueError):  # also a date; then it waits as after a cut
-                    wait_s = float(error.headers.get("Retry-After") or 0)
-                raise _RetryError(words, wait_s) from error
+                seconds = error.headers.get("Retry-After") or ""  # or a date
+                raise _RetryError(words, float(seconds) if seconds.isdecimal() else 0.0) from error
         raise ShapeshiftError(
             f"{url} {words}; put the file at {path} yourself, or change data.corpus.archives"
         ) from error
-    except (OSError, http.client.HTTPException) as error:
+    except _NETWORK_ERRORS as error:
         raise _RetryError(getattr(error, "reason", error)) from error
-    except ValueError as error:  # of a host or a port, also in a redirect
-        raise ShapeshiftError(f"{url} cannot be opened ({_one_line(error)}); correct it") from error
 
 
 def _read(answer: Any) -> bytes:
     try:
         return bytes(answer.read(_CHUNK))
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except _NETWORK_ERRORS as error:
         raise _RetryError(error) from error
 
 
 def _total(answer: Any, file: IO[bytes], have: int, tag: str) -> int | None:
     """Return the size of the whole file where the server says it; check the range that it sends."""
     length: int | None = answer.length
-    sent = answer.headers.get("Content-Length")
-    if length is None and sent is not None:  # http.client cannot read it
-        raise _RetryError(f"the server sent the Content-Length {_one_line(sent)!r}")
+    if length is None and "Content-Length" in answer.headers:  # http.client cannot read it
+        raise _RetryError(f"the server sent the Content-Length {answer.headers['Content-Length']}")
     if answer.status != 206:
         return length
-    total = have + (length or 0)
     sent = answer.headers.get("Content-Range", "").strip()
-    if not (0 < have < total and sent == f"bytes {have}-{total - 1}/{total}") or (
-        _tag(answer) not in ("", tag)
-    ):
+    part = re.fullmatch(rf"bytes {have}-[0-9]+/([0-9]{{1,18}})", sent)
+    if not part or int(part[1]) <= have or _tag(answer) not in ("", tag):
         _empty(file)  # the next attempt asks for the whole file
-        raise _RetryError(
-            f"the server sent the Content-Range {_one_line(sent)!r}, asked for byte {have:,} and on"
-        )
-    return total
+        raise _RetryError(f"the server sent the Content-Range {sent}, asked for byte {have:,} on")
+    return int(part[1])
 
 
 def _tag(answer: Any) -> str:

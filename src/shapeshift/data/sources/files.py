@@ -60,13 +60,13 @@ def read_lines(path: str | Path) -> Iterator[str]:
         ShapeshiftError: a missing or unreadable file, damaged gzip data, bytes that are not UTF-8,
             or a NUL character (which mostly means UTF-16 or a binary file).
     """
-    found = find_file(path)
+    file = find_file(path)
     try:
-        stream = found.open("rb")
+        stream = file.open("rb")
     except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=found) from error
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=file) from error
     with stream:
-        yield from read_stream(_unpacked(stream, found), found)
+        yield from read_stream(_unpacked(stream, file), file)
 
 
 def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:

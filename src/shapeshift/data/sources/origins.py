@@ -47,19 +47,19 @@ def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
         return [dataset, *_test_sets(corpus, named)]
     missing = missing_files(corpus)
     if not missing:
-        found = [Origin(f"text in {corpus.root}", None, here=True)]
+        parts = [Origin(f"text in {corpus.root}", None, here=True)]
     elif corpus.archives:
-        found = [
+        parts = [
             Origin(str(path := corpus.root / archive.name), archive.url, path.is_file())
             for archive in corpus.archives
         ]
     else:
-        found = [Origin(str(path), None, here=False) for path in missing]
-    return found + _test_sets(corpus, entries(corpus))
+        parts = [Origin(str(path), None, here=False) for path in missing]
+    return parts + _test_sets(corpus, entries(corpus))
 
 
 def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin]:
-    found = []
+    parts = []
     for entry in dict.fromkeys(filter(is_test_set, named)):
         name = entry.removeprefix(SACREBLEU)
         try:
@@ -70,5 +70,5 @@ def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin
                 raise
             here = False
         what = f"test set {name} {corpus.source}-{corpus.target}"
-        found.append(Origin(what, "sacreBLEU's servers", here))
-    return found
+        parts.append(Origin(what, "sacreBLEU's servers", here))
+    return parts

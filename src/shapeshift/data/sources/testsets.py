@@ -31,10 +31,10 @@ def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         ShapeshiftError: no such test set or direction, or it cannot be downloaded.
     """
     dataset, pair = _find(name, source, target)
-    found = _files(dataset, pair)
-    folder = found[0].parent
+    files = _files(dataset, pair)
+    folder = files[0].parent
     try:
-        if os.access(folder.parent, os.W_OK) or not _are_there(found):
+        if os.access(folder.parent, os.W_OK) or not _are_there(files):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with exclusive(folder):
                 if not _are_there(_files(dataset, pair)):
@@ -44,7 +44,7 @@ def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         raise ShapeshiftError(
             f"sacreBLEU cannot fetch the test set {name} {pair} ({words}); run `sacrebleu -t {name}"
             f" -l {pair} --echo src` where the network is, and copy its folder"
-            f" ({found[0].parent}) here"
+            f" ({files[0].parent}) here"
         ) from error
     return local_test_set(name, source, target)
 
@@ -56,13 +56,13 @@ def local_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
         ShapeshiftError: no such test set or direction, or it has not been downloaded.
     """
     dataset, pair = _find(name, source, target)
-    found = _files(dataset, pair)
-    for file in found:
+    files = _files(dataset, pair)
+    for file in files:
         if not file.is_file():
             raise ShapeshiftError(
                 f"the test set {name} {pair} has not been downloaded: no such file", path=file
             )
-    return found
+    return files
 
 
 def _are_there(files: Iterable[Path]) -> bool:

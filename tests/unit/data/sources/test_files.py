@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.data.sources import files
 from shapeshift.data.sources.files import read_lines, read_parallel
 from shapeshift.errors import ShapeshiftError
 
@@ -94,17 +93,6 @@ def test_unequal_counts_name_both_counts_and_files(tmp_path, source, target, cou
 def test_a_folder_is_named_as_one(tmp_path):
     with pytest.raises(ShapeshiftError, match="is a folder"):
         list(read_lines(tmp_path))
-
-
-@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(files, "_MAX_LINE", 100)
-    path = write(tmp_path / name, b"x" * 99 + b"\n" + b"y" * 100_000)
-    lines = read_lines(path)
-    assert next(lines) == "x" * 99
-    with pytest.raises(ShapeshiftError, match="longer than 100 bytes") as caught:
-        next(lines)
-    assert caught.value.line == 2
 
 
 def test_an_endless_line_ends_under_a_memory_limit():
