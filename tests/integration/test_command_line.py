@@ -220,31 +220,3 @@ def test_sigterm_leaves_no_partial_file(folder, runs):
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (143, "stopped by SIGTERM\n")
     assert list(folder.glob("*stopped.txt")) == list(folder.glob(".partial-*")) == []
-
-
-def test_mistakes_end_in_one_line(folder, runs):
-    before = (folder / "alone" / "config.yaml").read_bytes()
-    mistakes = {
-        ("train", "toy.yaml", "training.seed=9", "--run", "alone"): "another training.seed",
-        ("translate", "text"): "text: not a run",
-    }
-    running = [
-        subprocess.Popen(
-            command(*arguments),
-            cwd=folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for arguments in mistakes
-    ]
-    for process, expected in zip(running, mistakes.values(), strict=True):
-        stdout, stderr = process.communicate(timeout=120)
-        assert (process.returncode, stdout) == (1, "")
-        last = stderr.strip().split("\n")[-1]
-        assert last.startswith("shapeshift: error: ")
-        assert expected in last
-        assert "Traceback" not in stderr
-    assert (folder / "alone" / "config.yaml").read_bytes() == before

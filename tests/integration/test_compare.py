@@ -80,22 +80,3 @@ def test_other_buckets_are_scored_again_but_not_trained(folder, monkeypatch, sha
     rows = {row[0].text: row for row in document.tables[1].rows}
     assert "31–40‡" in rows
     assert [entry.text for entry in rows["≥ 900‡"][1:]] == ["0", "–", "–", "–"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--position", "ape,shappe"), "did you mean 'shape'"),
-        (("--position", "ape,ape"), "'ape' is given twice"),
-        (("--system", "a/b position=ape"), "expected the name of a preset"),
-        (("position=rope",), "what the axis position is about"),
-        (("training.max_update=3",), "max_updates"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_any_work(
-    folder, monkeypatch, capsys, arguments, expected, shapeshift
-):
-    monkeypatch.chdir(folder)
-    status = shapeshift("compare", "mine.yaml", *arguments, "--directory", "none")
-    assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())
-    assert not (folder / "none").exists()

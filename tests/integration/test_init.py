@@ -54,18 +54,3 @@ def test_an_archive_is_unpacked(text, shapeshift):
     assert (text / "a" / "opus" / "Grammar.de-en.en").exists()
     other = ("--train", "opus.zip", "--output", "b.yaml")
     assert "no two files" in shapeshift("init", "--source", "en", "--target", "fr", *other)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--train", "mine", "--valid", "mine"), "both --valid and --test"),
-        (("--train", "nothing"), "no such file"),
-        ((), "is missing"),
-        (("--train", "mine", "--output", "mine.en"), "exists already"),
-    ],
-)
-def test_what_cannot_be_is_refused(text, capsys, arguments, expected, shapeshift):
-    status = shapeshift("init", "--source", "en", "--target", "de", *arguments)
-    assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())
-    assert not (text / "mine.yaml").exists()

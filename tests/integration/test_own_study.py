@@ -49,17 +49,3 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     page = (folder / "reproduced" / "report.html").read_text(encoding="utf-8")
     assert "Positions on my text" in page
     assert "SHAPE translates better than APE." in page
-
-
-def test_what_cannot_be_is_refused(folder, monkeypatch, capsys, shapeshift):
-    monkeypatch.chdir(folder)
-    for arguments, expected in (
-        (("study.yaml", "--grid", "shape-table2"), "the study's file names its grid"),
-        (("study.yaml", "--list"), "see a study with --dry-run"),
-        (("shape:figure4", "--grid", "shaw-table2"), "needs dataset, position"),
-        (("shape:figure4", "--grid", "shape-tabel2"), "did you mean 'shape-table2'"),
-        (("studdy.yaml",), "studdy.yaml"),
-    ):
-        status = shapeshift("reproduce", *arguments)
-        assert status != 0
-        assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())

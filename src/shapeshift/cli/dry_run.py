@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
     from shapeshift.config import Config
     from shapeshift.data.sources.origins import Origin
-    from shapeshift.evaluation.tables import Table
     from shapeshift.papers.planning import Plan
     from shapeshift.training.estimate import Measured
 
@@ -22,7 +20,7 @@ DAY_S = 86_400
 
 
 def show_estimate(config: Config) -> None:
-    """Print what a run takes: tables on a terminal, Markdown into a file or a pipe.
+    """Print what a run takes.
 
     Text that is not there is listed on standard error, with where it will come from.
     """
@@ -53,8 +51,8 @@ def show_estimate(config: Config) -> None:
     scheme = config.position.scheme
     parts = [("part", str(part)) for part in scheme.parts] or [("part", "none")]
     position = [("position ids", str(scheme.position_ids)), *parts]
-    _print_table(Table(("position", config.position.name), position))
-    _print_table(Table(("run", ""), rows, notes))
+    show_table(Table(("position", config.position.name), position))
+    show_table(Table(("run", ""), rows, notes))
     _warn_missing(origins(config.data.corpus))
 
 
@@ -72,12 +70,17 @@ def announce(config: Config) -> float:
 
 def _measure(config: Config) -> tuple[int, Measured, float]:
     """Return the number of parameters, a few measured steps, and the seconds of all updates."""
-    from shapeshift.training.estimate import assumed_length, count_parameters, measure
+    from shapeshift.decoding.capacity import capacity
+    from shapeshift.model import build
+    from shapeshift.training.estimate import assumed_length, measure
 
     run, vocab_size = (config.model, config.position.scheme), config.data.subwords.vocab_size
-    measured = measure(*run, config.training, vocab_size, assumed_length(config.data))
+    model = build(*run, vocab_size, vocab_size)
+    room = capacity(model, training=True)
+    length = min(filter(None, (assumed_length(config.data), room.source, room.target)))
+    measured = measure(*run, config.training, vocab_size, length)
     seconds = config.training.max_updates * measured.seconds_per_update
-    return count_parameters(*run, vocab_size), measured, seconds
+    return sum(each.numel() for each in model.parameters()), measured, seconds
 
 
 def show_plan(plan: Plan, prepared_root: Path) -> None:
@@ -115,17 +118,10 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
         "time: measured here on a few batches of random text; without validation, translation and"
         " measures; the last row is all runs, one after the other",
     ]
-    _print_table(Table(header, rows, notes))
-    _print_table(Table(("text", ""), [(one.what, one.state) for one in find_origins(made)]))
+    show_table(Table(header, rows, notes))
+    show_table(Table(("text", ""), [(one.what, one.state) for one in find_origins(made)]))
     for line in plan.missing(prepared_root, packages_only=True):
         notice(f"missing here: {line}", "yellow")
-
-
-def _print_table(table: Table) -> None:
-    if sys.stdout.isatty():
-        show_table(table)
-    else:
-        print(table.markdown())
 
 
 def _warn_missing(parts: Sequence[Origin]) -> None:

@@ -60,7 +60,7 @@ def export(
         return
     if run is None:
         raise usage_error("RUN", "name the folder of a trained run, or give --list")
-    from shapeshift.cli.output import results_console
+    from shapeshift.cli.output import show
     from shapeshift.data.prepared import REPORT_OF_RUN
     from shapeshift.data.prepared import Report as DataReport
     from shapeshift.export.ctranslate2 import export as export_model
@@ -83,37 +83,34 @@ def export(
         longest=(train.source_length.max, train.target_length.max),
     )
     _print_report(report)
-    results_console().print(str(target), soft_wrap=True)
+    show(target)
 
 
 def _print_report(report: Report) -> None:
-    from shapeshift.cli.output import columns, results_console
+    from shapeshift.cli.output import show, show_table
+    from shapeshift.evaluation.tables import Table
     from shapeshift.export.parity import TOLERANCE
 
-    found, quantized = report.parity, report.quantized
-    title = f"{report.engine}, largest difference from the trained model"
-    table = columns(title, "found", "allowed", numbers=True)
-    lengths = [length for pair in found.lengths for length in pair]
-    table.add_row(
-        f"log p of a token, {len(found.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
-        " in a batch",
-        f"{found.log_prob:.1e}",
-        f"{TOLERANCE:.0e}",
-    )
-    table.add_row("each pair by itself", f"{found.alone:.1e}", f"{TOLERANCE:.0e}")
-    table.add_row("score of beam search, a token", f"{found.beam_score:.1e}", f"{TOLERANCE:.0e}")
-    for stack, effect in found.effects.items():
+    parity, quantized = report.parity, report.quantized
+    lengths = [length for pair in parity.lengths for length in pair]
+    pairs = f"{len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
+    allowed = f"{TOLERANCE:.0e}"
+    rows = [
+        (f"log p of a token, {pairs} in a batch", f"{parity.log_prob:.1e}", allowed),
+        ("each pair by itself", f"{parity.alone:.1e}", allowed),
+        ("score of beam search, a token", f"{parity.beam_score:.1e}", allowed),
+    ]
+    for stack, effect in parity.effects.items():
         name = f"log p of a token without positions of the {stack}"
-        table.add_row(name, f"{effect:.1e}", f"above {TOLERANCE:.0e}")
+        rows.append((name, f"{effect:.1e}", f"above {allowed}"))
     if quantized is not None:
         name = f"{report.quantization}, computed in {quantized.computed_in} here"
         both = f"{quantized.log_prob:.1e}, mean {quantized.mean_log_prob:.1e}"
-        table.add_row(f"{name}: log p of a token", both, "–")
-        table.add_row(f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–")
-    console = results_console()
-    console.print(table)
-    positions = report.positions.replace("--max-length", str(report.max_length))
-    console.print(f"positions are {positions}", soft_wrap=True)
+        rows.append((f"{name}: log p of a token", both, "–"))
+        rows.append((f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–"))
+    title = f"{report.engine}, largest difference from the trained model"
+    show_table(Table((title, "found", "allowed"), rows))
+    show(f"positions are {report.positions.replace('--max-length', str(report.max_length))}")
 
 
 def _print_support() -> None:

@@ -17,6 +17,8 @@ from shapeshift.papers.planning import plan_items
 from shapeshift.training import estimate
 from shapeshift.training.estimate import Measured
 
+from .running import shapeshift
+
 CONFIGS = Path(__file__).parents[3] / "configs"
 SMALL = ["model.size=tiny"]
 SECONDS = Measured(2.0, 33, 31, is_whole=True, peak_bytes=2_500_000_000)
@@ -42,8 +44,8 @@ def files_corpus(root):
 
 
 def cells(text):
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
-    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    rows = [re.split(" {2,}", line.strip()) for line in text.splitlines()]
+    return {row[0]: row[1:] for row in rows}
 
 
 def test_the_papers_model_in_a_pipe(capsys, monkeypatch, tmp_path, measured):
@@ -63,13 +65,11 @@ def test_the_papers_model_in_a_pipe(capsys, monkeypatch, tmp_path, measured):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_step_is_really_measured_and_a_terminal_gets_a_table(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+def test_a_step_is_really_measured(capsys):
     batch = ["training.batch.max_tokens=62", "training.device=cpu"]
     show_estimate(parse_config({}, [*SMALL, *batch]))
     out, err = capsys.readouterr()
     assert 0 < float(re.search(r"an update, measured +(\S+) s", out)[1]) < 10
-    assert "| ---" not in out
     assert err == ""  # the grammar needs no files
 
 
@@ -94,12 +94,28 @@ def test_all_runs_of_a_paper_each_model_measured_once(capsys, monkeypatch, tmp_p
     assert rows["shape-table2 vanilla/ape"][3:5] == ["2 s", "1.0 h"]
     of_grid = [row for key, row in rows.items() if key.startswith("shape-table2")]
     number = sum(int(row[0]) for row in of_grid)
-    assert rows["all"][0] == str(number)
-    assert rows["all"][4] == f"{number}.0 h"
+    assert rows["all"][:2] == [str(number), f"{number}.0 h"]
     assert len(measured) <= len(of_grid)
     assert out.count("wmt16_en_de.tar.gz") == 1
     assert rows["test set wmt14/full en-de"] == ["from sacreBLEU's servers"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_shows_the_scheme_and_a_warm_up_that_does_not_end(measured, tmp_path):
+    arguments = ("train", "demo", "--dry-run", "position=less-feeding")
+    status, out, err = shapeshift(tmp_path, *arguments, "training.max_updates=301")
+    assert (status, "warmup_updates" in err) == (0, False)
+    assert "sinusoidal at self (first 1 layer, add_to=qk)" in out
+    assert cells(out)["position ids"] == ["absolute"]
+    _, _, err = shapeshift(tmp_path, *arguments, "training.max_updates=200")
+    assert "warmup_updates=200 is not below training.max_updates=200" in err
+
+
+def test_random_text_fits_a_model_with_few_positions(capsys):
+    """Of real text, which may be short, nothing is known yet."""
+    few = ["position=learned", "position.parts.0.num_positions=20"]
+    show_estimate(parse_config({}, [*SMALL, *few, "training.batch.max_tokens=62"]))
+    assert "(20 + 20) tokens of random text" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("answer", "trains"), [("y\n", True), ("n\n", False)])

@@ -63,20 +63,6 @@ def test_a_shell_can_complete_commands_and_options(tmp_path, monkeypatch, words,
     assert shapeshift(tmp_path)[1].strip() == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["scor"], "no such command 'scor'; did you mean 'score'?"),
-        (["--nonsense"], "--nonsense"),
-        (["score"], "HYPOTHESES"),
-    ],
-)
-def test_wrong_usage_ends_with_2(tmp_path, arguments, message):
-    status, out, err = shapeshift(tmp_path, *arguments)
-    assert (status, out) == (2, "")
-    assert message in err
-
-
 def fake(body, **options):
     """Run a subcommand with this body in a process of its own."""
     program = f"""

@@ -127,7 +127,7 @@ def test_what_is_no_export_is_refused(made, tmp_path):
         CTranslate2Runner(tmp_path, subwords, config)
     with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
         CTranslate2Runner(folder, subwords, DecodingConfig(batch_invariant=True))
-    with pytest.raises(ShapeshiftError, match="n_best is 5, expected 1 to 4"):
+    with pytest.raises(ShapeshiftError, match=r"set decoding\.beam=5"):
         [*CTranslate2Runner(folder, subwords, config).search([[7]], 5)]
 
 
