@@ -22,7 +22,7 @@ DAY_S = 86_400
 def show_estimate(config: Config) -> None:
     """Print what a run takes.
 
-    Text that is not there is listed on standard error, with where it will come from.
+    Also says where the text is, or where training will fetch it from.
     """
     from shapeshift.data.sources.origins import origins
     from shapeshift.evaluation.tables import Table
@@ -53,7 +53,7 @@ def show_estimate(config: Config) -> None:
     position = [("position ids", str(scheme.position_ids)), *parts]
     show_table(Table(("position", config.position.name), position))
     show_table(Table(("run", ""), rows, notes))
-    _warn_missing(origins(config.data.corpus))
+    _show_origins(origins(config.data.corpus))
 
 
 def announce(config: Config) -> float:
@@ -119,24 +119,18 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
         " measures; the last row is all runs, one after the other",
     ]
     show_table(Table(header, rows, notes))
-    show_table(Table(("text", ""), [(one.what, one.state) for one in find_origins(made)]))
+    _show_origins(find_origins(made))
     for line in plan.missing(prepared_root, packages_only=True):
         notice(f"missing here: {line}", "yellow")
 
 
-def _warn_missing(parts: Sequence[Origin]) -> None:
-    missing = [part for part in parts if not part.here]
-    lost = sum(part.where is None for part in missing)
-    if lost:
-        notice(
-            f"warning: {lost} files of text are not there yet; set data.corpus.root to the folder"
-            " that holds them, or put them in place:",
-            "yellow",
-        )
-    elif missing:
-        notice("the text is not here yet; training fetches it:")
-    for part in missing:
-        notice(f"  {part.what}" if part.where is None else f"  {part.what} {part.state}")
+def _show_origins(parts: Sequence[Origin]) -> None:
+    from shapeshift.evaluation.tables import Table
+
+    lost = any(not part.here and part.where is None for part in parts)
+    remedy = "missing: put it in place, or set data.corpus.root to the folder that holds it"
+    rows = [(part.what, part.state) for part in parts]
+    show_table(Table(("text", ""), rows, [remedy] * lost))
 
 
 def _bytes(count: float) -> str:

@@ -96,21 +96,13 @@ def score(
             help="With --run: write log p of each translation to this file, line by line."
         ),
     ] = None,
-    batch_invariant: Annotated[
-        bool,
-        typer.Option(
-            "--batch-invariant",
-            help="With --run: the same log-probabilities on a CPU, bit for bit, whatever else is"
-            " scored, in whatever batches. Takes about twice the time.",
-        ),
-    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="With --run: a setting of it. Without: one of evaluation, such as"
-            " evaluation.comet_model=PATH.",
+            help="With --run: a setting of it, such as decoding.batch_invariant=true. Without: one"
+            " of evaluation, such as evaluation.comet_model=PATH.",
         ),
     ] = None,
 ) -> None:
@@ -129,14 +121,13 @@ def score(
     if source is None and (length_buckets is not None or run is not None):
         option = "--length-buckets" if run is None else "--run"
         raise usage_error(option, "needs --source, the text that was translated")
-    if run is None and (log_probs is not None or batch_invariant):
-        raise usage_error("--log-probs, --batch-invariant", "needs --run")
+    if run is None and log_probs is not None:
+        raise usage_error("--log-probs", "needs --run")
     from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    settings = [*(overrides or []), *["decoding.batch_invariant=true"] * batch_invariant]
-    trained, config = _settings(run, settings)
+    trained, config = _settings(run, overrides or [])
     title, lines = read_text(hypotheses)
     translations, wanted = list(lines), list(read_lines(references))
     sources = None if source is None else list(read_lines(source))

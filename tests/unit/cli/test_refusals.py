@@ -76,7 +76,7 @@ MISUSED = [
     (f"{SAME} evaluation.metrics=bleu", "--set evaluation.metrics=bleu"),
     (f"{SAME} --length-buckets 2,4", "--length-buckets"),
     (f"{SAME} --source text/test.en --length-buckets a,b", "expected whole numbers"),
-    (f"{SAME} --batch-invariant", "--batch-invariant"),
+    (f"{SAME} --log-probs out", "needs --run"),
     (f"{SAME} --run run", "needs --source"),
     (f"{SAME} --run run --source text/test.en --set training.seed=3", "has no effect on"),
     (f"{SAME} --paired text/test.en --metric comet", "leave comet out"),

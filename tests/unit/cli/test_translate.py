@@ -177,7 +177,7 @@ def test_score_adds_what_a_model_thinks(run: Path) -> None:
     (run.parent / "mine").write_text("".join(x + "\n" for x in reversed(LINES)), encoding="utf-8")
     status, out, err = shapeshift(
         run.parent, "score", "mine", "text", "--source", "text", "--metric", "bleu",
-        "--run", "run", "--log-probs", "log_probs", "--batch-invariant",
+        "--run", "run", "--log-probs", "log_probs",
     )  # fmt: skip
     assert (status, err) == (0, "")
     values = [float(line) for line in (run.parent / "log_probs").read_text().split()]
