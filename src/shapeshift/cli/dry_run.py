@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from shapeshift.config import Config
     from shapeshift.data.sources.origins import Origin
     from shapeshift.papers.planning import Plan
-    from shapeshift.training.estimate import Measured
 
 DAY_S = 86_400
 
@@ -26,9 +25,10 @@ def show_estimate(config: Config) -> None:
     """
     from shapeshift.data.sources.origins import origins
     from shapeshift.evaluation.tables import Table
+    from shapeshift.lab.requirements import measure_run
     from shapeshift.training.estimate import disk_bytes
 
-    num_parameters, measured, seconds = _measure(config)
+    num_parameters, measured = measure_run(config)
     training = config.training
     tokens = training.accumulation * training.batch.max_tokens
     rows = [
@@ -36,7 +36,7 @@ def show_estimate(config: Config) -> None:
         ("tokens an update, a side", f"{tokens:,} at most, padding included"),
         ("updates", f"{training.max_updates:,}"),
         ("an update, measured", f"{measured.seconds_per_update:.2g} s"),
-        ("all updates", f"about {duration(seconds)}"),
+        ("all updates", f"about {duration(training.max_updates * measured.seconds_per_update)}"),
         ("disk: checkpoints and average", _bytes(disk_bytes(training, num_parameters))),
     ]
     if measured.is_whole:
@@ -58,7 +58,10 @@ def show_estimate(config: Config) -> None:
 
 def announce(config: Config) -> float:
     """Print in a line what a run will take, from a few steps measured here; return its seconds."""
-    num_parameters, measured, seconds = _measure(config)
+    from shapeshift.lab.requirements import measure_run
+
+    num_parameters, measured = measure_run(config)
+    seconds = config.training.max_updates * measured.seconds_per_update
     end = datetime.now() + timedelta(seconds=seconds)
     notice(
         f"{num_parameters:,} parameters, {config.training.max_updates:,} updates of about"
@@ -66,21 +69,6 @@ def announce(config: Config) -> float:
         + (f" on {end:%d %B}" if seconds > DAY_S / 2 else "")
     )
     return seconds
-
-
-def _measure(config: Config) -> tuple[int, Measured, float]:
-    """Return the number of parameters, a few measured steps, and the seconds of all updates."""
-    from shapeshift.decoding.capacity import capacity
-    from shapeshift.model import build
-    from shapeshift.training.estimate import assumed_length, measure
-
-    run, vocab_size = (config.model, config.position.scheme), config.data.subwords.vocab_size
-    model = build(*run, vocab_size, vocab_size)
-    room = capacity(model, training=True)
-    length = min(filter(None, (assumed_length(config.data), room.source, room.target)))
-    measured = measure(*run, config.training, vocab_size, length)
-    seconds = config.training.max_updates * measured.seconds_per_update
-    return sum(each.numel() for each in model.parameters()), measured, seconds
 
 
 def show_plan(plan: Plan, prepared_root: Path) -> None:

@@ -11,7 +11,6 @@ import typer
 from shapeshift.cli import train
 from shapeshift.cli.dry_run import show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
-from shapeshift.papers import dry_run
 from shapeshift.papers.catalogue import find_items
 from shapeshift.papers.planning import plan_items
 from shapeshift.training import estimate
@@ -34,7 +33,6 @@ def measured(monkeypatch):
         return SECONDS
 
     monkeypatch.setattr(estimate, "measure", measure)
-    monkeypatch.setattr(dry_run, "measure", measure)
     return asked
 
 
