@@ -245,7 +245,7 @@ stacks or places.
 
 def _exports() -> list[str]:
     rows = [(f"`{kind}`", *rest) for kind, *rest in support.table()]
-    header = ("kind", "place", "CTranslate2", "torch.export")
+    header = ("kind", "place", "CTranslate2")
     return ["## Export", "", _EXPORTS, *_table(header, rows)]
 
 

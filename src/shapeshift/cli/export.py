@@ -117,7 +117,7 @@ def _print_support() -> None:
     from shapeshift.cli.output import columns, results_console
     from shapeshift.export.support import table
 
-    shown = columns("kind", "place", "CTranslate2", "torch.export")
+    shown = columns("kind", "place", "CTranslate2")
     for row in table():
         shown.add_row(*row)
     results_console().print(shown)

@@ -96,9 +96,9 @@ def init(
     vocab_size, updates = config.data.subwords.vocab_size, config.training.max_updates
     length = round(1.4 * surveys["train"].mean_words) + 1  # subwords of a sentence, about
     step = measure(config.model, config.position.scheme, config.training, vocab_size, length)
+    show(f"{output}: a {config.model.size} model, {updates:,} updates")
     show(
-        f"{output}: a {config.model.size} model, {updates:,} updates; on this machine about"
-        f" {duration(updates * step.seconds_per_update)} of training"
+        f"training takes about {duration(updates * step.seconds_per_update)} on this machine"
         f" ({step.seconds_per_update:.2g} s an update, measured)"
     )
     show("Next, train one model, or compare several positions:")
