@@ -137,7 +137,8 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
         if not settings and name not in PRESETS:
             raise usage_error(
                 options,
-                f"unknown preset {name!r}{nearest(name, PRESETS)}; see `shapeshift positions`",
+                f"unknown preset {name!r}{nearest(name, PRESETS)}"
+                " (`shapeshift positions` lists them)",
             )
         preset = [f"position={name}"] if name in PRESETS else []
         systems[name] = (*preset, *settings)
