@@ -30,7 +30,7 @@ HEAD = """\
 
 INTRO = """\
 A scheme is three independent choices: **position ids** (which number a token gets) × **kind** (what
-a position does) × **place** (where it acts). `shapeshift positions` prints these tables.
+a position does) × **place** (where it acts). `shapeshift positions NAME` describes one.
 [Configuration](configuration.md#position) has every option. Which one to choose:
 [Choosing a position representation](guides/choosing.md). In other people's models:
 [Hugging Face](guides/hugging-face.md), [torch.nn](guides/torch-nn.md). What they cost in time and
@@ -245,7 +245,7 @@ stacks or places.
 
 def _exports() -> list[str]:
     rows = [(f"`{kind}`", *rest) for kind, *rest in support.table()]
-    header = ("kind", "place", "CTranslate2", "torch.export")
+    header = ("kind", "place", "CTranslate2")
     return ["## Export", "", _EXPORTS, *_table(header, rows)]
 
 

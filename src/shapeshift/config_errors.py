@@ -54,8 +54,30 @@ def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
                     f"{where}: unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
                     f" (known: {', '.join(known)})"
                 )
+            case "model_type" | "dict_type":
+                yield f"{where}: expected a section of settings, got {shown(problem['input'])}"
             case _:
-                yield f"{where}: {problem['msg']}, got {shown(problem['input'])}"
+                yield f"{where}: {_expected(problem['msg'])}, got {shown(problem['input'])}"
+
+
+_IN_PLAIN_WORDS = {
+    "Input should be a valid integer": "expected a whole number",
+    "Input should be greater than or equal to": "expected at least",
+    "Input should be less than or equal to": "expected at most",
+    "Input should be greater than": "expected more than",
+    "Input should be less than": "expected less than",
+    "Input should be ": "expected ",
+    "List should have ": "expected ",
+}
+
+
+def _expected(message: str) -> str:
+    """Return what was expected, from a message of pydantic's."""
+    message = message.partition(", unable")[0].partition(" after validation")[0]
+    for start, words in _IN_PLAIN_WORDS.items():
+        if message.startswith(start):
+            return words + message.removeprefix(start)
+    return message
 
 
 def shown(value: Any) -> str:

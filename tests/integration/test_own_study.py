@@ -8,6 +8,8 @@ import pytest
 
 from shapeshift.papers.document import ItemDocument
 
+from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 MINE = """\
@@ -21,7 +23,7 @@ decoding: {beam: 1, max_length_a: 0, max_length_b: 12}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, shapeshift):
+def folder(tmp_path_factory):
     """The folder of the study, whose runs are finished."""
     text = (DOCS / "tutorials" / "own-study.md").read_text(encoding="utf-8")
     [study] = re.findall(r"```yaml\n(title: Positions on my text\n.*?)```", text, re.DOTALL)
@@ -29,9 +31,8 @@ def folder(tmp_path_factory, shapeshift):
     folder = tmp_path_factory.mktemp("study")
     (folder / "study.yaml").write_text(study, encoding="utf-8")
     (folder / "mine.yaml").write_text(MINE, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert shapeshift("reproduce", "study.yaml", "--jobs", "0") == 0
+    status, _, err = shapeshift(folder, "reproduce", "study.yaml", "--jobs", "0")
+    assert status == 0, err
     return folder
 
 
@@ -49,17 +50,3 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     page = (folder / "reproduced" / "report.html").read_text(encoding="utf-8")
     assert "Positions on my text" in page
     assert "SHAPE translates better than APE." in page
-
-
-def test_what_cannot_be_is_refused(folder, monkeypatch, capsys, shapeshift):
-    monkeypatch.chdir(folder)
-    for arguments, expected in (
-        (("study.yaml", "--grid", "shape-table2"), "the study's file names its grid"),
-        (("study.yaml", "--list"), "see a study with --dry-run"),
-        (("shape:figure4", "--grid", "shaw-table2"), "needs dataset, position"),
-        (("shape:figure4", "--grid", "shape-tabel2"), "did you mean 'shape-table2'"),
-        (("studdy.yaml",), "studdy.yaml"),
-    ):
-        status = shapeshift("reproduce", *arguments)
-        assert status != 0
-        assert expected in " ".join(f"{capsys.readouterr().err} {status}".split())

@@ -134,7 +134,7 @@ def main() -> None:
     except MemoryError:
         _fail("out of memory")
     except OSError as error:
-        if error.errno not in _ENVIRONMENT:
+        if _is_bug(error):
             raise
         name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         _fail(f"{name}{error.strerror}")
@@ -142,7 +142,8 @@ def main() -> None:
 
 def _report_thread(arguments: threading.ExceptHookArgs) -> None:
     # An error of the disk in TensorBoard's thread is raised again in the main thread.
-    if not (isinstance(arguments.exc_value, OSError) and arguments.exc_value.errno in _ENVIRONMENT):
+    error = arguments.exc_value
+    if not isinstance(error, OSError) or _is_bug(error):
         threading.__excepthook__(arguments)
 
 
@@ -150,10 +151,7 @@ def _fail(message: str) -> NoReturn:
     sys.exit("shapeshift: error: " + " ".join(message.split("\n")))  # to stderr, with status 1
 
 
-_ENVIRONMENT = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE),
-    *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ENOTEMPTY, errno.ELOOP, errno.ENAMETOOLONG, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-    *(errno.ENOLCK, errno.EBUSY, errno.ETXTBSY, errno.ENXIO, errno.ENODEV),
-}
-"""Errors of a disk, of permissions, or of a path: never a bug of this program."""
+def _is_bug(error: OSError) -> bool:
+    """Return whether an error comes from a wrong call; others come from a disk, a permission, a
+    path."""
+    return error.errno in (None, errno.EINVAL, errno.EBADF)

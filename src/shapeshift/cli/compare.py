@@ -21,6 +21,7 @@ from shapeshift.cli.options import (
     usage_error,
 )
 from shapeshift.cli.run_plan import run_plan
+from shapeshift.errors import nearest
 
 Positions = Annotated[
     str,
@@ -68,6 +69,9 @@ def compare(
     for setting in overrides or ():
         if setting.startswith("training.seed="):
             raise usage_error(setting, "give --seeds NUMBER instead")
+        if setting.startswith("position"):
+            example = "--system 'NAME position=shape ...'"
+            raise usage_error(setting, f"give --position PRESET,... or {example} instead")
     systems = _parse_systems([*position.split(","), *(system or ())])
     paper, grid = comparison(config, systems, seeds)
     [scale] = grid.config.scales
@@ -130,6 +134,14 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
             ) from None
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")
-        preset = [f"position={name}"] if name in PRESETS or not settings else []
+        if not settings and name not in PRESETS:
+            raise usage_error(
+                options,
+                f"unknown preset {name!r}{nearest(name, PRESETS)}"
+                " (`shapeshift positions` lists them)",
+            )
+        preset = [f"position={name}"] if name in PRESETS else []
         systems[name] = (*preset, *settings)
+    if len(systems) < 2:
+        raise usage_error(options, "name two or more; `shapeshift train` trains one")
     return systems

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,23 +13,22 @@ if TYPE_CHECKING:
 
     from shapeshift.config import Config
     from shapeshift.data.sources.origins import Origin
-    from shapeshift.evaluation.tables import Table
     from shapeshift.papers.planning import Plan
-    from shapeshift.training.estimate import Measured
 
 DAY_S = 86_400
 
 
 def show_estimate(config: Config) -> None:
-    """Print what a run takes: tables on a terminal, Markdown into a file or a pipe.
+    """Print what a run takes.
 
-    Text that is not there is listed on standard error, with where it will come from.
+    Also says where the text is, or where training will fetch it from.
     """
     from shapeshift.data.sources.origins import origins
     from shapeshift.evaluation.tables import Table
+    from shapeshift.lab.requirements import measure_run
     from shapeshift.training.estimate import disk_bytes
 
-    num_parameters, measured, seconds = _measure(config)
+    num_parameters, measured = measure_run(config)
     training = config.training
     tokens = training.accumulation * training.batch.max_tokens
     rows = [
@@ -38,7 +36,7 @@ def show_estimate(config: Config) -> None:
         ("tokens an update, a side", f"{tokens:,} at most, padding included"),
         ("updates", f"{training.max_updates:,}"),
         ("an update, measured", f"{measured.seconds_per_update:.2g} s"),
-        ("all updates", f"about {duration(seconds)}"),
+        ("all updates", f"about {duration(training.max_updates * measured.seconds_per_update)}"),
         ("disk: checkpoints and average", _bytes(disk_bytes(training, num_parameters))),
     ]
     if measured.is_whole:
@@ -53,14 +51,17 @@ def show_estimate(config: Config) -> None:
     scheme = config.position.scheme
     parts = [("part", str(part)) for part in scheme.parts] or [("part", "none")]
     position = [("position ids", str(scheme.position_ids)), *parts]
-    _print_table(Table(("position", config.position.name), position))
-    _print_table(Table(("run", ""), rows, notes))
-    _warn_missing(origins(config.data.corpus))
+    show_table(Table(("position", config.position.name), position))
+    show_table(Table(("run", ""), rows, notes))
+    _show_origins(origins(config.data.corpus))
 
 
 def announce(config: Config) -> float:
     """Print in a line what a run will take, from a few steps measured here; return its seconds."""
-    num_parameters, measured, seconds = _measure(config)
+    from shapeshift.lab.requirements import measure_run
+
+    num_parameters, measured = measure_run(config)
+    seconds = config.training.max_updates * measured.seconds_per_update
     end = datetime.now() + timedelta(seconds=seconds)
     notice(
         f"{num_parameters:,} parameters, {config.training.max_updates:,} updates of about"
@@ -68,16 +69,6 @@ def announce(config: Config) -> float:
         + (f" on {end:%d %B}" if seconds > DAY_S / 2 else "")
     )
     return seconds
-
-
-def _measure(config: Config) -> tuple[int, Measured, float]:
-    """Return the number of parameters, a few measured steps, and the seconds of all updates."""
-    from shapeshift.training.estimate import assumed_length, count_parameters, measure
-
-    run, vocab_size = (config.model, config.position.scheme), config.data.subwords.vocab_size
-    measured = measure(*run, config.training, vocab_size, assumed_length(config.data))
-    seconds = config.training.max_updates * measured.seconds_per_update
-    return count_parameters(*run, vocab_size), measured, seconds
 
 
 def show_plan(plan: Plan, prepared_root: Path) -> None:
@@ -115,32 +106,19 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
         "time: measured here on a few batches of random text; without validation, translation and"
         " measures; the last row is all runs, one after the other",
     ]
-    _print_table(Table(header, rows, notes))
-    _print_table(Table(("text", ""), [(one.what, one.state) for one in find_origins(made)]))
+    show_table(Table(header, rows, notes))
+    _show_origins(find_origins(made))
     for line in plan.missing(prepared_root, packages_only=True):
         notice(f"missing here: {line}", "yellow")
 
 
-def _print_table(table: Table) -> None:
-    if sys.stdout.isatty():
-        show_table(table)
-    else:
-        print(table.markdown())
+def _show_origins(parts: Sequence[Origin]) -> None:
+    from shapeshift.evaluation.tables import Table
 
-
-def _warn_missing(parts: Sequence[Origin]) -> None:
-    missing = [part for part in parts if not part.here]
-    lost = sum(part.where is None for part in missing)
-    if lost:
-        notice(
-            f"warning: {lost} files of text are not there yet; set data.corpus.root to the folder"
-            " that holds them, or put them in place:",
-            "yellow",
-        )
-    elif missing:
-        notice("the text is not here yet; training fetches it:")
-    for part in missing:
-        notice(f"  {part.what}" if part.where is None else f"  {part.what} {part.state}")
+    lost = any(not part.here and part.where is None for part in parts)
+    remedy = "missing: put it in place, or set data.corpus.root to the folder that holds it"
+    rows = [(part.what, part.state) for part in parts]
+    show_table(Table(("text", ""), rows, [remedy] * lost))
 
 
 def _bytes(count: float) -> str:

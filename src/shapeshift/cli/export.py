@@ -10,10 +10,7 @@ import typer
 from shapeshift.cli.options import usage_error
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from shapeshift.export.folder import Report
-    from shapeshift.export.parity import Parity
 
 
 def export(
@@ -72,7 +69,7 @@ def export(
         raise usage_error("RUN", "name the folder of a trained run, or give --list")
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
-    from shapeshift.cli.output import results_console
+    from shapeshift.cli.output import show
     from shapeshift.data.prepared import REPORT_OF_RUN
     from shapeshift.data.prepared import Report as DataReport
     from shapeshift.export import ctranslate2, huggingface, marian, onnx
@@ -106,56 +103,43 @@ def export(
             model, shape, position.scheme, subwords, target, quantization=quantization, **options
         )
     _print_report(report)
-    results_console().print(str(target), soft_wrap=True)
+    show(target)
 
 
 def _print_report(report: Report) -> None:
-    from shapeshift.cli.output import results_console
+    from shapeshift.cli.output import show, show_table
+    from shapeshift.evaluation.tables import Table
+    from shapeshift.export.parity import TOLERANCE
 
-    quantized = report.quantized
-    table = _table(report.engine, report.parity)
+    parity, quantized = report.parity, report.quantized
+    lengths = [length for pair in parity.lengths for length in pair]
+    pairs = f"{len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
+    allowed = f"{TOLERANCE:.0e}"
+    rows = [
+        (f"log p of a token, {pairs} in a batch", f"{parity.log_prob:.1e}", allowed),
+        ("each pair by itself", f"{parity.alone:.1e}", allowed),
+        ("score of beam search, a token", f"{parity.beam_score:.1e}", allowed),
+    ]
+    for stack, effect in parity.effects.items():
+        name = f"log p of a token without positions of the {stack}"
+        rows.append((name, f"{effect:.1e}", f"above {allowed}"))
     if quantized is not None:
         name = f"{report.quantization}, computed in {quantized.computed_in} here"
         both = f"{quantized.log_prob:.1e}, mean {quantized.mean_log_prob:.1e}"
-        table.add_row(f"{name}: log p of a token", both, "–")
-        table.add_row(f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–")
-    console = results_console()
-    console.print(table)
+        rows.append((f"{name}: log p of a token", both, "–"))
+        rows.append((f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–"))
+    title = f"{report.engine}, largest difference from the trained model"
+    show_table(Table((title, "found", "allowed"), rows))
     positions = report.positions.replace("--max-length", str(report.max_length))
-    console.print(f"positions are {positions}; opened by {report.opened_by}", soft_wrap=True)
-
-
-def _table(engine: str, parity: Parity) -> Table:
-    """Return the check of an export, to print."""
-    from shapeshift.cli.output import columns
-    from shapeshift.export.parity import TOLERANCE
-
-    title = f"{engine}, largest difference from the trained model"
-    table = columns(title, "found", "allowed", numbers=True)
-    lengths = [length for pair in parity.lengths for length in pair]
-    table.add_row(
-        f"log p of a token, {len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)}"
-        " subwords in a batch",
-        f"{parity.log_prob:.1e}",
-        f"{TOLERANCE:.0e}",
-    )
-    table.add_row("each pair by itself", f"{parity.alone:.1e}", f"{TOLERANCE:.0e}")
-    table.add_row("score of beam search, a token", f"{parity.beam_score:.1e}", f"{TOLERANCE:.0e}")
-    for stack, effect in parity.effects.items():
-        name = f"log p of a token without positions of the {stack}"
-        table.add_row(name, f"{effect:.1e}", f"above {TOLERANCE:.0e}")
-    return table
+    show(f"positions are {positions}; opened by {report.opened_by}")
 
 
 def _print_support() -> None:
-    from shapeshift.cli.output import columns, results_console
+    from shapeshift.cli.output import columns, results_console, show
     from shapeshift.export.support import table
 
-    shown = columns("kind", "place", "CTranslate2", "torch.export")
+    shown = columns("kind", "place", "CTranslate2")
     for row in table():
         shown.add_row(*row)
-    console = results_console()
-    console.print(shown)
-    console.print(
-        "--to huggingface and --to onnx export every kind at every place, exactly.", soft_wrap=True
-    )
+    results_console().print(shown)
+    show("--to huggingface and --to onnx export every kind at every place, exactly.")

@@ -22,17 +22,15 @@ if TYPE_CHECKING:
     from shapeshift.lab.runner import Report
 
 _STYLES = {
-    State.WAITING: "dim",
     State.RUNNING: "cyan",
-    State.ELSEWHERE: "magenta",
     State.STOPPING: "yellow",
-    State.FINISHED: "green",
     State.FAILED: "bold red",
+    State.ELSEWHERE: "magenta",
+    State.WAITING: "dim",
+    State.FINISHED: "green",
 }
-_URGENCY = [
-    *(State.RUNNING, State.STOPPING, State.FAILED, State.ELSEWHERE, State.WAITING, State.FINISHED),
-]
-"""Order of the rows on a terminal, where rich cuts off those that have no room."""
+"""Most urgent first: the order of the rows on a terminal, where rich cuts off those that have no
+room."""
 
 _NOTHING = "–"
 
@@ -95,14 +93,15 @@ class GridDisplay:
     def table(self) -> Table:
         """Return the table as it is now, running cells first."""
         counts = Counter(status.state for status in self._statuses.values())
-        title = ", ".join(f"{counts[state]} {state}" for state in _URGENCY if counts[state])
+        title = ", ".join(f"{counts[state]} {state}" for state in _STYLES if counts[state])
         title += f"\n{_overall(self._tally)}"
         table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
         for column in ("cell", "state"):
             table.add_column(column, no_wrap=True)
         for column in ("update", "loss", "tokens/s", "left"):
             table.add_column(column, justify="right", no_wrap=True)
-        for key in sorted(self._names, key=lambda key: _URGENCY.index(self._statuses[key].state)):
+        urgency = list(_STYLES)
+        for key in sorted(self._names, key=lambda key: urgency.index(self._statuses[key].state)):
             status = self._statuses[key]
             table.add_row(self._names[key], *_cells(status), style=_STYLES[status.state])
         return table

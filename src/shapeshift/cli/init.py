@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import SHAPE_10, usage_error
-from shapeshift.cli.output import columns, duration, results_console, show, write
+from shapeshift.cli.output import duration, notice, show, show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from shapeshift.data.config import FilesCorpus, Split
     from shapeshift.data.survey import Survey
+    from shapeshift.evaluation.tables import Table
 
 Text = list[Path] | None
 
@@ -65,6 +64,8 @@ def init(
     source = source or _ask("--source", "Ending of the source files, such as en")
     target = target or _ask("--target", "Ending of the target files, such as de")
     train = train or [Path(_ask("--train", f"Training text without .{source} and .{target}"))]
+    if source == target:
+        raise usage_error("--target", f"is {target}, as --source is; they name different files")
     if (valid is None) != (test is None):
         missing = "--valid" if valid is None else "--test"
         raise usage_error(missing, "give both --valid and --test, or neither")
@@ -80,15 +81,24 @@ def init(
         source=source, target=target, train=prefixes[0], valid=prefixes[1], test=prefixes[2]
     )
     surveys = survey_corpus(corpus)
-    results_console().print(_table(surveys, corpus))
+    for split, survey in surveys.items():
+        if not survey.num_pairs:
+            raise ShapeshiftError(f"there is no {split} text: expected a sentence or more")
+        if survey.in_training:
+            notice(
+                f"warning: {survey.in_training:,} of {survey.num_pairs:,} {split} sentences are in"
+                " the training text, too: scores will say little about new text",
+                "yellow",
+            )
+    show_table(_table(surveys, corpus))
     write(output, suggest(corpus, surveys["train"]))
     config = load_config(output)
     vocab_size, updates = config.data.subwords.vocab_size, config.training.max_updates
     length = round(1.4 * surveys["train"].mean_words) + 1  # subwords of a sentence, about
     step = measure(config.model, config.position.scheme, config.training, vocab_size, length)
+    show(f"{output}: a {config.model.size} model, {updates:,} updates")
     show(
-        f"{output}: a {config.model.size} model, {updates:,} updates; on this machine about"
-        f" {duration(updates * step.seconds_per_update)} of training"
+        f"training takes about {duration(updates * step.seconds_per_update)} on this machine"
         f" ({step.seconds_per_update:.2g} s an update, measured)"
     )
     show("Next, train one model, or compare several positions:")
@@ -106,16 +116,19 @@ def _ask(option: str, question: str) -> str:
 def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
     from statistics import fmean, quantiles
 
+    from shapeshift.evaluation.tables import Table
+
     def lengths(words: Sequence[int]) -> str:
         most = quantiles(words, n=20)[-1] if len(words) > 1 else max(words, default=0)
         return f"{fmean(words):.1f} / {most:.0f} / {max(words)}" if words else "none"
 
-    table = columns("", *surveys, numbers=True)
     every = [*surveys.values()]
-    table.add_row("pairs", *(f"{one.num_pairs:,}" for one in every))
     title = "words, {}: mean / 95 % / longest"
-    table.add_row(title.format(corpus.source), *(lengths(one.source_words) for one in every))
-    table.add_row(title.format(corpus.target), *(lengths(one.target_words) for one in every))
+    rows = [
+        ("pairs", *(f"{one.num_pairs:,}" for one in every)),
+        (title.format(corpus.source), *(lengths(one.source_words) for one in every)),
+        (title.format(corpus.target), *(lengths(one.target_words) for one in every)),
+    ]
     for name, about in (
         ("empty", "with an empty side"),
         ("identical", "with identical sides"),
@@ -126,5 +139,5 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
     ):
         counts = [getattr(one, name) for one in every]
         if any(counts):
-            table.add_row(about, *(f"{count:,}" for count in counts))
-    return table
+            rows.append((about, *(f"{count:,}" for count in counts)))
+    return Table(("", *surveys), rows)

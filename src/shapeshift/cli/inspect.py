@@ -13,7 +13,9 @@ from shapeshift.cli.output import notice, show, write
 
 def inspect(
     run: TrainedRun,
-    sentence: Annotated[str, typer.Argument(help="One sentence of the source language, quoted.")],
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="One sentence of the source language, quoted.")
+    ],
     other: Annotated[
         list[Path] | None,
         typer.Option("--against", help="A run to show side by side; may be given again."),

@@ -122,5 +122,11 @@ def refuse_without_effect(
     """
     for key in (setting.partition("=")[0] for setting in settings):
         if not any(f"{key}.".startswith(f"{each}.") for each in allowed):
-            known = " or ".join(allowed)
-            raise usage_error("--set", f"{key} has no effect{remark}; give {known}")
+            from shapeshift.config import Config
+            from shapeshift.config_errors import find_key
+
+            found = find_key(key, Config, allowed) or ""
+            if f"{found}.".startswith(tuple(f"{each}." for each in allowed)):
+                raise usage_error("--set", f"unknown key {key}; did you mean {found!r}?")
+            known = ", ".join(allowed)
+            raise usage_error("--set", f"{key} has no effect{remark}; what has: {known}")

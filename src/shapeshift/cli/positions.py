@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shapeshift.cli.output import columns, results_console
+from shapeshift.cli.output import columns, results_console, show
 from shapeshift.errors import ShapeshiftError, nearest
 
 if TYPE_CHECKING:
@@ -22,8 +25,8 @@ def positions(
     """List the position representations, or describe one.
 
     Lists the presets, the kinds of position representation, and the ways to number tokens. With a
-    NAME, such as rope: what it does, its options and how to use it. Parameters are those that
-    it adds to transformer-base. The tests compile and export every cell.
+    NAME, such as rope: what it does, its options, what it costs and exports to, how to use it.
+    Parameters are those that it adds to transformer-base.
     """
     if name is not None:
         _describe(name)
@@ -31,64 +34,79 @@ def positions(
     from shapeshift.model import catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
-    presets = columns("preset", "position ids", "kind at place", "parameters")
-    for name, num_parameters in catalogue.preset_parameters().items():
-        scheme = PRESETS[name]
+    presets = columns("preset", "kind at place", "parameters")
+    for preset, num_parameters in catalogue.preset_parameters().items():
+        scheme = PRESETS[preset]
         parts = " + ".join(map(str, scheme.parts)) or "none"
-        presets.add_row(name, str(scheme.position_ids), parts, f"{num_parameters:,}")
-    kinds = columns("kind", "what it does", "shift invariant", "options", "source")
-    kinds.columns[2].max_width = len("invariant")
-    for name, entry in KINDS.items():
-        invariant = "yes" if entry.build.shift_invariant else "no"
-        options = ", ".join(entry.options()) or "–"
-        kinds.add_row(name, entry.summary, invariant, options, entry.source)
-    cells = columns("kind", "place", "stacks", "parameters", "exports to")
-    exports = ", ".join(catalogue.EXPORTS)
+        if scheme.position_ids.name != "absolute":
+            parts += f"; position ids {scheme.position_ids}"
+        presets.add_row(preset, parts, f"{num_parameters:,}")
+    places: dict[str, list[str]] = {}
     for cell in catalogue.cells():
-        cells.add_row(cell.kind, cell.place, cell.stacks, f"{cell.num_parameters:,}", exports)
-    position_ids = columns("position ids", "what they are", "options", "source")
-    for name, way in POSITION_IDS.items():
-        position_ids.add_row(name, way.summary, ", ".join(way.options()) or "–", way.source)
+        places.setdefault(cell.kind, []).append(f"{cell.place} ({cell.num_parameters:,})")
+    kinds = columns("kind", "what it does", "places (parameters)", "source")
+    for kind, entry in KINDS.items():
+        kinds.add_row(kind, entry.summary, ", ".join(places[kind]), entry.source)
+    position_ids = columns("position ids", "what they are", "source")
+    for ids, way in POSITION_IDS.items():
+        position_ids.add_row(ids, way.summary, way.source)
     console = results_console()
-    for table in (presets, kinds, cells, position_ids):
+    for table in (presets, kinds, position_ids):
         console.print(table)
+    show("shapeshift positions NAME describes one, with its options")
 
 
 def _describe(name: str) -> None:
-    """Print what a preset or a kind does, its options, its cost and how a configuration says it."""
-    import inspect
+    """Print what a preset, a kind or position ids do, and how a configuration names them."""
+    from shapeshift.export.support import support
+    from shapeshift.model import ModelConfig, catalogue
+    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
-    from shapeshift.model import catalogue
-    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
-
-    known = {**PRESETS, **KINDS}
-    if name not in known:
-        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, known)}")
-    out = results_console()
-    classes: dict[str, Entry[Any]]
-    if name in PRESETS:
-        scheme = PRESETS[name]
-        parts = " + ".join(map(str, scheme.parts)) or "no position"
-        out.print(f"preset {name}: {parts}, position ids {scheme.position_ids}")
-        cost = {"in transformer-base": catalogue.count_parameters(scheme)}
-        classes = {part.kind: KINDS[part.kind] for part in scheme.parts}
-        if scheme.position_ids.name != "absolute":
-            classes |= {scheme.position_ids.name: POSITION_IDS[scheme.position_ids.name]}
-        usage = f"position: {name}"
-    else:
-        classes = {name: KINDS[name]}
-        cost = {f"at {x.place}": x.num_parameters for x in catalogue.cells() if x.kind == name}
-        place = KINDS[name].build.places[0]
+    schemes = dict(PRESETS)
+    for kind, entry in KINDS.items():
+        schemes.setdefault(kind, Scheme(parts=(Part(kind, entry.build.places[0]),)))
+    for ids in POSITION_IDS:
+        schemes.setdefault(ids, Scheme(PositionIds(ids), (Part("sinusoidal", "embedding"),)))
+    if name not in schemes:
+        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, schemes)}")
+    scheme = schemes[name]
+    entries: list[tuple[str, Entry[Any]]] = [(x.kind, KINDS[x.kind]) for x in scheme.parts]
+    usage = f"position: {name}"
+    if name in POSITION_IDS:
+        entries = []
+        part = "{kind: sinusoidal, place: embedding}"
+        usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
+    elif name not in PRESETS:
+        place = scheme.parts[0].place
         usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
-    for kind, entry in classes.items():
-        out.print(f"\n{kind}: {entry.summary} ({entry.source})\n")
+    if name in POSITION_IDS or scheme.position_ids.name != "absolute":
+        entries.append((scheme.position_ids.name, POSITION_IDS[scheme.position_ids.name]))
+    parts = " + ".join(map(str, scheme.parts)) or "no position"
+    show(f"{name}: {parts}, position ids {scheme.position_ids}")
+    for title, entry in dict(entries).items():
+        show(f"\n{title}: {entry.summary} ({entry.source})\n")
         text = inspect.getdoc(entry.build) or ""
-        out.print(text.partition("\nRaises:")[0].rstrip(), soft_wrap=True)
+        # Paragraphs and items in one line each, which fits a terminal of any width.
+        _show_text(re.sub(r"(?<=\S)\n(?=\S| {8,}\S)", " ", text.partition("\nRaises:")[0]))
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
         ]
-        out.print(f"\noptions: {', '.join(options) or 'none'}", soft_wrap=True)
-    added = ", ".join(f"{count:,} {where}" for where, count in cost.items())
-    out.print(f"parameters added: {added}; exports to {', '.join(catalogue.EXPORTS)}")
-    out.print(f"in a configuration: {usage}", soft_wrap=True)
+        _show_text(f"\noptions: {', '.join(options) or 'none'}")
+    exports = support(scheme, ModelConfig(size="base"))
+    added = catalogue.count_parameters(scheme)
+    _show_text(
+        f"parameters added to transformer-base: {added:,}\nexports to"
+        f" {', '.join(catalogue.EXPORTS)}; CTranslate2: {exports}\nin a configuration: {usage}"
+    )
+
+
+def _show_text(text: str) -> None:
+    """Print lines folded to the width of the terminal, what is folded indented."""
+    width = min(100, results_console().width)
+    for line in text.rstrip().splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        hanging = indent and indent + "    "
+        lines = textwrap.wrap(" ".join(line.split()), width, initial_indent=indent,
+                              subsequent_indent=hanging, break_long_words=False)  # fmt: skip
+        show("\n".join(lines))

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-import typer
-
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import columns, results_console
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from shapeshift.data.config import Split
-    from shapeshift.data.prepared import SplitReport
+from shapeshift.cli.output import columns, results_console, show
 
 
 def prepare(
@@ -36,20 +25,13 @@ def prepare(
     directory = prepared_directory(settings.data, prepared)
     with Display() as display:
         data = prepare_data(settings.data, directory, display)
-    results_console().print(_table(data.report.splits))
-    typer.echo(directory)
-
-
-def _table(splits: Mapping[Split, SplitReport]) -> Table:
-    lengths_of = ("source length", "target length")
-    table = columns("split", "read", "kept", "dropped", "sequences", *lengths_of)
-    for name, split in splits.items():
+    lengths = ("source length", "target length")
+    table = columns("split", "read", "kept", "dropped", "sequences", *lengths)
+    for name, split in data.report.splits.items():
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in split.dropped.items())
-        lengths = [
-            f"{side.min} to {side.max}, mean {side.mean:.1f}"
-            for side in (split.source_length, split.target_length)
-        ]
-        table.add_row(
-            name, f"{split.read:,}", f"{split.kept:,}", dropped or "0", f"{split.built:,}", *lengths
-        )
-    return table
+        counts = (f"{split.read:,}", f"{split.kept:,}", dropped or "0", f"{split.built:,}")
+        sides = (split.source_length, split.target_length)
+        spans = (f"{side.min} to {side.max}, mean {side.mean:.1f}" for side in sides)
+        table.add_row(name, *counts, *spans)
+    results_console().print(table)
+    show(directory)

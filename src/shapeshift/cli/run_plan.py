@@ -75,11 +75,13 @@ def choose_launcher(
 ) -> Launcher:
     """Return where the cells run; the options are those of `reproduce`."""
     from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+    from shapeshift.yaml_file import parse_yaml
 
     if slurm:
         if gpus is not None:
             raise usage_error("--gpus", "does not go with --slurm")
-        parameters = dict(map(_parameter, slurm))
+        pairs = (parse_pair(text, "--slurm", "KEY=VALUE") for text in slurm)
+        parameters = {name: parse_yaml(value) for name, value in pairs}
         if gpus_per_run > 1:
             of_a_job = parameters.setdefault("gpus_per_node", gpus_per_run)
             if of_a_job != gpus_per_run:
@@ -93,16 +95,6 @@ def choose_launcher(
     if jobs is None:
         return Subprocesses.for_cells([*chain.from_iterable(plan.trained.values())])
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()
-
-
-def _parameter(text: str) -> tuple[str, object]:
-    from shapeshift.yaml_file import parse_yaml
-
-    name, value = parse_pair(text, "--slurm", "KEY=VALUE")
-    try:
-        return name, parse_yaml(value)
-    except ShapeshiftError:
-        return name, value
 
 
 def run_cells(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +22,6 @@ from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
-    from shapeshift.decoding.running import PairScore
     from shapeshift.evaluation.scores import Scores
     from shapeshift.lab.run import Run
 
@@ -98,21 +96,13 @@ def score(
             help="With --run: write log p of each translation to this file, line by line."
         ),
     ] = None,
-    batch_invariant: Annotated[
-        bool,
-        typer.Option(
-            "--batch-invariant",
-            help="With --run: the same log-probabilities on a CPU, bit for bit, whatever else is"
-            " scored, in whatever batches. Takes about twice the time.",
-        ),
-    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="With --run: a setting of it. Without: one of evaluation, such as"
-            " evaluation.comet_model=PATH.",
+            help="With --run: a setting of it, such as decoding.batch_invariant=true. Without: one"
+            " of evaluation, such as evaluation.comet_model=PATH.",
         ),
     ] = None,
 ) -> None:
@@ -124,24 +114,29 @@ def score(
 
     Example: shapeshift score baseline.de reference.de --paired new.de
     """
+    metric = [name.lower() for name in metric]
     if paired and "comet" in metric:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
     bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
     if source is None and (length_buckets is not None or run is not None):
         option = "--length-buckets" if run is None else "--run"
         raise usage_error(option, "needs --source, the text that was translated")
-    if run is None and (log_probs is not None or batch_invariant):
-        raise usage_error("--log-probs, --batch-invariant", "needs --run")
+    if run is None and log_probs is not None:
+        raise usage_error("--log-probs", "needs --run")
     from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    settings = [*(overrides or []), *["decoding.batch_invariant=true"] * batch_invariant]
-    trained, config = _settings(run, settings)
+    trained, config = _settings(run, overrides or [])
     title, lines = read_text(hypotheses)
-    translations = list(lines)
+    translations, wanted = list(lines), list(read_lines(references))
     sources = None if source is None else list(read_lines(source))
-    wanted = list(read_lines(references))
+    others = {str(path): list(read_lines(path)) for path in paired or ()}
+    for name, other in others.items():
+        if len(other) != len(wanted):
+            raise ShapeshiftError(
+                f"has {len(other):,} lines, but there are {len(wanted):,} references", path=name
+            )
     tokenizer = tokenize or (config.bleu_tokenizer if config else DEFAULT)
     scores = evaluate(
         translations,
@@ -153,51 +148,28 @@ def score(
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=bounds,
     )
-    pairs: list[PairScore] = []
+    if json is not None:
+        write(json, scores.document())
+    if sys.stdout.isatty():
+        show_scores("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
+    else:
+        _print_lines(scores)
+    for kind in metric if others else ():
+        from shapeshift.lab.significance import compare
+
+        for name, other in others.items():
+            test = compare({1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer)
+            print(
+                f"{name}: {kind} {test.score:.2f}, {test.difference:+.2f} against {title},"
+                f" p = {test.p_value:.4f} (paired bootstrap, {test.num_samples:,} samples)"
+            )
     if trained is not None and source is not None and sources is not None:
         pairs = trained.translator().score(sources, translations, names=(source, title))
         if log_probs is not None:
             write(log_probs, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
-    if json is not None:
-        write(json, scores.document())
-    if sys.stdout.isatty():
-        _print_tables("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
-    else:
-        _print_lines(scores)
-    _compare(translations, title, paired or [], wanted, metric, tokenizer)
-    if trained is not None:
         num_tokens = sum(pair.num_tokens for pair in pairs)
         mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
         print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
-
-
-def _compare(
-    translations: Sequence[str],
-    title: str,
-    others: Sequence[Path],
-    references: Sequence[str],
-    metrics: Sequence[str],
-    tokenizer: str,
-) -> None:
-    """Print a line for each metric and other system: its score, the difference, the p-value."""
-    from shapeshift.data.sources.files import read_lines
-    from shapeshift.lab.significance import compare
-
-    systems: dict[str, Sequence[str]] = {}
-    for other in others:
-        systems[str(other)] = list(read_lines(other))
-        if len(systems[str(other)]) != len(references):
-            counts = f"has {len(systems[str(other)]):,} lines, but there are"
-            raise ShapeshiftError(f"{counts} {len(references):,} references", path=other)
-    for metric in metrics:
-        for name, lines in systems.items():
-            found = compare(
-                {1: lines}, {1: translations}, references, metric=metric, tokenizer=tokenizer
-            )
-            print(
-                f"{name}: {metric} {found.score:.2f}, {found.difference:+.2f} against {title},"
-                f" p = {found.p_value:.4f} (paired bootstrap, {found.num_samples:,} samples)"
-            )
 
 
 def _settings(path: Path | None, settings: list[str]) -> tuple[Run | None, Config | None]:
@@ -226,7 +198,8 @@ def _parse_bounds(text: str) -> list[int]:
         ) from None
 
 
-def _print_tables(name: str, scores: Scores) -> None:
+def show_scores(name: str, scores: Scores) -> None:
+    """Print scores as tables, and by source length if they have that."""
     from dataclasses import replace
 
     from shapeshift.evaluation.tables import length_table, score_table

@@ -118,7 +118,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 
 def _test(run: Run, prepared: Path) -> None:
     from shapeshift.cli.progress import Display
-    from shapeshift.evaluation.tables import length_table, score_table
+    from shapeshift.cli.score import show_scores
     from shapeshift.lab.score import translate_and_score
 
     name = run.directory.name
@@ -128,6 +128,5 @@ def _test(run: Run, prepared: Path) -> None:
             prepared_root=prepared,
             on_translate=lambda count, total: display(f"test {name}", count, total),
         )
-    for table in (score_table({name: scores}), length_table({name: scores})):
-        typer.echo(table.markdown())
+    show_scores(name, scores)
     notice(f"translations and scores: {run.directory / 'results'}")

@@ -21,6 +21,7 @@ from shapeshift.cli.options import (
     refuse_without_effect,
     usage_error,
 )
+from shapeshift.cli.output import notice
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
@@ -189,25 +190,23 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
             if line.is_long:
                 long["split" if line.num_pieces else "skipped"] += 1
                 how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
-                _note(f"{title}:{number}: {line.num_subwords:,} subwords, over {line.limit}: {how}")
+                notice(
+                    f"{title}:{number}: {line.num_subwords:,} subwords, over {line.limit}: {how}"
+                )
             if any(candidate.at_limit for candidate in line.candidates):
                 at_limit.append(number)
             yield line
     finally:
         for what, count in long.items():
-            _note(f"{title}: {count:,} of {number:,} lines were too long and {what}")
+            notice(f"{title}: {count:,} of {number:,} lines were too long and {what}")
         if at_limit:
             named = ", ".join(map(str, at_limit[:_LINES_NAMED]))
             more = ", …" if len(at_limit) > _LINES_NAMED else ""
-            _note(
-                f"{title}: {len(at_limit):,} of {number:,} translations reach the length limit and"
-                f" may be cut short (line {named}{more}); raise decoding.max_length_a or"
+            notice(
+                f"{title}: {len(at_limit):,} of {number:,} translations reach the length limit"
+                f" and may be cut short (line {named}{more}); raise decoding.max_length_a or"
                 " max_length_b to see the rest"
             )
-
-
-def _note(message: str) -> None:
-    print(f"shapeshift: {message}", file=sys.stderr)
 
 
 def _open(path: Path | None) -> AbstractContextManager[IO[str]]:

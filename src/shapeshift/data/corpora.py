@@ -137,6 +137,12 @@ def require_files(corpus: FilesCorpus) -> None:
     """Raise a `ShapeshiftError` if one of the `missing_files` is missing."""
     missing = missing_files(corpus)
     if missing:
+        prefix = missing[0].with_suffix("")
+        if prefix.is_file():
+            raise ShapeshiftError(
+                f"no such file; name text without the ending of its language: {prefix.stem}",
+                path=missing[0],
+            )
         raise ShapeshiftError(
             "no such file, plain or gzipped; set data.corpus.root to the folder that holds it",
             path=missing[0],

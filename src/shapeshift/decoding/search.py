@@ -101,7 +101,7 @@ def beam_search(
     """
     if not 1 <= n_best <= beam:
         raise ShapeshiftError(
-            f"n_best is {n_best}, expected 1 to {beam}, the width of the beam; widen the beam"
+            f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set decoding.beam={n_best}"
         )
     lengths_at_limit, longest = _limit_values(limits)
     divisors = _divisors(penalty, longest, limits.device)

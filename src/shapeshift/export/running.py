@@ -98,7 +98,8 @@ class CTranslate2Runner:
         beam = self._config.beam
         if not 1 <= n_best <= beam:
             raise ShapeshiftError(
-                f"n_best is {n_best}, expected 1 to {beam}, the width of the beam; widen the beam"
+                f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set"
+                f" decoding.beam={n_best}"
             )
         for numbers in self._batches([len(ids) for ids in sources]):
             chosen = [sources[n] for n in numbers]

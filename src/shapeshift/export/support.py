@@ -21,7 +21,7 @@ import torch
 
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
-from shapeshift.model.catalogue import EXPORTS, cells
+from shapeshift.model.catalogue import cells
 from shapeshift.positions import (
     KINDS,
     T5,
@@ -70,9 +70,9 @@ def support(scheme: Scheme, model: ModelConfig) -> str:
     return max(found, key=(EXACT, REWRITTEN, UP_TO_MAX_LENGTH).index)
 
 
-def table() -> Iterator[tuple[str, str, str, str]]:
-    """Yield kind, place, and what CTranslate2 and torch.export make of it, for every cell of
-    transformer-base and for options that change the answer."""
+def table() -> Iterator[tuple[str, str, str]]:
+    """Yield kind, place, and what CTranslate2 makes of it, for every cell of transformer-base and
+    for options that change the answer."""
     model = ModelConfig(size="base")
     parts = [Part(cell.kind, cell.place, cell.stacks) for cell in cells()]
     for part in parts:
@@ -85,8 +85,7 @@ def table() -> Iterator[tuple[str, str, str, str]]:
                 f"{key}: {value}".lower() for key, value in options.items() if value is not None
             ]
             name = each.kind + (f" ({', '.join(given)})" if given else "")
-            exported = EXACT if "torch.export" in EXPORTS else REFUSED
-            yield name, part.place or "", support(Scheme(parts=(each,)), model), exported
+            yield name, part.place or "", support(Scheme(parts=(each,)), model)
 
 
 VARIANTS = (

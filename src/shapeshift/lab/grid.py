@@ -274,8 +274,8 @@ class Grid:
                 own = {each.partition("=")[0] for values in settings.values() for each in values}
                 if any(f"{each}.".startswith(f"{key}.") for each in own):
                     raise ShapeshiftError(
-                        f"{key} is what the axis {axis} is about ({', '.join(settings)}) and cannot"
-                        " have one value in all cells; leave it out, or write a grid of your own",
+                        f"{key} is what the axis {axis} varies ({', '.join(settings)}), and cannot"
+                        " have one value in all runs; leave it out, or write a grid of your own",
                         path=self.path,
                     )
 

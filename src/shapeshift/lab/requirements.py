@@ -15,8 +15,9 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import require_comet
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.tokenizers import make_bleu
-from shapeshift.model import Transformer
+from shapeshift.model import Transformer, build
 from shapeshift.positions import Randomized
+from shapeshift.training import estimate
 
 
 def missing_requirements(
@@ -101,6 +102,21 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
             f" positions for {most:,}; {', or '.join(ways)}",
             path=data.directory,
         )
+
+
+def measure_run(config: Config) -> tuple[int, estimate.Measured]:
+    """Return the parameters of a run's model, and the time and memory of a few steps here.
+
+    The random sentences are of the length that `assumed_length` returns, or as long as the model
+    has positions for: real text may be shorter.
+    """
+    run, vocab_size = (config.model, config.position.scheme), config.data.subwords.vocab_size
+    model = build(*run, vocab_size, vocab_size)
+    room = capacity(model, training=True)
+    lengths = (estimate.assumed_length(config.data), room.source, room.target)
+    length = min(length for length in lengths if length is not None)
+    measured = estimate.measure(*run, config.training, vocab_size, length)
+    return sum(parameter.numel() for parameter in model.parameters()), measured
 
 
 def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:

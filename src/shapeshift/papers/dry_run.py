@@ -12,13 +12,13 @@ from shapeshift.data.sources.origins import Origin, origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.requirements import measure_run
 from shapeshift.papers.planning import CELLS, Plan
 from shapeshift.training.estimate import (
     Measured,
     assumed_length,
     count_parameters,
     disk_bytes,
-    measure,
 )
 
 
@@ -80,8 +80,7 @@ def measure_runs(plan: Plan, on_measure: Callable[[str], None] = lambda name: No
         name = "/".join(cell.axes.values())
         if key not in made:
             on_measure(f"{cell.grid} {name}")
-            measured = measure(*run, config.training, vocab_size, length)
-            made[key] = count_parameters(*run, vocab_size), measured
+            made[key] = measure_run(config)
         found.append(Runs(cell.grid, name, tuple(group), *made[key]))
     return found
 

@@ -60,7 +60,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     if local_rank is None:
         if (device.index or 0) >= count:
             raise ShapeshiftError(
-                f"training.device={name} does not exist ({count} GPUs do); use auto or cpu"
+                f"training.device={name}: PyTorch sees {count} GPUs here; use auto or cpu"
             )
         return device
     if chosen != "cuda":

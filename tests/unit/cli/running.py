@@ -13,6 +13,7 @@ import pytest
 
 from shapeshift import cli
 
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 Ended = tuple[int, str, str]
 """Exit status, standard output and standard error."""
 
@@ -24,7 +25,7 @@ def process(folder: Path, *arguments: str, stdin: bytes = b"") -> Ended:
         cwd=folder,
         input=stdin,
         capture_output=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=ENVIRONMENT,
         timeout=300,
         check=False,
     )

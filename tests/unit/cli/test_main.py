@@ -63,20 +63,6 @@ def test_a_shell_can_complete_commands_and_options(tmp_path, monkeypatch, words,
     assert shapeshift(tmp_path)[1].strip() == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["scor"], "no such command 'scor'; did you mean 'score'?"),
-        (["--nonsense"], "--nonsense"),
-        (["score"], "HYPOTHESES"),
-    ],
-)
-def test_wrong_usage_ends_with_2(tmp_path, arguments, message):
-    status, out, err = shapeshift(tmp_path, *arguments)
-    assert (status, out) == (2, "")
-    assert message in err
-
-
 def fake(body, **options):
     """Run a subcommand with this body in a process of its own."""
     program = f"""
@@ -107,6 +93,14 @@ def fake(body, **options):
             "",
             r"shapeshift: error: run\.yaml:3: expected x\n",
         ),
+        (
+            "raise OSError(28, 'No space left on device', 'some/path')",
+            1,
+            "",
+            r"shapeshift: error: some/path: No space left on device\n",
+        ),
+        ("raise PermissionError(13, 'Denied')", 1, "", r"shapeshift: error: Denied\n"),
+        ("raise OSError(22, 'Invalid argument')", 1, "", r"Traceback .*Invalid argument\n"),
         ("raise KeyboardInterrupt", 130, "", r"(?!.*Traceback).*"),
         (
             "raise RuntimeError('ours')",
@@ -115,7 +109,10 @@ def fake(body, **options):
             r"Traceback \(most recent call last\):\n(?!.*local value).*\nRuntimeError: ours\n",
         ),
     ],
-    ids=["success", "an error of the user", "an interrupt", "a bug"],
+    ids=[
+        *("success", "an error of the user", "a full disk", "a permission", "a wrong call"),
+        *("an interrupt", "a bug"),
+    ],
 )
 def test_how_a_command_ends(body, status, out, err):
     done = fake(body, stdout=subprocess.PIPE)

@@ -56,26 +56,17 @@ def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "message"),
+    ("stdin", "message"),
     [
-        (["-", "references"], b"fine\nbad \xff\n", "<stdin>:2: not UTF-8: byte 0xff at byte 5"),
-        (["-", "references"], b"one\n", "1 hypotheses but 3 references"),
-        (["none", "references"], b"", "none: no such file"),
-        (["hypotheses", "references", "--metric", "ter"], b"", "unknown metric 'ter'"),
-        (["hypotheses", "references", "--tokenize", "chars"], b"", "did you mean 'char'?"),
-        (
-            ["hypotheses", "references", "--source", "source", "--length-buckets", "5,5"],
-            b"",
-            "ascend",
-        ),
+        (b"fine\nbad \xff\n", "<stdin>:2: not UTF-8: byte 0xff at byte 5"),
+        (b"one\n", "1 hypotheses but 3 references"),
     ],
 )
-def test_an_error_of_the_user_is_one_line(files, arguments, stdin, message):
-    status, out, err = score(files, *arguments, stdin=stdin)
+def test_what_is_wrong_with_standard_input_is_one_line(files, stdin, message):
+    status, out, err = score(files, "-", "references", stdin=stdin)
     assert (status, out) == (1, "")
-    assert err.startswith("shapeshift: error: ")
+    assert err.startswith(f"shapeshift: error: {message}")
     assert err.count("\n") == 1
-    assert message in err
 
 
 def test_a_terminal_gets_tables(files, monkeypatch, capsys):
@@ -135,32 +126,12 @@ def test_json_goes_into_pipes_devices_and_the_targets_of_links(files):
     assert (files / "full").is_char_device()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--length-buckets", "2,4"], "--length-buckets"),
-        (["--source", "source", "--length-buckets", "a,b"], "expected whole numbers"),
-        (["--batch-invariant"], "--batch-invariant"),
-        (["--run", "run"], "needs --source"),
-        (["--paired", "hypotheses", "--metric", "comet"], "leave comet out"),
-        (["--set", "decoding.beam=3"], "--set"),
-        (["--set", "evaluation.metrics=[bleu]"], "--set"),
-    ],
-)
-def test_an_option_without_effect_or_sense_is_wrong_usage(files, arguments, said):
-    status, out, err = score(files, "hypotheses", "references", *arguments)
-    assert (status, out) == (2, "")
-    assert said in err
-
-
 def test_another_system_is_tested_against_the_first(files):
     """Fifty sentences, of which the other system has one in five wrong."""
     references = [f"the {word} number {n} is here again" for n, word in enumerate("ab" * 25)]
     worse = ["no idea at all what this was" if n % 5 == 0 else x for n, x in enumerate(references)]
-    for name, lines in (("all", references), ("worse", worse), ("short", worse[:9])):
+    for name, lines in (("all", references), ("worse", worse)):
         (files / name).write_text("".join(f"{line}\n" for line in lines))
-    status, out, err = score(files, "all", "all", "--paired", "worse", "--paired", "missing")
-    assert (status, "missing: no such file" in err) == (1, True)
     status, out, err = score(files, "all", "all", "--paired", "worse", "--metric", "bleu")
     assert (status, err) == (0, "")
     line = out.splitlines()[-1]
@@ -170,5 +141,3 @@ def test_another_system_is_tested_against_the_first(files):
     assert found, line
     assert float(found[2]) == pytest.approx(float(found[1]) - 100)
     assert float(found[3]) < 0.01
-    status, out, err = score(files, "worse", "all", "--paired", "short")
-    assert "short: has 9 lines, but there are 50 references" in err

@@ -1,6 +1,5 @@
 """Standard streams that are closed or full: one line, a status, and no notice among the output."""
 
-import errno
 import os
 import shlex
 import subprocess
@@ -9,7 +8,6 @@ from functools import cache
 
 import pytest
 
-from shapeshift import cli
 from shapeshift.papers.document import ItemDocument
 
 CONFIG = """\
@@ -87,28 +85,3 @@ def test_input_that_is_closed_is_an_error_of_one_line(shell, redirection):
     assert (status, out) == (1, "")
     if "2>" not in redirection:
         assert err == "shapeshift: error: <stdin>: cannot be read: Bad file descriptor\n"
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
-@pytest.mark.parametrize("name", [None, "some/path"])
-def test_an_error_of_the_disk_is_one_line(monkeypatch, number, name):
-    fail_with(monkeypatch, OSError(number, os.strerror(number), *([name] if name else [])))
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    prefix = f"{name}: " if name else ""
-    assert ended.value.code == f"shapeshift: error: {prefix}{os.strerror(number)}"
-
-
-def test_another_error_of_the_system_is_a_bug_with_a_traceback(monkeypatch):
-    fail_with(monkeypatch, OSError(errno.EINVAL, "Invalid argument"))
-    with pytest.raises(OSError, match="Invalid"):
-        cli.main()
-
-
-def fail_with(monkeypatch, error):
-    """Let every command raise an error."""
-
-    def command(prog_name):
-        raise error
-
-    monkeypatch.setattr(cli.typer.main, "get_command", lambda app: command)

@@ -143,12 +143,6 @@ def test_notices_stay_out_of_the_output_where_standard_error_is_closed(run: Path
     assert (run.parent / "closed").read_bytes() == expected.encode()
 
 
-def test_a_missing_file_is_reported_before_the_others_are_translated(run: Path) -> None:
-    status, out, err = shapeshift(run.parent, "translate", "run", "text", "missing")
-    assert (status, out) == (1, "")
-    assert "missing: no such file" in err
-
-
 def test_long_lines_are_named_with_their_numbers(run: Path) -> None:
     options = ("--max-source-length", "9", "--on-long")
     status, out, err = shapeshift(
@@ -183,7 +177,7 @@ def test_score_adds_what_a_model_thinks(run: Path) -> None:
     (run.parent / "mine").write_text("".join(x + "\n" for x in reversed(LINES)), encoding="utf-8")
     status, out, err = shapeshift(
         run.parent, "score", "mine", "text", "--source", "text", "--metric", "bleu",
-        "--run", "run", "--log-probs", "log_probs", "--batch-invariant",
+        "--run", "run", "--log-probs", "log_probs",
     )  # fmt: skip
     assert (status, err) == (0, "")
     values = [float(line) for line in (run.parent / "log_probs").read_text().split()]
@@ -192,22 +186,3 @@ def test_score_adds_what_a_model_thinks(run: Path) -> None:
     last = out.split("\n")[-2]
     mean, num_tokens = last.split()[2], int(last.split("over ")[1].split()[0])
     assert float(mean) == pytest.approx(math.fsum(values) / num_tokens, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("translate", "run", "text", "--on-long", "cut"), "--on-long"),
-        *(
-            ((*command, "--set", setting), "has no effect on a trained model")
-            for command in (TRANSLATE, (*SCORE, "--run", "run"))
-            for setting in ("model.dropout=0.3", "position=rope", "training.seed=3")
-        ),
-    ],
-)
-def test_an_option_without_effect_or_sense_is_wrong_usage(
-    run: Path, arguments: tuple[str, ...], said: str
-) -> None:
-    status, out, err = shapeshift(run.parent, *arguments)
-    assert (status, out) == (2, "")
-    assert said in " ".join(err.split())

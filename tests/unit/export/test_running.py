@@ -129,7 +129,7 @@ def test_what_is_no_export_is_refused(made, tmp_path):
         open_export(tmp_path, subwords, config, CPU)
     with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
         open_export(folder, subwords, DecodingConfig(batch_invariant=True), CPU)
-    with pytest.raises(ShapeshiftError, match="n_best is 5, expected 1 to 4"):
+    with pytest.raises(ShapeshiftError, match=r"set decoding\.beam=5"):
         [*open_export(folder, subwords, config, CPU).search([[7]], 5)]
 
 

@@ -124,8 +124,8 @@ def test_what_is_wrong_in_a_cell_is_named(grid):
     ("override", "message"),
     [
         ("training.seed=7", r"sets training\.seed itself"),
-        ("position=rope", "is what the axis K is about"),
-        ("data.dataset={name: interpolate}", "is what the axis dataset is about"),
+        ("position=rope", "is what the axis K varies"),
+        ("data.dataset={name: interpolate}", "is what the axis dataset varies"),
     ],
 )
 def test_what_the_grid_sets_cannot_have_one_value(grid, override, message):

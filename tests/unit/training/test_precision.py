@@ -41,8 +41,8 @@ def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
     ("name", "local_rank", "number", "message"),
     [
         *((name, None, 0, "use auto, cpu, cuda or cuda:N$") for name in ("gpu", "meta", "mps", "")),
-        ("cuda", None, 0, r"cuda does not exist \(0 GPUs"),
-        ("cuda:2", None, 2, r"cuda:2 does not exist \(2 GPUs"),
+        ("cuda", None, 0, "cuda: PyTorch sees 0 GPUs"),
+        ("cuda:2", None, 2, "cuda:2: PyTorch sees 2 GPUs"),
         ("cuda:0", 1, 2, "there are several processes"),
         ("auto", 2, 2, "has no GPU of its own"),
     ],
