@@ -53,7 +53,7 @@ def export(
         bool, typer.Option("--list", help="Show which kinds at which places can be exported.")
     ] = False,
 ) -> None:
-    """Export a trained model to another engine, and check the result.
+    """Export a trained model to another engine, checked.
 
     The exported model is compared with the trained one: log-probabilities and beam search, on
     sentences of the lengths at which positions may go wrong. If they differ, or if positions change
