@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -26,7 +26,13 @@ from shapeshift import disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS
 
-FORMATS = ("png", "svg", "pdf")
+FORMATS: dict[str, dict[str, None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""Format → the metadata that leave out the date."""
+
 TEXT_WIDTH_IN = 6.3
 """Width of the text block of an ACL page, in inches."""
 
@@ -169,15 +175,14 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     return {name: each or look(next(free)) for name, each in found.items()}
 
 
-def draw_lines(panels: Sequence[Panel], x_title: str, *, num_columns: int = 2) -> Figure:
+def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
     """Draw panels of lines, each line named at its right end. Save the figure with `save`.
 
     Args:
         panels: at least one, read from left to right.
         x_title: of the horizontal axis that all share.
-        num_columns: panels side by side.
     """
-    num_columns = min(num_columns, len(panels))
+    num_columns = min(2, len(panels))
     num_rows = -(-len(panels) // num_columns)
     named = max(len({line.name for line in panel.lines}) for panel in panels)
     height = max(_PANEL_HEIGHT_IN, 1.3 * _LABEL_LINE_IN * named)
@@ -358,27 +363,27 @@ def _write_names(
     to_axes = axes.transData + axes.transAxes.inverted()
     places = {name: to_axes.transform(point) for name, point in points.items()}
     gap = _LABEL_LINE_IN / (0.8 * height_in)  # the panel is some four fifths of its room
-    heights = _inside(spread([float(y) for _, y in places.values()], gap), gap)
+    heights = spread([float(y) for _, y in places.values()], gap)
     for (name, (x, y)), height in zip(places.items(), heights, strict=True):
         led = abs(height - float(y)) > gap / 2 or (at_the_right and x < 0.8)
         left = 1.04 if at_the_right else float(x) + 0.03
         text = left
         if at_the_right:  # a sample of the line, since colours repeat
-            text = left + _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
-            middle = (left + text - 0.01) / 2
-            for xs, marker in (((left, text - 0.01), ""), ((middle,), styles[name].marker)):
-                axes.plot(
-                    xs,
-                    [height] * len(xs),
-                    color=styles[name].colour,
-                    linestyle=styles[name].dash,
-                    marker=marker,
-                    markeredgecolor="white",
-                    transform=axes.transAxes,
-                    clip_on=False,
-                    scalex=False,
-                    scaley=False,
-                )
+            width = _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
+            text = left + width
+            axes.plot(
+                [left, text - 0.005 - width / 2, text - 0.01],
+                [height] * 3,
+                color=styles[name].colour,
+                linestyle=styles[name].dash,
+                marker=styles[name].marker,
+                markevery=[1],
+                markeredgecolor="white",
+                transform=axes.transAxes,
+                clip_on=False,
+                scalex=False,
+                scaley=False,
+            )
         axes.text(
             text,
             height,
@@ -405,36 +410,18 @@ def _write_names(
             )
 
 
-def _inside(heights: Sequence[float], gap: float) -> list[float]:
-    """Move names that stand below or above the panel into it, and their neighbours with them."""
-    moved = list(heights)
-    order = sorted(range(len(moved)), key=moved.__getitem__)
-    for rank, number in enumerate(order):
-        moved[number] = max(moved[number], (rank + 0.5) * gap)
-    for rank, number in enumerate(reversed(order)):
-        moved[number] = min(moved[number], 1 - (rank + 0.5) * gap)
-    return moved
-
-
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Return places in the order of `wanted`, near them, no two nearer than `gap`.
-
-    Labels that would overlap form a block around the mean of what they want.
-    """
-
-    def bottom(block: Sequence[int]) -> float:
-        return fmean(wanted[number] for number in block) - gap * (len(block) - 1) / 2
-
-    blocks: list[list[int]] = []
-    for number in sorted(range(len(wanted)), key=wanted.__getitem__):
-        blocks.append([number])
-        while len(blocks) > 1 and bottom(blocks[-2]) + gap * len(blocks[-2]) > bottom(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] += last
+    """Return places from 0 to 1 in the order of `wanted`, near them, no two nearer than `gap`, and
+    the outer ones half a gap from the ends."""
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    heights = [wanted[number] for number in order]
+    # Those that overlap are moved up, and moved down; halfway they are around what they want.
+    up = list(accumulate(heights, lambda below, y: max(y, below + gap)))
+    down = list(accumulate(reversed(heights), lambda above, y: min(y, above - gap)))[::-1]
     places = [0.0] * len(wanted)
-    for block in blocks:
-        for rank, number in enumerate(block):
-            places[number] = bottom(block) + rank * gap
+    for rank, number in enumerate(order):
+        lowest, highest = (rank + 0.5) * gap, 1 - (len(order) - rank - 0.5) * gap
+        places[number] = min(max((up[rank] + down[rank]) / 2, lowest), highest)
     return places
 
 
@@ -445,32 +432,26 @@ def styled() -> Iterator[None]:
         yield
 
 
-def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a figure once for each format, reproducibly: no dates inside; each file whole or not at
-    all.
+def save(figure: Figure, stem: str | Path) -> list[Path]:
+    """Write a figure once for each of `FORMATS`, reproducibly: no dates inside; each file whole or
+    not at all.
 
     Args:
         figure: what `plot` returned.
         stem: path without a suffix; its directory is made if need be.
-        formats: any of `FORMATS`.
 
     Returns:
-        The files, in the order of `formats`.
+        The files, in the order of `FORMATS`.
 
     Raises:
-        ShapeshiftError: an unknown format, or a file cannot be written.
+        ShapeshiftError: a file cannot be written.
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise ShapeshiftError(
-            f"unknown figure format {unknown[0]!r}: expected {', '.join(FORMATS)}"
-        )
-    stem = Path(stem)
-    paths = [stem.with_name(f"{stem.name}.{name}") for name in formats]
-    date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    paths = []
     with styled():
-        for name, path in zip(formats, paths, strict=True):
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format=name, metadata=date[name])
-            disk.save(path, drawn.getbuffer())
+        for name, undated in FORMATS.items():
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=name, metadata=undated)
+            path = Path(stem)
+            paths.append(path.with_name(f"{path.name}.{name}"))
+            disk.save(paths[-1], buffer.getbuffer())
     return paths
