@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.similarity import (
     ShiftSimilarity,
     SystemSimilarity,
@@ -56,19 +55,6 @@ def test_sentences_are_kept_apart_and_averaged_alike():
     assert system.invariance(0) == pytest.approx(0.4)
     assert system.invariance(0, sentence=1) == pytest.approx(0.6)
     assert system.matrix(0)[0] == pytest.approx((1, 0.4))
-
-
-@pytest.mark.parametrize(
-    ("sentences", "offsets", "message"),
-    [
-        ([], OFFSETS, "1 systems and 0 sentences"),
-        (SENTENCES, (0,), "two different offsets or more, got 0"),
-        (SENTENCES, (5, 5), "two different offsets or more, got 5, 5"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(sentences, offsets, message, make_model):
-    with pytest.raises(ShapeshiftError, match=message):
-        compute({"APE": make_model("ape")}, sentences, offsets)
 
 
 DATA = ShiftSimilarity(
