@@ -16,8 +16,15 @@ from shapeshift.lab.run import prepared_directory
 from shapeshift.lab.runner import run_cells
 from shapeshift.lab.status import State
 from shapeshift.lab.train import train
+from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
 from shapeshift.training.trainer import Silent, Trainer
+
+
+def do_work(folder, config, steps, prepared_root, command="make it"):
+    """Do the work on a cell with these settings."""
+    work(Order(folder.path, folder.write_settings(config), steps, prepared_root, command))
+
 
 SIZES = {"train": 120, "valid": 12, "test": 21}
 

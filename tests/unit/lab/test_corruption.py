@@ -17,10 +17,11 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.measures import kept_lines
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
-from shapeshift.lab.work import work
 from shapeshift.training.log import read_log
 from shapeshift.training.optim import build_optimizer
 from shapeshift.training.trainer import Silent
+
+from .conftest import do_work
 
 NOT_READ = {"lock", "output.log"}
 KINDS = ("bit", "byte", "cut", "longer", "empty", "missing", "folder")
@@ -87,7 +88,7 @@ def place(make_config, text, tmp_path_factory):
     )  # fmt: skip
     place = Place(root, config)
     place.cell.write_settings(config)
-    work(place.cell, config, ["score-test"], root / "prepared")
+    do_work(place.cell, config, ["score-test"], root / "prepared")
     return place
 
 

@@ -14,8 +14,10 @@ from shapeshift.lab.launchers import Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
-from shapeshift.lab.work import Order, work
+from shapeshift.lab.work import Order
 from shapeshift.training.log import read_log
+
+from .conftest import do_work
 
 
 def test_workers_that_are_killed_or_orphaned_lose_nothing(
@@ -32,7 +34,7 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
             job._process.stdin.close()  # as if its parent had died
             return
         with pytest.raises(LockedError) as error:
-            work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
+            do_work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
         locked.append(str(error.value))
         job._process.send_signal(signal.SIGKILL)
 
