@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from shapeshift.config import Config
 from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
 from shapeshift.errors import ShapeshiftError
@@ -162,8 +161,11 @@ class _Runner:
         """Put a cell into the queue, or count it as finished."""
         config = watch.cell.config
         watch.folder.check_settings(config)
-        if watch.folder.record(TRAIN, config) is not None:
-            _check_text(watch.folder, config)
+        corpus = config.data.corpus
+        if isinstance(corpus, FilesCorpus) and watch.folder.record(TRAIN, config) is not None:
+            text = _fingerprint(corpus.model_dump_json())
+            if text is not None:
+                watch.folder.check_text(text, config)
         if watch.missing():
             self._queue.append(watch)
             self._tell(watch, State.WAITING)
@@ -267,17 +269,10 @@ def _unique(cells: Iterable[Cell]) -> list[Cell]:
     return list({cell.key: cell for cell in reversed(list(cells))}.values())[::-1]
 
 
-def _check_text(folder: CellFolder, config: Config) -> None:
-    """Refuse a trained cell whose text is not the present one; without text, trust it."""
-    corpus = config.data.corpus
-    try:
-        text = _fingerprint(corpus.model_dump_json()) if isinstance(corpus, FilesCorpus) else None
-    except ShapeshiftError:
-        return
-    if text is not None:
-        folder.check_text(text, config)
-
-
 @cache
-def _fingerprint(corpus: str) -> str:
-    return corpus_fingerprint(FilesCorpus.model_validate_json(corpus))
+def _fingerprint(corpus: str) -> str | None:
+    """Return the fingerprint of the text of a corpus of files, `None` if it is not there."""
+    try:
+        return corpus_fingerprint(FilesCorpus.model_validate_json(corpus))
+    except ShapeshiftError:
+        return None
