@@ -341,14 +341,6 @@ def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
     assert all(torch.equal(final[name], chosen[name]) for name in chosen)
 
 
-def test_a_finished_run_may_be_given_another_final_model(trained, copied, make_config, silent):
-    config = make_config("training.validate_metrics=bleu", "training.final_weights=best")
-    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
-    best = run.checkpoints.progress(45).best_update
-    final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
-    assert all(torch.equal(final[name], chosen[name]) for name in chosen)
-
-
 def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch):
     asked = []
 
