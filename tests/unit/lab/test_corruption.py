@@ -96,12 +96,10 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
     """Damage a file, so that it is not what it was."""
     data = bytearray(path.read_bytes())
     position = rng.randrange(len(data))
-    if kind == "missing":
+    if kind in ("missing", "folder"):
         path.unlink()
-        return
-    if kind == "folder":
-        path.unlink()
-        path.mkdir()
+        if kind == "folder":
+            path.mkdir()
         return
     if kind == "bit":
         data[position] ^= 1 << rng.randrange(8)

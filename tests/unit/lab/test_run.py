@@ -147,13 +147,11 @@ def test_the_test_set_is_translated_scored_and_kept(trained, copied):
     )
     assert counted == [(done, 21) for done in range(1, 22)]
     results = copied.directory / "results"
-    assert {x.name for x in results.iterdir()} >= {"test.average.txt", "test.average.json"}
     assert Scores.load(results / "test.average.json") == scores
 
     hypotheses = (results / "test.average.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    sources, references = Prepared(prepared_directory(copied.config.data, trained.prepared)).text(
-        "test"
-    )
+    data = Prepared(prepared_directory(copied.config.data, trained.prepared))
+    sources, references = data.text("test")
     assert hypotheses == list(copied.translator().translate(sources))
     assert hypotheses[2] == ""
     assert scores.find("BLEU").value == sacrebleu.corpus_bleu(hypotheses, [references]).score
@@ -174,27 +172,6 @@ def test_a_finished_run_is_left_alone(trained, copied, silent, snapshot):
     before = snapshot(copied.directory)
     train(copied.config, copied.directory, silent, prepared_root=trained.prepared)
     assert snapshot(copied.directory) == before
-
-
-def test_a_finished_run_goes_on_for_more_updates(trained, copied, make_config, silent):
-    config = make_config("training.validate_metrics=bleu", "training.max_updates=60")
-    old = load_file(copied.weights())
-    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
-    assert run.checkpoints.updates()[-3:] == [30, 45, 60]
-    assert load_config(run.directory / "config.yaml").training.max_updates == 60
-    new = load_file(run.weights())
-    assert any(not torch.equal(new[name], old[name]) for name in new)
-
-
-def test_what_was_stopped_is_continued_to_the_same_end(
-    trained, tmp_path, make_config, silent, interrupting
-):
-    config = make_config("training.validate_metrics=bleu")
-    with interrupting(37):
-        train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
-    assert Run(tmp_path / "run").checkpoints.updates() == [15, 30]
-    run = train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
-    assert run.weights().read_bytes() == trained.run.weights().read_bytes()
 
 
 BLEU = "training.validate_metrics=bleu"
@@ -351,10 +328,8 @@ def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch
     monkeypatch.setattr(Comet, "score", score)
     run = Run(copied.directory, ["evaluation.metrics=[comet]", "evaluation.comet_model=mine"])
     scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
-    sources, references = Prepared(prepared_directory(run.config.data, trained.prepared)).text(
-        "valid"
-    )
-    assert asked == [("mine", sources, references)]
+    data = Prepared(prepared_directory(run.config.data, trained.prepared))
+    assert asked == [("mine", *data.text("valid"))]
     assert scores.find("COMET").value == 42.0
 
 
