@@ -36,12 +36,12 @@ def measure_loss_by_offset(run: Run, data: Prepared) -> list[Measurement]:
     """Measure the validation loss with all positions shifted (bucket `offset K`), plain, and with
     the source in random order, which shows whether the model is shift invariant and whether it uses
     word order; see `analysis.loss_by_offset`."""
-    found = loss_by_offset.compute(_model(run), data.valid, batch=run.config.training.batch)
+    result = loss_by_offset.compute(_model(run), data.valid, batch=run.config.training.batch)
     losses = [
         Measurement(metric="shifted_loss", value=loss, dataset="valid", bucket=f"offset {k}")
-        for k, loss in zip(found.offsets, found.losses, strict=True)
+        for k, loss in zip(result.offsets, result.losses, strict=True)
     ]
-    order = {"plain_loss": found.plain, "shuffled_loss": found.shuffled}
+    order = {"plain_loss": result.plain, "shuffled_loss": result.shuffled}
     return losses + [
         Measurement(metric=name, value=loss, dataset="valid") for name, loss in order.items()
     ]
@@ -62,11 +62,11 @@ def measure_swapped_order(run: Run, data: Prepared) -> list[Measurement]:
     those of a split are. See `analysis.swapped_order`."""
     if not _is_joined(run):
         return []
-    found, results = _swapped_order(run, data), run.directory / "results"
-    keep_lines(results / hypotheses_file(ORIGINAL), found.original.outputs)
-    keep_lines(results / hypotheses_file(SWAPPED), found.swapped.outputs)
-    keep_lines(results / references_file(ORIGINAL), found.references)
-    return _of_orders(found)
+    translated, results = _swapped_order(run, data), run.directory / "results"
+    keep_lines(results / hypotheses_file(ORIGINAL), translated.original.outputs)
+    keep_lines(results / hypotheses_file(SWAPPED), translated.swapped.outputs)
+    keep_lines(results / references_file(ORIGINAL), translated.references)
+    return _order_measurements(translated)
 
 
 def measure_learning(run: Run, data: Prepared) -> list[Measurement]:
@@ -74,18 +74,18 @@ def measure_learning(run: Run, data: Prepared) -> list[Measurement]:
     BLEU on the validation set, of the last checkpoint in each eighth of training, if one is kept;
     `step` is its update. Offsets are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket
     `layer n to K`): 500 are the paper's."""
-    found = []
+    rows = []
     for update in _eighths(run):
         which = str(update)
-        at_update = _validation_bleu(run, data, which)
+        own = _validation_bleu(run, data, which)
         model = _model(run, which)
         for most in SHIFTS:
             offsets = (0, most // 5, most // 2, most)
-            at_update += _similarity(model, data, offsets, bucket=f" to {most}")
+            own += _similarity(model, data, offsets, bucket=f" to {most}")
         if _is_joined(run):
-            at_update += _of_orders(_swapped_order(run, data, which))
-        found += [each.model_copy(update={"step": update}) for each in at_update]
-    return found
+            own += _order_measurements(_swapped_order(run, data, which))
+        rows += [each.model_copy(update={"step": update}) for each in own]
+    return rows
 
 
 def _eighths(run: Run) -> list[int]:
@@ -136,16 +136,16 @@ def _swapped_order(run: Run, data: Prepared, which: str = "average") -> BothOrde
     return swapped_order.compute(translator, pairs, tokenizer=run.config.bleu_tokenizer)
 
 
-def _of_orders(found: BothOrders) -> list[Measurement]:
-    orders = {"original order": found.original, "swapped order": found.swapped}
+def _order_measurements(translated: BothOrders) -> list[Measurement]:
+    orders = {"original order": translated.original, "swapped order": translated.swapped}
     scores = [
-        bleu_measurement(x.bleu, x.outputs, found.references, dataset="train", bucket=name)
+        bleu_measurement(x.bleu, x.outputs, translated.references, dataset="train", bucket=name)
         for name, x in orders.items()
     ]
     misparted = [
         Measurement(
             metric="misparted_percent",
-            value=100 * x.num_misparted / len(found.references),
+            value=100 * x.num_misparted / len(translated.references),
             dataset="train",
             bucket=name,
         )

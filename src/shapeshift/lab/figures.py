@@ -162,17 +162,17 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS))
     numbers = {name: number for number, name in enumerate(known)}
     variants: dict[str, int] = {}
-    found: dict[str, Look | None] = {}
+    styles: dict[str, Look | None] = {}
     for name in dict.fromkeys(names):
         own = [each for each in known if f"{name.lower()}-".startswith(f"{each}-")]
         preset = max(own, key=len, default=None)
         if preset is None:
-            found[name] = None
+            styles[name] = None
             continue
         variants[preset] = variants.get(preset, -1) + 1
-        found[name] = look(numbers[preset], variants[preset])
-    free = (number for number in count() if look(number) not in found.values())
-    return {name: each or look(next(free)) for name, each in found.items()}
+        styles[name] = look(numbers[preset], variants[preset])
+    free = (number for number in count() if look(number) not in styles.values())
+    return {name: each or look(next(free)) for name, each in styles.items()}
 
 
 def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:

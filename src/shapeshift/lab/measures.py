@@ -127,7 +127,7 @@ def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def measure_training(run: Run) -> list[Measurement]:
     """Return what the log of a trained run holds: losses, median speed, time, parameters."""
     log = read_log(run.directory / "log.jsonl")
-    found = [
+    rows = [
         Measurement(metric=name, value=line[name], dataset="valid", step=int(line["update"]))
         for line in log
         for name in line
@@ -135,17 +135,17 @@ def measure_training(run: Run) -> list[Measurement]:
     ]
     losses = [line["valid_loss"] for line in log if "valid_loss" in line]
     if losses:
-        found.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
+        rows.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
         perplexity = math.exp(min(losses[-1], 99.0))
-        found.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
+        rows.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
     speeds = [line["tokens_per_s"] for line in log if "tokens_per_s" in line]
     if speeds:
-        found.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
+        rows.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
     elapsed_s = run.checkpoints.progress(run.checkpoints.updates()[-1]).elapsed_s
-    found.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
+    rows.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
     parameters = sum(p.numel() for p in run.model().parameters())
-    found.append(Measurement(metric="parameters", value=parameters))
-    return found
+    rows.append(Measurement(metric="parameters", value=parameters))
+    return rows
 
 
 def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Measurement]:
@@ -160,9 +160,9 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
     keep_lines(results / references_file(split), references)
     hypotheses = kept_lines(results / hypotheses_file(split))
     sets = files_of(data, split, len(references))
-    found = _measurements(scores, split)
+    rows = _measurements(scores, split)
     for name, part in sets.items():
-        of_set = evaluate(
+        file_scores = evaluate(
             hypotheses[part],
             references[part],
             metrics=run.config.evaluation.metrics,
@@ -170,13 +170,13 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
             sources=sources[part],
             comet=run.config.evaluation.comet,
         )
-        found += _measurements(of_set, name)
+        rows += _measurements(file_scores, name)
     if not sets:
         sets = {split: slice(None)}
-    for metric in {m.metric: None for m in found}:
-        one = [m for m in found if m.metric == metric and not m.bucket and m.dataset in sets]
-        found.append(mean_measurement(one, split))
-    return found
+    for metric in {m.metric: None for m in rows}:
+        one = [m for m in rows if m.metric == metric and not m.bucket and m.dataset in sets]
+        rows.append(mean_measurement(one, split))
+    return rows
 
 
 def bleu_measurement(
@@ -199,11 +199,11 @@ def bleu_measurement(
     )
 
 
-def mean_measurement(of_files: Sequence[Measurement], split: str) -> Measurement:
+def mean_measurement(rows: Sequence[Measurement], split: str) -> Measurement:
     """Return the mean of a metric over the files of a split."""
-    mean = fmean(each.value for each in of_files)
+    mean = fmean(each.value for each in rows)
     changes = {"value": mean, "dataset": mean_of(split), "hypotheses": None, "references": None}
-    return of_files[0].model_copy(update=changes)
+    return rows[0].model_copy(update=changes)
 
 
 def mean_of(split: str) -> str:
@@ -284,21 +284,23 @@ def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) ->
 
 
 def recorded_files(
-    found: Iterable[Measurement], split: str, references: Sequence[str]
+    measurements: Iterable[Measurement], split: str, references: Sequence[str]
 ) -> list[slice]:
     """Return the pairs of each file of a split, as `files_of` had them when it was scored; nothing
     where there is only one file. A file ends where its references have the recorded hash, so that
     neither the prepared data nor the corpus are needed.
 
     Args:
-        found: by `score`.
+        measurements: by `score`.
         split: that was scored.
         references: of the whole split.
 
     Raises:
         ShapeshiftError: they are not those that were scored.
     """
-    hashes = {x.dataset: x.references for x in found if (x.dataset or "").startswith(f"{split}/")}
+    hashes = {
+        x.dataset: x.references for x in measurements if (x.dataset or "").startswith(f"{split}/")
+    }
     files, begin = [], 0
     for name, expected in hashes.items():
         end, digest = begin, hashlib.sha256()  # of the lines, as `sha256_lines` has it

@@ -156,18 +156,18 @@ def attempt(order: Order, observer: Observer | None = None) -> int:
     except LockedError:
         return BUSY
     except StoppedError as stopped:
-        _tell(folder, str(stopped))
+        _log(folder, str(stopped))
         raise
     except ShapeshiftError as error:
-        _tell(folder, f"error: {error}")
+        _log(folder, f"error: {error}")
         return 1
     except Exception:
-        _tell(folder, traceback.format_exc().rstrip())
+        _log(folder, traceback.format_exc().rstrip())
         return 1
     return 0
 
 
-def _tell(folder: CellFolder, text: str) -> None:
+def _log(folder: CellFolder, text: str) -> None:
     with open_in_place(folder.output, "a") as file:
         file.write(f"{text}\n")
 

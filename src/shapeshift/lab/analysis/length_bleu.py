@@ -131,8 +131,8 @@ def compute(
     )
     values = {
         name: tuple(
-            tuple(bucket.bleu for bucket in of_runs if bucket.bleu is not None)
-            for of_runs in zip(*(run.by_length or () for run in runs), strict=True)
+            tuple(bucket.bleu for bucket in same if bucket.bleu is not None)
+            for same in zip(*(run.by_length or () for run in runs), strict=True)
         )
         for name, runs in systems.items()
     }

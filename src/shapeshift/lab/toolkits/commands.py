@@ -46,8 +46,8 @@ class Command:
 def find_program(name: str) -> Path | None:
     """Return where a program is: on the PATH, or in the folder of this interpreter."""
     folders = [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
-    found = shutil.which(name, path=os.pathsep.join(folders))
-    return None if found is None else Path(found).absolute()
+    path = shutil.which(name, path=os.pathsep.join(folders))
+    return None if path is None else Path(path).absolute()
 
 
 def interpreter(script: Path) -> str:

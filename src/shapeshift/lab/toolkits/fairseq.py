@@ -49,12 +49,12 @@ class Fairseq:
 
     def translations(self, run: Baseline, split: TestSplit) -> list[str]:
         """See `baseline.Toolkit`."""
-        found: dict[int, str] = {}
+        lines: dict[int, str] = {}
         for line in self._output(run, split).read_text(encoding="utf-8").split("\n"):
             if line.startswith("H-"):  # H-NUMBER, score, tokens; in the order of lengths
                 number, _, tokens = line.removeprefix("H-").split("\t")
-                found[int(number)] = tokens
-        return [found[number] for number in sorted(found)]
+                lines[int(number)] = tokens
+        return [lines[number] for number in sorted(lines)]
 
     def _output(self, run: Baseline, split: TestSplit) -> Path:
         return run.directory / f"{split}.out"
