@@ -14,11 +14,10 @@ from shapeshift.lab.figures import (
     Point,
     draw_lines,
     draw_points,
-    look,
-    looks,
     save,
     spread,
 )
+from shapeshift.lab.looks import look, looks
 from shapeshift.positions import PRESETS
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from shapeshift.data.store import TokenStore
-from shapeshift.lab.figures import TEXT_WIDTH_IN, look, styled
+from shapeshift.lab.looks import TEXT_WIDTH_IN, look, styled
 
 _PANEL_HEIGHT_IN = 1.9
 _PER_ROW = 3

@@ -18,7 +18,7 @@ from matplotlib.image import AxesImage
 
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
+from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 
 OFFSETS = (0, 100, 250, 500)

@@ -25,7 +25,7 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.scoring import score_references
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
+from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 
 POSITION_EDGES = (10, 20, 30, 40, 50, 60, 70)
