@@ -158,20 +158,11 @@ def test_the_test_set_is_translated_scored_and_kept(trained, copied):
     assert scores.num_segments == sum(x.num_segments for x in scores.by_length) == 21
     assert [(x.low, x.high) for x in scores.by_length] == [(0, 4), (4, 8), (8, None)]
 
+    with pytest.raises(ShapeshiftError, match=r"prepared\.json"):
+        translate_and_score(copied, prepared_root=copied.directory / "nothing")
     translate_and_score(copied, "valid", "last", prepared_root=trained.prepared)
     lines = (results / "valid.last.txt").read_text(encoding="utf-8").split("\n")
     assert len(lines) == 12 + 1
-
-
-def test_scoring_without_the_data_says_what_is_missing(copied, tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"prepared\.json"):
-        translate_and_score(copied, prepared_root=tmp_path / "nothing")
-
-
-def test_a_finished_run_is_left_alone(trained, copied, silent, snapshot):
-    before = snapshot(copied.directory)
-    train(copied.config, copied.directory, silent, prepared_root=trained.prepared)
-    assert snapshot(copied.directory) == before
 
 
 BLEU = "training.validate_metrics=bleu"

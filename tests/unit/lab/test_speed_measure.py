@@ -15,11 +15,6 @@ def shape(make_run):
 
 
 @pytest.fixture
-def ape(make_run):
-    return make_run("position=ape")
-
-
-@pytest.fixture
 def clock(monkeypatch):
     """Time passes in steps alone: `seconds(step number)` for APE, twice as much for others."""
 
@@ -38,11 +33,11 @@ def clock(monkeypatch):
 
             return step
 
-    made = Clock()
-    monkeypatch.setattr(speed, "_stepper", made.stepper)
+    clock = Clock()
+    monkeypatch.setattr(speed, "_stepper", clock.stepper)
     for name in ("perf_counter", "process_time"):
-        monkeypatch.setattr(speed.time, name, lambda: made.now)
-    return made
+        monkeypatch.setattr(speed.time, name, lambda: clock.now)
+    return clock
 
 
 def value(found):
@@ -64,12 +59,9 @@ def test_a_model_that_takes_twice_the_time_has_half_the_speed(shape, clock, seco
     assert value(measure_speed(*shape, budget_s=50)) == pytest.approx(0.5)
 
 
-def test_ape_is_not_measured(ape, clock):
-    assert value(measure_speed(*ape)) == 1.0
+def test_the_budget_is_kept_but_for_the_first_rounds_and_ape_needs_none(shape, make_run, clock):
+    assert value(measure_speed(*make_run("position=ape"))) == 1.0
     assert clock.stepped == 0
-
-
-def test_the_budget_is_kept_but_for_the_first_rounds(shape, clock):
     measure_speed(*shape, budget_s=0.0)
     least = clock.stepped
     began = clock.now
