@@ -39,9 +39,9 @@ def joined(make_run):
 
 
 def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
-    found = measure_loss_by_offset(*relative)
-    losses = {m.bucket: m.value for m in found if m.metric == "shifted_loss"}
-    [plain] = [m.value for m in found if m.metric == "plain_loss"]
+    rows = measure_loss_by_offset(*relative)
+    losses = {m.bucket: m.value for m in rows if m.metric == "shifted_loss"}
+    [plain] = [m.value for m in rows if m.metric == "plain_loss"]
     assert list(losses) == [f"offset {offset}" for offset in OFFSETS]
     assert list(losses.values()) == pytest.approx([plain] * len(OFFSETS), rel=1e-5)
 
@@ -58,17 +58,17 @@ def test_a_relative_model_has_the_same_states_at_every_offset_and_an_absolute_on
 def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
     assert measure_swapped_order(*relative) == []
     assert {m.metric for m in measure_learning(*relative)} == {"BLEU", "shift_similarity"}
-    found = measure_swapped_order(*joined)
+    rows = measure_swapped_order(*joined)
     orders = ["original order", "swapped order"]
-    assert [m.bucket for m in found if m.metric == "BLEU" and m.signature] == orders
+    assert [m.bucket for m in rows if m.metric == "BLEU" and m.signature] == orders
     results = joined[0].directory / "results"
-    for m, name in zip(found, (ORIGINAL, SWAPPED), strict=False):
+    for m, name in zip(rows, (ORIGINAL, SWAPPED), strict=False):
         kept = [
             [*read_lines(results / f)] for f in (hypotheses_file(name), references_file(ORIGINAL))
         ]
         assert [m.hypotheses, m.references] == [sha256_lines(lines) for lines in kept]
         assert m.value == pytest.approx(score_corpus(*kept, ("bleu",))[0].value)
-    parted = [m for m in found if m.metric == "misparted_percent"]
+    parted = [m for m in rows if m.metric == "misparted_percent"]
     assert [m.bucket for m in parted] == orders
     assert all(0 <= m.value <= 100 for m in parted)
 
@@ -97,9 +97,9 @@ def test_swapped_order_samples_as_much_of_the_data_as_the_paper(
 
 def test_swapped_order_has_the_run_s_tokenizer(joined):
     run, data = joined
-    found = measure_swapped_order(Run(run.directory, ["evaluation.tokenize=char"]), data)
-    assert all("|tok:char|" in m.signature for m in found if m.metric == "BLEU")
-    assert any(m.metric == "BLEU" for m in found)
+    rows = measure_swapped_order(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    assert all("|tok:char|" in m.signature for m in rows if m.metric == "BLEU")
+    assert any(m.metric == "BLEU" for m in rows)
 
 
 def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
@@ -107,9 +107,9 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     settings = ("training.max_updates=16", "training.checkpoint_every=1", *kept)
     run, data = make_run("position=shape", *JOINED, *settings)
     assert run.checkpoints.updates() == list(range(8, 17))
-    found = measure_learning(run, data)
-    assert sorted({m.step for m in found}) == [8, 10, 12, 14, 16]
-    last = {(m.metric, m.bucket): m.value for m in found if m.step == 16}
+    rows = measure_learning(run, data)
+    assert sorted({m.step for m in rows}) == [8, 10, 12, 14, 16]
+    last = {(m.metric, m.bucket): m.value for m in rows if m.step == 16}
     layers = [f"layer {layer} to {most}" for most in SHIFTS for layer in (0, 1)]
     assert [bucket for metric, bucket in last if metric == "shift_similarity"] == layers
     assert last["shift_similarity", "layer 1 to 500"] == pytest.approx(
@@ -117,6 +117,6 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     )
     swapped = {(m.metric, m.bucket): m.value for m in measure_swapped_order(run, data)}
     assert swapped.items() <= last.items()
-    first = {(m.metric, m.bucket): m.value for m in found if m.step == 8}
+    first = {(m.metric, m.bucket): m.value for m in rows if m.step == 8}
     key = ("shift_similarity", "layer 1 to 500")
     assert first[key] != last[key]

@@ -47,26 +47,26 @@ class Place:
         """Read everything as the commands do; return a hash of it."""
         config = self.config
         data = prepare(config.data, prepared_directory(config.data, self.root / "prepared"))
-        found = [data.report, data.subwords.fingerprint, data.text("valid")]
-        found += [data.text("test"), data.train.source_size, data.train.target_size]
+        content = [data.report, data.subwords.fingerprint, data.text("valid")]
+        content += [data.text("test"), data.train.source_size, data.train.target_size]
         for store in (data.train, data.valid, data.test):
-            found += [ids.tolist() for pair in store for ids in pair]
-        found += [self.cell.record(step, config) for step in ("train", "score-test")]
+            content += [ids.tolist() for pair in store for ids in pair]
+        content += [self.cell.record(step, config) for step in ("train", "score-test")]
         for name in ("test.average.txt", "test.references.txt"):
-            found.append(kept_lines(self.cell.run / "results" / name))
+            content.append(kept_lines(self.cell.run / "results" / name))
         run = Run(self.cell.run)
         model = run.model()  # the average
-        found += [run.config, run.subwords().fingerprint]
+        content += [run.config, run.subwords().fingerprint]
         read_log(run.directory / "log.jsonl")  # a record for people: its numbers are not verified
         optimizer = build_optimizer(run.config.training.optimizer, model.parameters())
         tensors = [x.detach().clone() for x in model.parameters()]
         for update in run.checkpoints.updates():
-            found.append(run.checkpoints.restore(update, model, optimizer))
+            content.append(run.checkpoints.restore(update, model, optimizer))
             tensors += [x.detach().clone() for x in model.parameters()]
             for state in optimizer.state_dict()["state"].values():
                 tensors += [x.clone() for x in state.values()]
-        found.append(load_config(self.cell.write_settings(config)))
-        digest = hashlib.sha256(repr(found).encode())
+        content.append(load_config(self.cell.write_settings(config)))
+        digest = hashlib.sha256(repr(content).encode())
         for tensor in tensors:
             digest.update(tensor.numpy().tobytes())
         return digest.hexdigest()
@@ -115,14 +115,14 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
 def outcome(place: Place, path: Path, clean: str, read) -> str:
     """Return what came of reading with a damaged file: `reported`, `harmless`, or what is wrong."""
     try:
-        found = read()
+        content = read()
     except ShapeshiftError as error:
         message = str(error)
         named = path.name in message or "text" in path.parts  # other text, whichever file it is in
         return "reported" if named and "\n" not in message else f"unclear: {message}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return "harmless" if found == clean else "silent"
+    return "harmless" if content == clean else "silent"
 
 
 def attack(place: Place, num_cases: int, seed: int) -> dict[str, int]:

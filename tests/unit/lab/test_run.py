@@ -90,12 +90,12 @@ def test_the_average_is_of_the_last_checkpoints(trained):
     run = trained.run
     assert run.checkpoints.updates() == [15, 30, 45]
     last = [load_file(run.checkpoints.path(update) / MODEL) for update in (30, 45)]
-    found = load_file(run.weights())
-    for name, tensor in found.items():
+    average = load_file(run.weights())
+    for name, tensor in average.items():
         expected = (last[0][name].double() + last[1][name].double()) / 2
         assert torch.equal(tensor, expected.float())
     loaded = dict(run.model().named_parameters())
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in found.items())
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in average.items())
     assert not run.model().training
 
 
@@ -131,11 +131,11 @@ def test_weights_that_are_not_there_yet(copied, make_config, interrupting, silen
 def test_translating_needs_the_folder_alone(copied, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no prepared/ here
     lines = ["abc de", "", "f", " ", "zzz ünknown"]
-    found = list(copied.translator().translate(lines))
-    assert found == list(trained.run.translator().translate(lines))
-    assert len(found) == 5
-    assert found[1] == found[3] == ""
-    assert any(found)
+    texts = list(copied.translator().translate(lines))
+    assert texts == list(trained.run.translator().translate(lines))
+    assert len(texts) == 5
+    assert texts[1] == texts[3] == ""
+    assert any(texts)
 
 
 def test_the_test_set_is_translated_scored_and_kept(trained, copied):

@@ -46,7 +46,7 @@ def settings(message):
 
 
 def add(tmp_path, split, num_words):
-    """Add a pair of so many words, all of one subword, as the third of a split."""
+    """Add a pair of this many words, all of one subword, as the third of a split."""
     for language, word in (("low", "abc "), ("up", "ABC ")):
         path = tmp_path / "text" / f"{split}.{language}"
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -187,11 +187,11 @@ def test_two_first_trainings_in_one_folder(go, tmp_path, monkeypatch):
     holders = []
 
     def check_while_the_other_begins(directory, config):
-        found = check(directory, config)
+        differing = check(directory, config)
         directory.mkdir(exist_ok=True)
         holders.append(locked(directory / "lock"))
         holders[-1].__enter__()
-        return found
+        return differing
 
     monkeypatch.setattr(Run, "check", check_while_the_other_begins)
     with pytest.raises(LockedError):

@@ -152,13 +152,13 @@ def programs(tmp_path, monkeypatch):
 
 def options(arguments):
     """Return option → its values."""
-    found = {}
+    options = {}
     for word in arguments:
         if word.startswith("-") and not word[1:2].isdigit():
-            found[word] = values = []
+            options[word] = values = []
         else:
             values.append(word)
-    return found
+    return options
 
 
 def test_text_is_written_as_numbers_and_read_back(data, tmp_path):
@@ -218,8 +218,8 @@ PEAK = 2.0 * (64 * 100) ** -0.5
 
 
 def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
-    found = arguments_of(FAIRSEQ.toolkit, baseline(), programs)
-    train = options(found["train"][2:])
+    commands = arguments_of(FAIRSEQ.toolkit, baseline(), programs)
+    train = options(commands["train"][2:])
     assert float(train["--lr"][0]) == pytest.approx(PEAK)
     wanted = {
         "--warmup-updates": "100", "--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-08",
@@ -229,15 +229,15 @@ def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
     }  # fmt: skip
     assert {option: train[option] for option in wanted} == {x: [y] for x, y in wanted.items()}
     assert {"--share-all-embeddings", "--encoder-normalize-before", "--cpu"} <= train.keys()
-    translate = options(found["translate-test"][2:])
+    translate = options(commands["translate-test"][2:])
     assert translate["--beam"] == ["6"]
     assert "--unnormalized" in translate
-    assert found["average"][-2] == "2"
+    assert commands["average"][-2] == "2"
 
 
 def test_opennmt_is_told_the_same_hyperparameters(baseline):
     run = baseline()
-    found = arguments_of(OPENNMT.toolkit, run)
+    commands = arguments_of(OPENNMT.toolkit, run)
     settings = yaml.safe_load((run.directory / "train.yaml").read_text())
     assert settings["learning_rate"] == pytest.approx(2.0)
     wanted = {
@@ -247,7 +247,7 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
         "share_embeddings": True, "dropout": [0.1], "bucket_size": len(LINES["train"]),
     }  # fmt: skip
     assert {key: settings[key] for key in wanted} == wanted
-    models = options(found["average"][1:])["-models"]
+    models = options(commands["average"][1:])["-models"]
     assert [Path(model).name for model in models] == ["model_step_40.pt", "model_step_50.pt"]
     assert "world_size" not in settings
 
@@ -353,5 +353,5 @@ def test_another_toolkit_is_scored_with_the_run_s_tokenizer(
     with pytest.raises(ShapeshiftError, match=r"shapeshift\[ja\]"):
         OPENNMT(make_run("evaluation.tokenize=ja-mecab"), data)
     assert not (tmp_path / "cell" / "toolkits").exists()  # nothing was trained
-    found = OPENNMT(make_run("evaluation.tokenize=char"), data)
-    assert all("|tok:char|" in row.signature for row in found)
+    rows = OPENNMT(make_run("evaluation.tokenize=char"), data)
+    assert all("|tok:char|" in row.signature for row in rows)
