@@ -87,7 +87,7 @@ WRITERS = {
     "log": write_log,
     "checkpoint": write_checkpoint,
     "translations": lambda folder: keep_lines(folder / "results" / "test.txt", ["a", "b"]),
-    "figure": lambda folder: save_figure(Figure(), folder / "figure", ("png", "svg")),
+    "figure": lambda folder: save_figure(Figure(), folder / "figure"),
     "data of a figure": lambda folder: save_data(ShiftSimilarity((), ()), folder / "figure.json"),
     "CSV": lambda folder: Results((ROW,)).write_csv(folder / "results.csv"),
     "Parquet": lambda folder: Results((ROW,)).write_parquet(folder / "results.parquet"),

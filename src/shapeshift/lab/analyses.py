@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from shapeshift.data.config import Interpolate
 from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analysis import loss_by_offset, similarity, swapped_order
 from shapeshift.lab.analysis.swapped_order import BothOrders
 from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
     Measurement,
+    bleu_measurement,
     hypotheses_file,
     keep_lines,
     references_file,
@@ -32,69 +32,60 @@ _SAMPLED, _MIN_SAMPLE = 45, 500
 """The SHAPE paper's Table 1 samples one in 45 of its training sequences: 10,000 of 450,000."""
 
 
-class LossByOffset:
-    """Validation loss with all positions shifted (bucket `offset K`), plain, and with the source in
-    random order: shows whether the model is shift invariant and whether it uses word order."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it; see `analysis.loss_by_offset`."""
-        found = loss_by_offset.compute(_model(run), data.valid, batch=run.config.training.batch)
-        losses = [
-            Measurement(metric="shifted_loss", value=loss, dataset="valid", bucket=f"offset {k}")
-            for k, loss in zip(found.offsets, found.losses, strict=True)
-        ]
-        order = {"plain_loss": found.plain, "shuffled_loss": found.shuffled}
-        return losses + [
-            Measurement(metric=name, value=loss, dataset="valid") for name, loss in order.items()
-        ]
+def measure_loss_by_offset(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure the validation loss with all positions shifted (bucket `offset K`), plain, and with
+    the source in random order, which shows whether the model is shift invariant and whether it uses
+    word order; see `analysis.loss_by_offset`."""
+    result = loss_by_offset.compute(_model(run), data.valid, batch=run.config.training.batch)
+    losses = [
+        Measurement(metric="shifted_loss", value=loss, dataset="valid", bucket=f"offset {k}")
+        for k, loss in zip(result.offsets, result.losses, strict=True)
+    ]
+    order = {"plain_loss": result.plain, "shuffled_loss": result.shuffled}
+    return losses + [
+        Measurement(metric=name, value=loss, dataset="valid") for name, loss in order.items()
+    ]
 
 
-class Similarity:
-    """Cosine similarity of the encoder's states under different offsets, for each layer (bucket
-    `layer n`, 0 the embeddings): 1 is shift invariant (Kiyono et al. 2021, Figures 2 and 6)."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it on the first sentences of validation; see `analysis.similarity`."""
-        return _similarity(_model(run), data)
+def measure_similarity(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure the cosine similarity of the encoder's states under different offsets, for each layer
+    (bucket `layer n`, 0 the embeddings), on the first sentences of validation: 1 is shift invariant
+    (Kiyono et al. 2021, Figures 2 and 6); see `analysis.similarity`."""
+    return _similarity(_model(run), data)
 
 
-class SwappedOrder:
-    """BLEU of the first sentence of joined training pairs in its place and at the end (Kiyono et
-    al. 2021, Table 1), and the percentage of outputs with another number of sentences than their
-    source; nothing for a run whose pairs are not joined. The translations of both orders and the
-    references are kept as those of a split are."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it on one in 45 training pairs, 500 at least and 10,000 at most; see
-        `analysis.swapped_order`."""
-        if not _is_joined(run):
-            return []
-        found, results = _swapped_order(run, data), run.directory / "results"
-        keep_lines(results / hypotheses_file(ORIGINAL), found.original.outputs)
-        keep_lines(results / hypotheses_file(SWAPPED), found.swapped.outputs)
-        keep_lines(results / references_file(ORIGINAL), found.references)
-        return _of_orders(found)
+def measure_swapped_order(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure BLEU of the first sentence of joined training pairs in its place and at the end
+    (Kiyono et al. 2021, Table 1), and the percentage of outputs with another number of sentences
+    than their source, on one in 45 training pairs, 500 at least and 10,000 at most; nothing for a
+    run whose pairs are not joined. The translations of both orders and the references are kept as
+    those of a split are. See `analysis.swapped_order`."""
+    if not _is_joined(run):
+        return []
+    translated, results = _swapped_order(run, data), run.directory / "results"
+    keep_lines(results / hypotheses_file(ORIGINAL), translated.original.outputs)
+    keep_lines(results / hypotheses_file(SWAPPED), translated.swapped.outputs)
+    keep_lines(results / references_file(ORIGINAL), translated.references)
+    return _order_measurements(translated)
 
 
-class Learning:
-    """Shift invariance during training: what `similarity` and `swapped-order` measure, and BLEU on
-    the validation set, of the last checkpoint in each eighth of training, if one is kept. Offsets
-    are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket `layer n to K`): 500 are the paper's."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure one checkpoint after the other; `step` is its update."""
-        found = []
-        for update in _eighths(run):
-            which = str(update)
-            at_update = _validation_bleu(run, data, which)
-            model = _model(run, which)
-            for most in SHIFTS:
-                offsets = (0, most // 5, most // 2, most)
-                at_update += _similarity(model, data, offsets, bucket=f" to {most}")
-            if _is_joined(run):
-                at_update += _of_orders(_swapped_order(run, data, which))
-            found += [each.model_copy(update={"step": update}) for each in at_update]
-        return found
+def measure_learning(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure shift invariance during training: what `similarity` and `swapped-order` measure, and
+    BLEU on the validation set, of the last checkpoint in each eighth of training, if one is kept;
+    `step` is its update. Offsets are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket
+    `layer n to K`): 500 are the paper's."""
+    rows = []
+    for update in _eighths(run):
+        which = str(update)
+        own = _validation_bleu(run, data, which)
+        model = _model(run, which)
+        for most in SHIFTS:
+            offsets = (0, most // 5, most // 2, most)
+            own += _similarity(model, data, offsets, bucket=f" to {most}")
+        if _is_joined(run):
+            own += _order_measurements(_swapped_order(run, data, which))
+        rows += [each.model_copy(update={"step": update}) for each in own]
+    return rows
 
 
 def _eighths(run: Run) -> list[int]:
@@ -145,30 +136,23 @@ def _swapped_order(run: Run, data: Prepared, which: str = "average") -> BothOrde
     return swapped_order.compute(translator, pairs, tokenizer=run.config.bleu_tokenizer)
 
 
-def _of_orders(found: BothOrders) -> list[Measurement]:
-    scores, misparted = [], []
-    for name, order in (("original order", found.original), ("swapped order", found.swapped)):
-        scores.append(
-            Measurement(
-                metric="BLEU",
-                value=order.bleu.value,
-                dataset="train",
-                bucket=name,
-                signature=order.bleu.signature,
-                hypotheses=sha256_lines(order.outputs),
-                references=sha256_lines(found.references),
-            )
+def _order_measurements(translated: BothOrders) -> list[Measurement]:
+    orders = {"original order": translated.original, "swapped order": translated.swapped}
+    scores = [
+        bleu_measurement(x.bleu, x.outputs, translated.references, dataset="train", bucket=name)
+        for name, x in orders.items()
+    ]
+    misparted = [
+        Measurement(
+            metric="misparted_percent",
+            value=100 * x.num_misparted / len(translated.references),
+            dataset="train",
+            bucket=name,
         )
-        percent = 100 * order.num_misparted / len(found.references)
-        misparted.append(
-            Measurement(metric="misparted_percent", value=percent, dataset="train", bucket=name)
-        )
+        for name, x in orders.items()
+    ]
     return scores + misparted
 
 
 def _model(run: Run, which: str = "average") -> Transformer:
     return run.model(which, device=choose_device(run.config.training.device))
-
-
-LOSS_BY_OFFSET, SIMILARITY, SWAPPED_ORDER = LossByOffset(), Similarity(), SwappedOrder()
-LEARNING = Learning()

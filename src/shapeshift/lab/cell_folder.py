@@ -114,7 +114,9 @@ class CellFolder:
         if not has_begun(self.run):
             return config
         old = Run(self.run).config
-        free = {name: getattr(config.training, name) for name in _neutral("training")}
+        section = "training."
+        names = [x.removeprefix(section) for x in NEUTRAL if x.startswith(section)]
+        free = {name: getattr(config.training, name) for name in names}
         corpus = old.data.corpus
         if not isinstance(config.data.corpus, GrammarCorpus):
             corpus = corpus.model_copy(update={"root": config.data.corpus.root})
@@ -181,10 +183,6 @@ class CellFolder:
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
             name += "." + digest(how_to_score(config))[:8]
         return self.path / "steps" / f"{name}.json"
-
-
-def _neutral(section: str) -> list[str]:
-    return [name.removeprefix(f"{section}.") for name in NEUTRAL if name.startswith(f"{section}.")]
 
 
 def tail(path: Path) -> str:

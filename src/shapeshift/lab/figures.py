@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from shapeshift import disk
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import PRESETS
+from shapeshift.lab.looks import TEXT_WIDTH_IN, Look, looks, styled
 
-FORMATS = ("png", "svg", "pdf")
-TEXT_WIDTH_IN = 6.3
-"""Width of the text block of an ACL page, in inches."""
+FORMATS: dict[str, dict[str, None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""Format → the metadata that leave out the date."""
 
 _PANEL_HEIGHT_IN = 2.3
 _LABEL_PT = 7.0
@@ -36,36 +36,6 @@ _LABEL_LINE_IN = 9 / 72  # from one name to the next
 _SAMPLE_IN = 0.28  # of a line, before its name
 _NUDGE = 0.05  # of the room of a named place, between one line and the next
 _GREY = "#999999"
-
-# Okabe and Ito (2008): distinct under every common colour blindness. Their yellow is left out: it
-# is too pale for a line on white. Shade and marker differ as well, for print in black and white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("-", "--", ":", "-.")
-
-_SETTINGS: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.5,
-    "legend.frameon": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4.5,
-    "lines.markeredgewidth": 0.7,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
-    "svg.hashsalt": "shapeshift",  # the same figure gives the same bytes
-}
 
 
 @dataclass(frozen=True)
@@ -121,63 +91,14 @@ class Point:
     marked: bool = False
 
 
-@dataclass(frozen=True)
-class Look:
-    """How one system looks in every panel of a figure."""
-
-    colour: str
-    marker: str
-    dash: str
-
-
-def look(number: int, variant: int = 0) -> Look:
-    """Return the look of the system with this number, counted from 0; 28 of them differ.
-
-    Args:
-        number: of the system; decides the colour.
-        variant: of the system: the same colour with another marker and dash.
-    """
-    size = len(_COLOURS)
-    return Look(
-        _COLOURS[number % size],
-        _MARKERS[(number + variant) % size],
-        _DASHES[(number // size + variant) % len(_DASHES)],
-    )
-
-
-def looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return name → look. Each preset of the library has its own in every figure, the SHAPE paper's
-    three the first; `shape-10` and the like look like variants of the preset; the others take
-    the remaining looks in order.
-
-    Args:
-        names: of all systems, in the figure's order.
-    """
-    known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS))
-    numbers = {name: number for number, name in enumerate(known)}
-    variants: dict[str, int] = {}
-    found: dict[str, Look | None] = {}
-    for name in dict.fromkeys(names):
-        own = [each for each in known if f"{name.lower()}-".startswith(f"{each}-")]
-        preset = max(own, key=len, default=None)
-        if preset is None:
-            found[name] = None
-            continue
-        variants[preset] = variants.get(preset, -1) + 1
-        found[name] = look(numbers[preset], variants[preset])
-    free = (number for number in count() if look(number) not in found.values())
-    return {name: each or look(next(free)) for name, each in found.items()}
-
-
-def draw_lines(panels: Sequence[Panel], x_title: str, *, num_columns: int = 2) -> Figure:
+def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
     """Draw panels of lines, each line named at its right end. Save the figure with `save`.
 
     Args:
         panels: at least one, read from left to right.
         x_title: of the horizontal axis that all share.
-        num_columns: panels side by side.
     """
-    num_columns = min(num_columns, len(panels))
+    num_columns = min(2, len(panels))
     num_rows = -(-len(panels) // num_columns)
     named = max(len({line.name for line in panel.lines}) for panel in panels)
     height = max(_PANEL_HEIGHT_IN, 1.3 * _LABEL_LINE_IN * named)
@@ -358,27 +279,27 @@ def _write_names(
     to_axes = axes.transData + axes.transAxes.inverted()
     places = {name: to_axes.transform(point) for name, point in points.items()}
     gap = _LABEL_LINE_IN / (0.8 * height_in)  # the panel is some four fifths of its room
-    heights = _inside(spread([float(y) for _, y in places.values()], gap), gap)
+    heights = spread([float(y) for _, y in places.values()], gap)
     for (name, (x, y)), height in zip(places.items(), heights, strict=True):
         led = abs(height - float(y)) > gap / 2 or (at_the_right and x < 0.8)
         left = 1.04 if at_the_right else float(x) + 0.03
         text = left
         if at_the_right:  # a sample of the line, since colours repeat
-            text = left + _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
-            middle = (left + text - 0.01) / 2
-            for xs, marker in (((left, text - 0.01), ""), ((middle,), styles[name].marker)):
-                axes.plot(
-                    xs,
-                    [height] * len(xs),
-                    color=styles[name].colour,
-                    linestyle=styles[name].dash,
-                    marker=marker,
-                    markeredgecolor="white",
-                    transform=axes.transAxes,
-                    clip_on=False,
-                    scalex=False,
-                    scaley=False,
-                )
+            width = _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
+            text = left + width
+            axes.plot(
+                [left, text - 0.005 - width / 2, text - 0.01],
+                [height] * 3,
+                color=styles[name].colour,
+                linestyle=styles[name].dash,
+                marker=styles[name].marker,
+                markevery=[1],
+                markeredgecolor="white",
+                transform=axes.transAxes,
+                clip_on=False,
+                scalex=False,
+                scaley=False,
+            )
         axes.text(
             text,
             height,
@@ -405,72 +326,41 @@ def _write_names(
             )
 
 
-def _inside(heights: Sequence[float], gap: float) -> list[float]:
-    """Move names that stand below or above the panel into it, and their neighbours with them."""
-    moved = list(heights)
-    order = sorted(range(len(moved)), key=moved.__getitem__)
-    for rank, number in enumerate(order):
-        moved[number] = max(moved[number], (rank + 0.5) * gap)
-    for rank, number in enumerate(reversed(order)):
-        moved[number] = min(moved[number], 1 - (rank + 0.5) * gap)
-    return moved
-
-
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Return places in the order of `wanted`, near them, no two nearer than `gap`.
-
-    Labels that would overlap form a block around the mean of what they want.
-    """
-
-    def bottom(block: Sequence[int]) -> float:
-        return fmean(wanted[number] for number in block) - gap * (len(block) - 1) / 2
-
-    blocks: list[list[int]] = []
-    for number in sorted(range(len(wanted)), key=wanted.__getitem__):
-        blocks.append([number])
-        while len(blocks) > 1 and bottom(blocks[-2]) + gap * len(blocks[-2]) > bottom(blocks[-1]):
-            last = blocks.pop()
-            blocks[-1] += last
+    """Return places from 0 to 1 in the order of `wanted`, near them, no two nearer than `gap`, and
+    the outer ones half a gap from the ends."""
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    heights = [wanted[number] for number in order]
+    # Those that overlap are moved up, and moved down; halfway they are around what they want.
+    up = list(accumulate(heights, lambda below, y: max(y, below + gap)))
+    down = list(accumulate(reversed(heights), lambda above, y: min(y, above - gap)))[::-1]
     places = [0.0] * len(wanted)
-    for block in blocks:
-        for rank, number in enumerate(block):
-            places[number] = bottom(block) + rank * gap
+    for rank, number in enumerate(order):
+        lowest, highest = (rank + 0.5) * gap, 1 - (len(order) - rank - 0.5) * gap
+        places[number] = min(max((up[rank] + down[rank]) / 2, lowest), highest)
     return places
 
 
-@contextmanager
-def styled() -> Iterator[None]:
-    """Draw or save under the settings that all figures share; they are undone afterwards."""
-    with mpl.rc_context(_SETTINGS):
-        yield
-
-
-def save(figure: Figure, stem: str | Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write a figure once for each format, reproducibly: no dates inside; each file whole or not at
-    all.
+def save(figure: Figure, stem: str | Path) -> list[Path]:
+    """Write a figure once for each of `FORMATS`, reproducibly: no dates inside; each file whole or
+    not at all.
 
     Args:
         figure: what `plot` returned.
         stem: path without a suffix; its directory is made if need be.
-        formats: any of `FORMATS`.
 
     Returns:
-        The files, in the order of `formats`.
+        The files, in the order of `FORMATS`.
 
     Raises:
-        ShapeshiftError: an unknown format, or a file cannot be written.
+        ShapeshiftError: a file cannot be written.
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise ShapeshiftError(
-            f"unknown figure format {unknown[0]!r}: expected {', '.join(FORMATS)}"
-        )
-    stem = Path(stem)
-    paths = [stem.with_name(f"{stem.name}.{name}") for name in formats]
-    date = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    paths = []
     with styled():
-        for name, path in zip(formats, paths, strict=True):
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format=name, metadata=date[name])
-            disk.save(path, drawn.getbuffer())
+        for name, undated in FORMATS.items():
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=name, metadata=undated)
+            path = Path(stem)
+            paths.append(path.with_name(f"{path.name}.{name}"))
+            disk.save(paths[-1], buffer.getbuffer())
     return paths

@@ -79,14 +79,14 @@ def how_to_validate(config: Config) -> dict[str, Any]:
     """Return the settings of `evaluation` that what training measures on the validation set depends
     on, as a document of plain values."""
     metrics = config.training.validated_metrics
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if "comet" in metrics:
-        found["comet_model"] = config.evaluation.comet_model
+        settings["comet_model"] = config.evaluation.comet_model
     if metrics and config.evaluation.detokenize != "none":
-        found["detokenize"] = config.evaluation.detokenize
+        settings["detokenize"] = config.evaluation.detokenize
     if "bleu" in metrics:
-        found |= other_tokenizer(config)
-    return found
+        settings |= other_tokenizer(config)
+    return settings
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:

@@ -95,8 +95,8 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     offsets = tuple(x for x in OFFSETS if most is None or len(source) + x <= most)
     similarity = np.ones((len(encoder) + 1, 1))
     if len(offsets) > 1:
-        found = compare_under_shifts({"": model}, [source], offsets).systems[0]
-        similarity = np.array([found.matrix(layer)[0] for layer in range(len(encoder) + 1)])
+        system = compare_under_shifts({"": model}, [source], offsets).systems[0]
+        similarity = np.array([system.matrix(layer)[0] for layer in range(len(encoder) + 1)])
     return Inspection(
         name=run.directory.name,
         config=run.config,

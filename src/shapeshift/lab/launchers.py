@@ -106,18 +106,6 @@ class Subprocesses:
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
     @classmethod
-    def of_threads(cls, num_threads: int) -> Subprocesses:
-        """Return a launcher that gives each process `num_threads` threads, or as many as there are
-        cores, and runs as many processes as that leaves room for.
-
-        The number of threads decides how sums round: unlike `on_cpu`, this way results do not
-        depend on the number of cells at a time.
-        """
-        cores = num_cores()
-        threads = min(num_threads, cores)
-        return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
-
-    @classmethod
     def on_gpus(
         cls, devices: Sequence[int | str] | None = None, gpus_per_run: int = 1
     ) -> Subprocesses:
@@ -149,33 +137,33 @@ class Subprocesses:
                 f"{len(chosen)} GPUs cannot be divided into groups of {gpus_per_run}; name more or"
                 " fewer of them"
             )
-        if gpus_per_run > 1:
-            _check_group(chosen)
+        migs = any(each.startswith("MIG-") for each in chosen)
+        if gpus_per_run > 1 and (migs or len(set(chosen)) < len(chosen)):
+            raise ShapeshiftError(
+                f"{', '.join(chosen)} cannot train together: that takes whole GPUs, each named once"
+            )
         groups = [chosen[i : i + gpus_per_run] for i in range(0, len(chosen), gpus_per_run)]
         return cls([{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in groups], gpus_per_run)
 
     @classmethod
     def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
         """Return a launcher that fits cells: one at a time on each GPU if they may use GPUs;
-        otherwise as many as the cores leave room for, by the width of the models."""
+        otherwise as many as the cores leave room for.
+
+        The number of threads decides how sums round. Here it depends on the width of the models
+        alone, not on the number of cells at a time as in `on_cpu`.
+        """
         devices = {cell.config.training.device for cell in cells}
         if devices <= {"auto", "cuda"} and torch.cuda.is_available():
             return cls.on_gpus()
         narrow = all(cell.config.model.dim <= NARROW for cell in cells)
-        return cls.of_threads(1 if narrow else THREADS)
+        threads = 1 if narrow else min(THREADS, num_cores())
+        return cls([{"OMP_NUM_THREADS": str(threads)}] * (num_cores() // threads))
 
     def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Start the process of a cell."""
         order = replace(order, num_processes=self._processes_per_run)
         return _Process(order, self._environments[slot])
-
-
-def _check_group(devices: Sequence[str]) -> None:
-    """Raise `ShapeshiftError` for devices that cannot train together."""
-    if len(set(devices)) < len(devices) or any(each.startswith("MIG-") for each in devices):
-        raise ShapeshiftError(
-            f"{', '.join(devices)} cannot train together: that takes whole GPUs, each named once"
-        )
 
 
 class _Process:

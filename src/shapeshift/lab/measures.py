@@ -1,8 +1,8 @@
 """What can be measured on a trained run, by name.
 
-A measure is anything with a function `measure(run, data)`. `MEASURES` says where each is; a grid
-may also name one that is not in it, as `package.module:object`. A module is imported when one of
-its measures is due.
+A measure is a function of a trained run and its data. `MEASURES` says where each is; a grid may
+also name one that is not in it, as `package.module:function`. A module is imported when one of its
+measures is due.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from pkgutil import resolve_name
 from statistics import fmean, median
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -25,7 +25,8 @@ from shapeshift.data.corpora import local_corpus, read_entry
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.evaluation.scores import Scores, evaluate
+from shapeshift.evaluation.metrics import Score as MetricScore
+from shapeshift.evaluation.scores import Scores, evaluate, sha256_lines
 from shapeshift.integrity import store, verify
 from shapeshift.lab.run import Run
 from shapeshift.lab.score import translate_and_score
@@ -58,28 +59,25 @@ class Measurement(Strict):
     references: Text | None = None
 
 
-class Measure(Protocol):
-    """A step of a cell's work after training."""
-
-    def measure(self, run: Run, data: Prepared) -> Sequence[Measurement]:
-        """Measure a trained run on its data."""
+Measure = Callable[[Run, Prepared], Sequence[Measurement]]
+"""A step of a cell's work after training."""
 
 
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.lab.measures:SCORE_VALID",
     "score-test": "shapeshift.lab.measures:SCORE_TEST",
-    "loss-by-offset": "shapeshift.lab.analyses:LOSS_BY_OFFSET",
-    "similarity": "shapeshift.lab.analyses:SIMILARITY",
-    "swapped-order": "shapeshift.lab.analyses:SWAPPED_ORDER",
-    "learning": "shapeshift.lab.analyses:LEARNING",
-    "speed": "shapeshift.lab.speed:SPEED",
-    "decoding-speed": "shapeshift.lab.properties:DECODING_SPEED",
-    "step-memory": "shapeshift.lab.properties:STEP_MEMORY",
-    "export": "shapeshift.lab.properties:EXPORT",
+    "loss-by-offset": "shapeshift.lab.analyses:measure_loss_by_offset",
+    "similarity": "shapeshift.lab.analyses:measure_similarity",
+    "swapped-order": "shapeshift.lab.analyses:measure_swapped_order",
+    "learning": "shapeshift.lab.analyses:measure_learning",
+    "speed": "shapeshift.lab.speed:measure_speed",
+    "decoding-speed": "shapeshift.lab.properties:measure_decoding_speed",
+    "step-memory": "shapeshift.lab.properties:measure_step_memory",
+    "export": "shapeshift.lab.properties:measure_export",
     "fairseq": "shapeshift.lab.toolkits.measure:FAIRSEQ",
     "opennmt-py": "shapeshift.lab.toolkits.measure:OPENNMT",
 }
-"""Name → `module:object`."""
+"""Name → `module:function`."""
 
 TRAIN = "train"
 """The name of the step before all measures."""
@@ -90,13 +88,13 @@ OPTIONAL = {"fairseq", "opennmt-py"}
 
 
 def check_measures(names: Sequence[str]) -> None:
-    """Raise `ShapeshiftError` for a name that is neither in `MEASURES` nor `module:object`."""
+    """Raise `ShapeshiftError` for a name that is neither in `MEASURES` nor `module:function`."""
     for name in names:
         module, colon, attribute = name.partition(":")
         if name not in MEASURES and not (colon and module and attribute):
             raise ShapeshiftError(
                 f"unknown measure {name!r}{nearest(name, MEASURES)} (known:"
-                f" {', '.join(MEASURES)}, or package.module:object)"
+                f" {', '.join(MEASURES)}, or package.module:function)"
             )
 
 
@@ -107,14 +105,12 @@ def find_measure(name: str) -> Measure:
         ShapeshiftError: there is none of this name, or it cannot be imported.
     """
     check_measures([name])
-    module, _, attribute = MEASURES.get(name, name).partition(":")
     try:
-        found = getattr(import_module(module), attribute)
-    except (ModuleNotFoundError, AttributeError) as error:
+        measure: Measure = resolve_name(MEASURES.get(name, name))
+    except (ImportError, AttributeError, ValueError) as error:
         raise ShapeshiftError(f"the measure {name!r} cannot be imported: {error}") from error
-    if not callable(getattr(found, "measure", None)):
-        raise ShapeshiftError(f"{name!r} is no measure: it has no function `measure(run, data)`")
-    measure: Measure = found
+    if not callable(measure):
+        raise ShapeshiftError(f"{name!r} is no measure: expected a function of a run and its data")
     return measure
 
 
@@ -131,7 +127,7 @@ def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def measure_training(run: Run) -> list[Measurement]:
     """Return what the log of a trained run holds: losses, median speed, time, parameters."""
     log = read_log(run.directory / "log.jsonl")
-    found = [
+    rows = [
         Measurement(metric=name, value=line[name], dataset="valid", step=int(line["update"]))
         for line in log
         for name in line
@@ -139,61 +135,75 @@ def measure_training(run: Run) -> list[Measurement]:
     ]
     losses = [line["valid_loss"] for line in log if "valid_loss" in line]
     if losses:
-        found.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
+        rows.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
         perplexity = math.exp(min(losses[-1], 99.0))
-        found.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
+        rows.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
     speeds = [line["tokens_per_s"] for line in log if "tokens_per_s" in line]
     if speeds:
-        found.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
+        rows.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
     elapsed_s = run.checkpoints.progress(run.checkpoints.updates()[-1]).elapsed_s
-    found.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
+    rows.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
     parameters = sum(p.numel() for p in run.model().parameters())
-    found.append(Measurement(metric="parameters", value=parameters))
-    return found
+    rows.append(Measurement(metric="parameters", value=parameters))
+    return rows
 
 
-@dataclass(frozen=True)
-class Score:
+def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Measurement]:
     """Translate a split with the averaged model and score it: BLEU and the other metrics of
     `evaluation.metrics` over all of it, BLEU by source length, and, where it consists of several
     files, over each of them (`test/newstest2014`) and their mean (`test mean`), which the SHAPE
     paper reports (Kiyono et al. 2021, Table 2 and Table 5)."""
-
-    split: Literal["valid", "test"]
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Translate and score; see `Measure`."""
-        scores = translate_and_score(run, self.split, prepared_root=data.directory.parent)
-        sources, references = data.text(self.split)
-        results = run.directory / "results"
-        # Next to the translations, so that significance tests need only the run.
-        keep_lines(results / references_file(self.split), references)
-        hypotheses = kept_lines(results / hypotheses_file(self.split))
-        sets = files_of(data, self.split, len(references))
-        found = _measurements(scores, self.split)
-        for name, part in sets.items():
-            of_set = evaluate(
-                hypotheses[part],
-                references[part],
-                metrics=run.config.evaluation.metrics,
-                tokenizer=run.config.bleu_tokenizer,
-                sources=sources[part],
-                comet=run.config.evaluation.comet,
-            )
-            found += _measurements(of_set, name)
-        if not sets:
-            sets = {self.split: slice(None)}
-        for metric in {m.metric: None for m in found}:
-            one = [m for m in found if m.metric == metric and not m.bucket and m.dataset in sets]
-            found.append(mean_measurement(one, self.split))
-        return found
+    scores = translate_and_score(run, split, prepared_root=data.directory.parent)
+    sources, references = data.text(split)
+    results = run.directory / "results"
+    # Next to the translations, so that significance tests need only the run.
+    keep_lines(results / references_file(split), references)
+    hypotheses = kept_lines(results / hypotheses_file(split))
+    sets = files_of(data, split, len(references))
+    rows = _measurements(scores, split)
+    for name, part in sets.items():
+        file_scores = evaluate(
+            hypotheses[part],
+            references[part],
+            metrics=run.config.evaluation.metrics,
+            tokenizer=run.config.bleu_tokenizer,
+            sources=sources[part],
+            comet=run.config.evaluation.comet,
+        )
+        rows += _measurements(file_scores, name)
+    if not sets:
+        sets = {split: slice(None)}
+    for metric in {m.metric: None for m in rows}:
+        one = [m for m in rows if m.metric == metric and not m.bucket and m.dataset in sets]
+        rows.append(mean_measurement(one, split))
+    return rows
 
 
-def mean_measurement(of_files: Sequence[Measurement], split: str) -> Measurement:
+def bleu_measurement(
+    bleu: MetricScore,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    dataset: str,
+    bucket: str,
+) -> Measurement:
+    """Return BLEU of a part of the results, with the hashes of both texts."""
+    return Measurement(
+        metric=bleu.name,
+        value=bleu.value,
+        dataset=dataset,
+        bucket=bucket,
+        signature=bleu.signature,
+        hypotheses=sha256_lines(hypotheses),
+        references=sha256_lines(references),
+    )
+
+
+def mean_measurement(rows: Sequence[Measurement], split: str) -> Measurement:
     """Return the mean of a metric over the files of a split."""
-    mean = fmean(each.value for each in of_files)
+    mean = fmean(each.value for each in rows)
     changes = {"value": mean, "dataset": mean_of(split), "hypotheses": None, "references": None}
-    return of_files[0].model_copy(update=changes)
+    return rows[0].model_copy(update=changes)
 
 
 def mean_of(split: str) -> str:
@@ -235,26 +245,20 @@ def kept_lines(path: Path) -> list[str]:
 
 
 def _measurements(scores: Scores, split: str) -> list[Measurement]:
-    hashes = {"hypotheses": scores.hypotheses_sha256, "references": scores.references_sha256}
-    found = [
+    buckets: list[tuple[str | None, MetricScore]] = [(None, score) for score in scores.scores]
+    buckets += [(each.label, each.score) for each in scores.by_length or () if each.score]
+    return [
         Measurement(
-            metric=score.name, value=score.value, dataset=split, signature=score.signature, **hashes
+            metric=score.name,
+            value=score.value,
+            dataset=split,
+            bucket=bucket,
+            signature=score.signature,
+            hypotheses=scores.hypotheses_sha256,
+            references=scores.references_sha256,
         )
-        for score in scores.scores
+        for bucket, score in buckets
     ]
-    for bucket in scores.by_length or ():
-        if bucket.score is not None:
-            found.append(
-                Measurement(
-                    metric=bucket.score.name,
-                    value=bucket.score.value,
-                    dataset=split,
-                    bucket=bucket.label,
-                    signature=bucket.score.signature,
-                    **hashes,
-                )
-            )
-    return found
 
 
 def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) -> dict[str, slice]:
@@ -280,41 +284,37 @@ def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) ->
 
 
 def recorded_files(
-    found: Iterable[Measurement], split: str, references: Sequence[str]
+    measurements: Iterable[Measurement], split: str, references: Sequence[str]
 ) -> list[slice]:
     """Return the pairs of each file of a split, as `files_of` had them when it was scored; nothing
     where there is only one file. A file ends where its references have the recorded hash, so that
     neither the prepared data nor the corpus are needed.
 
     Args:
-        found: by `Score`.
+        measurements: by `score`.
         split: that was scored.
         references: of the whole split.
 
     Raises:
         ShapeshiftError: they are not those that were scored.
     """
-    hashes = {x.dataset: x.references for x in found if (x.dataset or "").startswith(f"{split}/")}
+    hashes = {
+        x.dataset: x.references for x in measurements if (x.dataset or "").startswith(f"{split}/")
+    }
     files, begin = [], 0
     for name, expected in hashes.items():
-        reached = enumerate(_growing_sha256(references[begin:]), begin + 1)
-        end = next((number for number, sha256 in reached if sha256 == expected), None)
-        if end is None:
-            raise ShapeshiftError(
-                f"the references of {name} are not those that were scored; remove the record of"
-                f" score-{split} from the run's steps, and it is scored again"
-            )
+        end, digest = begin, hashlib.sha256()  # of the lines, as `sha256_lines` has it
+        while digest.hexdigest() != expected:
+            if end == len(references):
+                raise ShapeshiftError(
+                    f"the references of {name} are not those that were scored; remove the record"
+                    f" of score-{split} from the run's steps, and it is scored again"
+                )
+            digest.update(f"{references[end]}\n".encode())
+            end += 1
         files.append(slice(begin, end))
         begin = end
     return files
 
 
-def _growing_sha256(lines: Iterable[str]) -> Iterator[str]:
-    """Yield `sha256_lines` of the first line, of the first two, and so on."""
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(f"{line}\n".encode())
-        yield digest.hexdigest()
-
-
-SCORE_VALID, SCORE_TEST = Score("valid"), Score("test")
+SCORE_VALID, SCORE_TEST = partial(score, split="valid"), partial(score, split="test")

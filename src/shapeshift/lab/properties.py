@@ -39,66 +39,52 @@ _NUM_SENTENCES, _NUM_ROUNDS = 32, 5
 _LONGEST = 512  # that an exported model has to take
 
 
-class StepMemory:
-    """The most bytes of tensors alive at a time in a training step (forward, backward, update) on
-    sentences of `MEMORY_LENGTH` subwords, or as many as the model has positions for: `step_bytes`,
-    weights and optimiser included, and `step_memory`, that over APE's. On a CPU what PyTorch's
-    operations return is counted, on a GPU what its allocator hands out, so that neither other
-    programs nor the interpreter count."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it with fresh weights; see `Measure`."""
-        scheme = run.config.position.scheme
-        room = capacity(fresh_model(run, data, scheme, "cpu"), training=True)
-        length = min(MEMORY_LENGTH, room.source or MEMORY_LENGTH, room.target or MEMORY_LENGTH)
-        own, first = (_peak_bytes(run, data, each, length) for each in (scheme, BASELINE))
-        bucket = f"length {length}"
-        return [
-            Measurement(metric="step_bytes", value=own, bucket=bucket),
-            Measurement(metric="step_memory", value=own / first, bucket=bucket),
-        ]
+def measure_step_memory(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure the most bytes of tensors alive at a time in a training step (forward, backward,
+    update) with fresh weights on sentences of `MEMORY_LENGTH` subwords, or as many as the model has
+    positions for: `step_bytes`, weights and optimiser included, and `step_memory`, that over APE's.
+    On a CPU what PyTorch's operations return is counted, on a GPU what its allocator hands out, so
+    that neither other programs nor the interpreter count."""
+    scheme = run.config.position.scheme
+    room = capacity(fresh_model(run, data, scheme, "cpu"), training=True)
+    length = min(MEMORY_LENGTH, room.source or MEMORY_LENGTH, room.target or MEMORY_LENGTH)
+    own, first = (_peak_bytes(run, data, each, length) for each in (scheme, BASELINE))
+    bucket = f"length {length}"
+    return [
+        Measurement(metric="step_bytes", value=own, bucket=bucket),
+        Measurement(metric="step_memory", value=own / first, bucket=bucket),
+    ]
 
 
-class DecodingSpeed:
-    """Speed of decoding token by token with a cache: APE's time over the model's own, the median
-    over rounds (`decoding_speed`; 1 for APE itself, by definition). Both write `DECODED_LENGTH`
-    tokens for each sentence whatever they would say, so that both do the same work."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it with fresh weights; see `Measure`."""
-        device, own = choose_device(run.config.training.device), run.config.position.scheme
-        ratio = 1.0
-        if own != BASELINE:
-            decoders = [_decoder(run, data, scheme) for scheme in (BASELINE, own)]
-            for decode in decoders:  # which is slow, the first time
-                decode()
-            ratio = ratio_by_turns(repeat(decoders), device, rounds=_NUM_ROUNDS)
-        return [Measurement(metric="decoding_speed", value=ratio)]
+def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure the speed of decoding token by token with a cache and fresh weights: APE's time over
+    the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
+    Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
+    the same work."""
+    device, own = choose_device(run.config.training.device), run.config.position.scheme
+    ratio = 1.0
+    if own != BASELINE:
+        decoders = [_decoder(run, data, scheme) for scheme in (BASELINE, own)]
+        for decode in decoders:  # which is slow, the first time
+            decode()
+        ratio = ratio_by_turns(repeat(decoders), device, rounds=_NUM_ROUNDS)
+    return [Measurement(metric="decoding_speed", value=ratio)]
 
 
-class Export:
-    """Whether `torch.export` makes programs of encoder and decoder that take any batch and length
-    up to 512 (or what the model has positions for) and give what the model gives: `exports`, 1 or
-    0. Where it is 0, the bucket `because` has the reason as its signature."""
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Try it on a CPU with the trained weights; see `Measure`."""
-        signature = f"torch.export {torch.__version__}"
-        reason = why_not_exported(run.model())
-        found = [Measurement(metric="exports", value=float(reason is None), signature=signature)]
-        if reason is not None:
-            found.append(
-                Measurement(metric="exports", value=0.0, bucket="because", signature=reason)
-            )
-        return found
+def measure_export(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure whether `torch.export` makes programs of encoder and decoder, on a CPU with the
+    trained weights, that take any batch and length up to 512 (or what the model has positions for)
+    and give what the model gives: `exports`, 1 or 0. Where it is 0, the bucket `because` has the
+    reason as its signature."""
+    signature = f"torch.export {torch.__version__}"
+    reason = _why_not_exported(run.model())
+    exports = Measurement(metric="exports", value=float(reason is None), signature=signature)
+    if reason is None:
+        return [exports]
+    return [exports, exports.model_copy(update={"bucket": "because", "signature": reason})]
 
 
-def why_not_exported(model: Transformer) -> str | None:
-    """Return `None` if a model can be exported, else the reason in a line.
-
-    Args:
-        model: in evaluation mode, on a CPU, float32.
-    """
+def _why_not_exported(model: Transformer) -> str | None:
     sizes = model.source.tokens.num_embeddings, model.target.tokens.num_embeddings
 
     def batch(num_sentences: int, length: int) -> Batch:
@@ -229,6 +215,3 @@ def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Callable[[], None]:
 
 def _vocabularies(data: Prepared) -> tuple[int, int]:
     return data.subwords.source_size, data.subwords.target_size
-
-
-STEP_MEMORY, DECODING_SPEED, EXPORT = StepMemory(), DecodingSpeed(), Export()

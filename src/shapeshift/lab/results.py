@@ -104,10 +104,6 @@ class Results:
                 rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
         return cls(tuple(rows))
 
-    def axes(self) -> list[str]:
-        """Return the names of all axes, in the order in which they come up."""
-        return list({axis: None for row in self.rows for axis in row.axes})
-
     def write_csv(self, path: Path) -> None:
         """Write all rows; what is missing is an empty field."""
         table = self._columns()
@@ -139,7 +135,7 @@ class Results:
 
     def _columns(self) -> dict[str, list[Any]]:
         columns = {name: [getattr(row, name) for row in self.rows] for name in _FIELDS}
-        for axis in self.axes():
+        for axis in {axis: None for row in self.rows for axis in row.axes}:
             columns[AXIS + axis] = [row.axes.get(axis) for row in self.rows]
         return columns
 

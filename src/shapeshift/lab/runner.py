@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from shapeshift.config import Config
 from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
 from shapeshift.errors import ShapeshiftError
@@ -162,13 +161,16 @@ class _Runner:
         """Put a cell into the queue, or count it as finished."""
         config = watch.cell.config
         watch.folder.check_settings(config)
-        if watch.folder.record(TRAIN, config) is not None:
-            _check_text(watch.folder, config)
+        corpus = config.data.corpus
+        if isinstance(corpus, FilesCorpus) and watch.folder.record(TRAIN, config) is not None:
+            text = _fingerprint(corpus.model_dump_json())
+            if text is not None:
+                watch.folder.check_text(text, config)
         if watch.missing():
             self._queue.append(watch)
-            self._tell(watch, State.WAITING)
+            self._report(watch, State.WAITING)
         else:
-            self._tell(watch, State.FINISHED)
+            self._report(watch, State.FINISHED)
 
     def advance(self) -> bool:
         """Look after the running jobs and start others; return whether anything is left to do."""
@@ -183,7 +185,7 @@ class _Runner:
         for _, job in self._running.values():
             job.interrupt()
         for watch, _ in self._running.values():
-            self._tell(watch, State.STOPPING)
+            self._report(watch, State.STOPPING)
         for _, job in self._running.values():
             job.stop()
 
@@ -202,13 +204,13 @@ class _Runner:
                 if not self._running and now - self._last_end >= _AGAIN_S:
                     raise
                 self._queue.insert(0, watch)
-                self._tell(watch, State.WAITING)
+                self._report(watch, State.WAITING)
                 self._held_until = now + _AGAIN_S
                 return
 
     def _start(self, watch: Watch, slot: int) -> None:
         if not watch.missing():  # another runner has finished it
-            self._tell(watch, State.FINISHED)
+            self._report(watch, State.FINISHED)
         elif is_locked(watch.folder.lock):
             self._postpone(watch)
         else:
@@ -219,7 +221,7 @@ class _Runner:
                 self._prepared_root,
                 self._command,
             )
-            job = self._launcher.start(order, slot, lambda: self._tell(watch, State.RUNNING))
+            job = self._launcher.start(order, slot, lambda: self._report(watch, State.RUNNING))
             self._running[slot] = watch, job
             self._look_after(slot)
 
@@ -227,24 +229,24 @@ class _Runner:
         watch, job = self._running[slot]
         status = job.poll()
         if status is None:
-            self._tell(watch, State.RUNNING)
+            self._report(watch, State.RUNNING)
             return
         del self._running[slot]
         self._last_end, self._held_until = time.monotonic(), -math.inf
         if status == BUSY:
             self._postpone(watch)
         elif status == 0 and not watch.missing():
-            self._tell(watch, State.FINISHED)
+            self._report(watch, State.FINISHED)
         else:
             lines = watch.folder.last_lines() or job.output()
             message = "\n".join(lines) or f"ended with status {status} and no message"
-            self._tell(watch, State.FAILED, message)
+            self._report(watch, State.FAILED, message)
 
     def _postpone(self, watch: Watch) -> None:
         self._queue.append(watch)
-        self._tell(watch, State.ELSEWHERE)
+        self._report(watch, State.ELSEWHERE)
 
-    def _tell(self, watch: Watch, state: State, message: str = "") -> None:
+    def _report(self, watch: Watch, state: State, message: str = "") -> None:
         status = self.statuses[watch.cell.key] = watch.read(state, message)
         if self._observer is not None:
             self._observer.changed(watch.cell, status)
@@ -254,12 +256,12 @@ def _steps_by_key(
     cells: Sequence[Cell], steps: Sequence[str] | Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     """Return key → the measures of all cells that have it, each once."""
-    found: dict[str, list[str]] = {}
+    wanted: dict[str, list[str]] = {}
     for cell in cells:
         own = steps[cell.grid] if isinstance(steps, Mapping) else steps
-        known = found.setdefault(cell.key, [])
+        known = wanted.setdefault(cell.key, [])
         known += [step for step in own if step not in known]
-    return found
+    return wanted
 
 
 def _unique(cells: Iterable[Cell]) -> list[Cell]:
@@ -267,17 +269,10 @@ def _unique(cells: Iterable[Cell]) -> list[Cell]:
     return list({cell.key: cell for cell in reversed(list(cells))}.values())[::-1]
 
 
-def _check_text(folder: CellFolder, config: Config) -> None:
-    """Refuse a trained cell whose text is not the present one; without text, trust it."""
-    corpus = config.data.corpus
-    try:
-        text = _fingerprint(corpus.model_dump_json()) if isinstance(corpus, FilesCorpus) else None
-    except ShapeshiftError:
-        return
-    if text is not None:
-        folder.check_text(text, config)
-
-
 @cache
-def _fingerprint(corpus: str) -> str:
-    return corpus_fingerprint(FilesCorpus.model_validate_json(corpus))
+def _fingerprint(corpus: str) -> str | None:
+    """Return the fingerprint of the text of a corpus of files, `None` if it is not there."""
+    try:
+        return corpus_fingerprint(FilesCorpus.model_validate_json(corpus))
+    except ShapeshiftError:
+        return None

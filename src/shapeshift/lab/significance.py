@@ -154,12 +154,12 @@ def compare(
 
     def sampled(outputs: Outputs, lost: Outputs | None) -> dict[int, NDArray[np.float64]]:
         """Return seed → the score of all sentences and of each resample."""
-        found = {}
+        samples = {}
         for seed, lines in outputs.items():
-            found[seed] = _sampled(lines, references, files, sacrebleu, num_samples)
+            samples[seed] = _sampled(lines, references, files, sacrebleu, num_samples)
             if lost is not None:
-                found[seed] -= _sampled(lost[seed], references, files, sacrebleu, num_samples)
-        return found
+                samples[seed] -= _sampled(lost[seed], references, files, sacrebleu, num_samples)
+        return samples
 
     own, base = map(sampled, (system, baseline), minus or (None, None))
     score, baseline_score = (statistics.fmean(x[0] for x in side.values()) for side in (own, base))
@@ -219,7 +219,7 @@ def compare_cells(
     if wanted is None:
         record = CellFolder(root / test[0].key).record(f"score-{split}", test[0].config)
     files = recorded_files(record.measurements, split, references) if record else []
-    found = compare(
+    comparison = compare(
         outputs(test, split),
         outputs(against, split),
         references,
@@ -227,7 +227,7 @@ def compare_cells(
         files=files or _ALL,
         minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
-    return replace(found, cells=tuple(cell.key for cell in (*test, *against)))
+    return replace(comparison, cells=tuple(cell.key for cell in (*test, *against)))
 
 
 def _results(cell: Cell, root: Path) -> Path:
@@ -273,8 +273,8 @@ def _p_value(differences: NDArray[np.float64], gain: float) -> float:
         differences: of all sentences, then of the resamples.
         gain: the difference of the means over seeds.
     """
-    found, samples = differences[0], np.abs(differences[1:])
-    if found * gain <= 0:
+    difference, samples = differences[0], np.abs(differences[1:])
+    if difference * gain <= 0:
         return 1.0
-    as_large = int(np.sum(samples - samples.mean() > abs(found)))
+    as_large = int(np.sum(samples - samples.mean() > abs(difference)))
     return (as_large + 1) / (len(samples) + 1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from statistics import median
@@ -34,27 +33,19 @@ _NUM_BATCHES = 4
 _MIN_ROUNDS = 9
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Speed of training over that of the same configuration with `position=ape` (Kiyono et al.
-    2021, Table 2): ape's time for a step over the model's own, the median over rounds of one step
-    each. 1 for ape itself, by definition.
+def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Measurement]:
+    """Measure the speed of training over that of the same configuration with `position=ape` (Kiyono
+    et al. 2021, Table 2): ape's time for a step over the model's own, the median over rounds of one
+    step each. 1 for ape itself, by definition. The steps take the first batches of training and
+    fresh weights; the trained ones stay as they are.
 
-    Attributes:
+    Args:
+        run, data: what to measure.
         budget_s: how long to measure; nine rounds are measured however long they take.
     """
-
-    budget_s: float = 4.0
-
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
-        """Measure it on the first batches of training, with fresh weights; the trained ones stay as
-        they are."""
-        own = run.config.position.scheme
-        ratio = 1.0 if own == BASELINE else self._ratio(run, data, own)
-        return [Measurement(metric="speed", value=ratio, dataset="train")]
-
-    def _ratio(self, run: Run, data: Prepared, own: Scheme) -> float:
-        training = run.config.training
+    own, training = run.config.position.scheme, run.config.training
+    ratio = 1.0
+    if own != BASELINE:
         device = choose_device(training.device)
         plan = plan_epoch(
             data.train.source_lengths,
@@ -70,7 +61,8 @@ class Speed:
                 for step in steps:
                     step(batch)
             works = (tuple(partial(step, batch) for step in steps) for batch in cycle(batches))
-            return ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=self.budget_s)
+            ratio = ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=budget_s)
+    return [Measurement(metric="speed", value=ratio, dataset="train")]
 
 
 def ratio_by_turns(
@@ -120,6 +112,3 @@ def _now(device: torch.device) -> float:
         return time.process_time()
     torch.cuda.synchronize(device)
     return time.perf_counter()
-
-
-SPEED = Speed()

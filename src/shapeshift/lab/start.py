@@ -82,24 +82,24 @@ def start_from(directory: Path, model: Transformer, config: Config, subwords: Su
             path=directory,
         )
     source = run.model()
-    found, wanted = dict(source.named_parameters()), dict(model.named_parameters())
-    free = _of_positions(source) | _of_positions(model)
+    old, new = dict(source.named_parameters()), dict(model.named_parameters())
+    free = _position_parameters(source) | _position_parameters(model)
     kept = {
         name
-        for name in wanted.keys() & found.keys()
-        if name not in free or wanted[name].shape == found[name].shape
+        for name in new.keys() & old.keys()
+        if name not in free or new[name].shape == old[name].shape
     }
     for name in kept:
-        wanted[name].copy_(found[name])
+        new[name].copy_(old[name])
     return Started(
         directory,
-        sum(wanted[name].numel() for name in kept),
-        tuple(sorted(wanted.keys() - kept)),
-        tuple(sorted(found.keys() - kept)),
+        sum(new[name].numel() for name in kept),
+        tuple(sorted(new.keys() - kept)),
+        tuple(sorted(old.keys() - kept)),
     )
 
 
-def _of_positions(model: nn.Module) -> set[str]:
+def _position_parameters(model: nn.Module) -> set[str]:
     """Return the names of the parameters of position representations."""
     own = {
         parameter

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shapeshift import __version__
-from shapeshift.config import Config, load_config
+from shapeshift.config import load_config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import Disk, make_directory, open_in_place
@@ -44,90 +43,6 @@ _SAME_SIGNAL_S = 1.0
 """A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
 
 
-def work(
-    folder: CellFolder,
-    config: Config,
-    steps: Sequence[str],
-    prepared_root: Path,
-    *,
-    command: str | None = None,
-    observer: Observer | None = None,
-    stop: StopSignals | None = None,
-    num_processes: int = 1,
-) -> None:
-    """Do what is not yet done of training and of the measures `steps`.
-
-    Training that was stopped goes on from its last checkpoint.
-
-    Args:
-        folder: the cell's.
-        config: its settings.
-        steps: names of measures, in the order in which they are taken.
-        prepared_root: see `lab.train.train`.
-        command: what the user typed, for the records.
-        observer: receives losses and validations.
-        stop: see `lab.train.train`.
-        num_processes: that train together, one for each GPU; this one alone measures. With
-            more than one, `observer` receives nothing.
-
-    Raises:
-        StoppedError: training was stopped by a signal; a checkpoint is saved.
-        LockedError: another process is at work on the cell.
-        ShapeshiftError: from training or a measure.
-    """
-    command = shlex.join(sys.argv) if command is None else command
-    with _alone(folder):
-        folder.group_log.unlink(missing_ok=True)
-        open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
-        config = folder.reconcile(config)
-        missing = folder.missing(steps, config)
-        if not missing:
-            return
-        text = corpus_fingerprint(fetch(config.data.corpus))
-        folder.check_text(text, config)
-        directory = prepared_directory(config.data, prepared_root)
-        checkpoint: str | None = None
-        for step in missing:
-            began = time.monotonic()
-            together = num_processes if step == TRAIN else 1
-            if together > 1:
-                prepare(config.data, directory)  # now: the group would wait for its first process
-                run = train_in_group(config, folder, together, prepared_root, stop)
-                found = measure_training(run)
-            elif step == TRAIN:
-                watching = observer or Silent()
-                run = train(config, folder.run, watching, prepared_root=prepared_root, stop=stop)
-                found = measure_training(run)
-            else:
-                data = prepare(config.data, directory)
-                run = Run.create(folder.run, config)
-                found = [*find_measure(step).measure(run, data)]
-            checkpoint = checkpoint or _sha256(run.weights())
-            record = StepRecord(
-                step=step,
-                version=__version__,
-                command=command,
-                time=datetime.now(UTC).isoformat(timespec="seconds"),
-                elapsed_s=round(time.monotonic() - began, 3),
-                checkpoint=checkpoint,
-                text=text,
-                measurements=tuple(found),
-                hardware=describe_hardware(choose_device(config.training.device), together),
-            )
-            folder.write_record(record, config)
-
-
-@contextmanager
-def _alone(folder: CellFolder) -> Iterator[None]:
-    """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
-    make_directory(Disk(), folder.path)
-    with locked(folder.lock):
-        if folder.group_lock.exists():
-            with locked(folder.group_lock):
-                pass
-        yield
-
-
 @dataclass(frozen=True)
 class Order:
     """The work on one cell, as a launcher hands it on.
@@ -135,10 +50,11 @@ class Order:
     Attributes:
         folder: the cell's.
         settings: file of its settings.
-        steps: names of measures.
+        steps: names of measures, in the order in which they are taken.
         prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
-        num_processes: that train together, see `work`.
+        num_processes: that train together, one for each GPU; this one alone measures. With more
+            than one, no observer receives anything.
     """
 
     folder: Path
@@ -160,6 +76,73 @@ class Order:
         return cls(**given | paths)
 
 
+def work(order: Order, observer: Observer | None = None, stop: StopSignals | None = None) -> None:
+    """Do what is not yet done of training and of the measures of `order`.
+
+    Training that was stopped goes on from its last checkpoint.
+
+    Args:
+        order: the work.
+        observer: receives losses and validations.
+        stop: see `lab.train.train`.
+
+    Raises:
+        StoppedError: training was stopped by a signal; a checkpoint is saved.
+        LockedError: another process is at work on the cell.
+        ShapeshiftError: from training or a measure.
+    """
+    folder, root = CellFolder(order.folder), order.prepared_root
+    with _alone(folder):
+        folder.group_log.unlink(missing_ok=True)
+        open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
+        config = folder.reconcile(load_config(order.settings))
+        missing = folder.missing(order.steps, config)
+        if not missing:
+            return
+        text = corpus_fingerprint(fetch(config.data.corpus))
+        folder.check_text(text, config)
+        directory = prepared_directory(config.data, root)
+        checkpoint: str | None = None
+        for step in missing:
+            began = time.monotonic()
+            together = order.num_processes if step == TRAIN else 1
+            if step != TRAIN:
+                data = prepare(config.data, directory)
+                measurements = find_measure(step)(Run.create(folder.run, config), data)
+            else:
+                if together > 1:
+                    prepare(config.data, directory)  # the group would wait for its first process
+                    run = train_in_group(config, folder, together, root, stop)
+                else:
+                    own = observer or Silent()
+                    run = train(config, folder.run, own, prepared_root=root, stop=stop)
+                measurements = measure_training(run)
+            checkpoint = checkpoint or _sha256(Run(folder.run).weights())
+            record = StepRecord(
+                step=step,
+                version=__version__,
+                command=order.command,
+                time=datetime.now(UTC).isoformat(timespec="seconds"),
+                elapsed_s=round(time.monotonic() - began, 3),
+                checkpoint=checkpoint,
+                text=text,
+                measurements=tuple(measurements),
+                hardware=describe_hardware(choose_device(config.training.device), together),
+            )
+            folder.write_record(record, config)
+
+
+@contextmanager
+def _alone(folder: CellFolder) -> Iterator[None]:
+    """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
+    make_directory(Disk(), folder.path)
+    with locked(folder.lock):
+        if folder.group_lock.exists():
+            with locked(folder.group_lock):
+                pass
+        yield
+
+
 def attempt(order: Order, observer: Observer | None = None) -> int:
     """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
 
@@ -169,31 +152,22 @@ def attempt(order: Order, observer: Observer | None = None) -> int:
     folder = CellFolder(order.folder)
     alone = threading.current_thread() is threading.main_thread()
     try:
-        work(
-            folder,
-            load_config(order.settings),
-            order.steps,
-            order.prepared_root,
-            command=order.command,
-            observer=observer,
-            stop=StopSignals(_SAME_SIGNAL_S) if alone else None,
-            num_processes=order.num_processes,
-        )
+        work(order, observer, StopSignals(_SAME_SIGNAL_S) if alone else None)
     except LockedError:
         return BUSY
     except StoppedError as stopped:
-        _tell(folder, str(stopped))
+        _log(folder, str(stopped))
         raise
     except ShapeshiftError as error:
-        _tell(folder, f"error: {error}")
+        _log(folder, f"error: {error}")
         return 1
     except Exception:
-        _tell(folder, traceback.format_exc().rstrip())
+        _log(folder, traceback.format_exc().rstrip())
         return 1
     return 0
 
 
-def _tell(folder: CellFolder, text: str) -> None:
+def _log(folder: CellFolder, text: str) -> None:
     with open_in_place(folder.output, "a") as file:
         file.write(f"{text}\n")
 

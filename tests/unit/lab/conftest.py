@@ -1,6 +1,7 @@
 """A run of a few seconds: words are translated to upper case."""
 
 import random
+import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -16,8 +17,15 @@ from shapeshift.lab.run import prepared_directory
 from shapeshift.lab.runner import run_cells
 from shapeshift.lab.status import State
 from shapeshift.lab.train import train
+from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
 from shapeshift.training.trainer import Silent, Trainer
+
+
+def do_work(folder, config, steps, prepared_root, command="make it"):
+    """Do the work on a cell with these settings."""
+    work(Order(folder.path, folder.write_settings(config), steps, prepared_root, command))
+
 
 SIZES = {"train": 120, "valid": 12, "test": 21}
 
@@ -97,6 +105,39 @@ def make_run(make_config, tmp_path_factory):
         return made[overrides]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def again(make_config, tmp_path_factory):
+    """Trains a run of six updates in a folder, or goes on there; always on the same data."""
+    root = tmp_path_factory.mktemp("again")
+
+    def train_again(directory, *overrides, **options):
+        six = ("max_updates=6", "checkpoint_every=2", "log_every=1")
+        config = make_config(*(f"training.{setting}" for setting in six), *overrides)
+        return train(config, directory, Silent(), prepared_root=root, **options)
+
+    train_again.prepared = root
+    return train_again
+
+
+@pytest.fixture(scope="session")
+def finished(again, tmp_path_factory):
+    """A finished run of six updates; tests only read it."""
+    return again(tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The folder of a copy of the finished run."""
+    return shutil.copytree(finished.directory, tmp_path / "copied")
+
+
+def flip(path):
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,11 @@ from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analyses import (
-    LEARNING,
-    LOSS_BY_OFFSET,
     SHIFTS,
-    SIMILARITY,
-    SWAPPED_ORDER,
+    measure_learning,
+    measure_loss_by_offset,
+    measure_similarity,
+    measure_swapped_order,
 )
 from shapeshift.lab.analysis import swapped_order
 from shapeshift.lab.analysis.loss_by_offset import OFFSETS
@@ -39,9 +39,9 @@ def joined(make_run):
 
 
 def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
-    found = LOSS_BY_OFFSET.measure(*relative)
-    losses = {m.bucket: m.value for m in found if m.metric == "shifted_loss"}
-    [plain] = [m.value for m in found if m.metric == "plain_loss"]
+    rows = measure_loss_by_offset(*relative)
+    losses = {m.bucket: m.value for m in rows if m.metric == "shifted_loss"}
+    [plain] = [m.value for m in rows if m.metric == "plain_loss"]
     assert list(losses) == [f"offset {offset}" for offset in OFFSETS]
     assert list(losses.values()) == pytest.approx([plain] * len(OFFSETS), rel=1e-5)
 
@@ -49,25 +49,26 @@ def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
 def test_a_relative_model_has_the_same_states_at_every_offset_and_an_absolute_one_has_not(
     relative, joined
 ):
-    invariant, absolute = SIMILARITY.measure(*relative), SIMILARITY.measure(*joined)
+    invariant, absolute = measure_similarity(*relative), measure_similarity(*joined)
     assert [m.bucket for m in invariant] == ["layer 0", "layer 1"]
     assert [m.value for m in invariant] == pytest.approx([1.0, 1.0], abs=1e-6)
     assert all(m.value < 0.999 for m in absolute)
 
 
 def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
-    assert SWAPPED_ORDER.measure(*relative) == []
-    found = SWAPPED_ORDER.measure(*joined)
+    assert measure_swapped_order(*relative) == []
+    assert {m.metric for m in measure_learning(*relative)} == {"BLEU", "shift_similarity"}
+    rows = measure_swapped_order(*joined)
     orders = ["original order", "swapped order"]
-    assert [m.bucket for m in found if m.metric == "BLEU" and m.signature] == orders
+    assert [m.bucket for m in rows if m.metric == "BLEU" and m.signature] == orders
     results = joined[0].directory / "results"
-    for m, name in zip(found, (ORIGINAL, SWAPPED), strict=False):
+    for m, name in zip(rows, (ORIGINAL, SWAPPED), strict=False):
         kept = [
             [*read_lines(results / f)] for f in (hypotheses_file(name), references_file(ORIGINAL))
         ]
         assert [m.hypotheses, m.references] == [sha256_lines(lines) for lines in kept]
         assert m.value == pytest.approx(score_corpus(*kept, ("bleu",))[0].value)
-    parted = [m for m in found if m.metric == "misparted_percent"]
+    parted = [m for m in rows if m.metric == "misparted_percent"]
     assert [m.bucket for m in parted] == orders
     assert all(0 <= m.value <= 100 for m in parted)
 
@@ -90,15 +91,15 @@ def test_swapped_order_samples_as_much_of_the_data_as_the_paper(
 
     monkeypatch.setattr(swapped_order, "sample", sample)
     with pytest.raises(StopIteration):
-        SWAPPED_ORDER.measure(joined[0], SimpleNamespace(train=Store()))
+        measure_swapped_order(joined[0], SimpleNamespace(train=Store()))
     assert asked == [sampled]
 
 
 def test_swapped_order_has_the_run_s_tokenizer(joined):
     run, data = joined
-    found = SWAPPED_ORDER.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
-    assert all("|tok:char|" in m.signature for m in found if m.metric == "BLEU")
-    assert any(m.metric == "BLEU" for m in found)
+    rows = measure_swapped_order(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    assert all("|tok:char|" in m.signature for m in rows if m.metric == "BLEU")
+    assert any(m.metric == "BLEU" for m in rows)
 
 
 def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
@@ -106,20 +107,16 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     settings = ("training.max_updates=16", "training.checkpoint_every=1", *kept)
     run, data = make_run("position=shape", *JOINED, *settings)
     assert run.checkpoints.updates() == list(range(8, 17))
-    found = LEARNING.measure(run, data)
-    assert sorted({m.step for m in found}) == [8, 10, 12, 14, 16]
-    last = {(m.metric, m.bucket): m.value for m in found if m.step == 16}
+    rows = measure_learning(run, data)
+    assert sorted({m.step for m in rows}) == [8, 10, 12, 14, 16]
+    last = {(m.metric, m.bucket): m.value for m in rows if m.step == 16}
     layers = [f"layer {layer} to {most}" for most in SHIFTS for layer in (0, 1)]
     assert [bucket for metric, bucket in last if metric == "shift_similarity"] == layers
     assert last["shift_similarity", "layer 1 to 500"] == pytest.approx(
-        SIMILARITY.measure(run, data)[1].value
+        measure_similarity(run, data)[1].value
     )
-    swapped = {(m.metric, m.bucket): m.value for m in SWAPPED_ORDER.measure(run, data)}
+    swapped = {(m.metric, m.bucket): m.value for m in measure_swapped_order(run, data)}
     assert swapped.items() <= last.items()
-    first = {(m.metric, m.bucket): m.value for m in found if m.step == 8}
+    first = {(m.metric, m.bucket): m.value for m in rows if m.step == 8}
     key = ("shift_similarity", "layer 1 to 500")
     assert first[key] != last[key]
-
-
-def test_learning_of_single_pairs_has_no_swapped_order(relative):
-    assert {m.metric for m in LEARNING.measure(*relative)} == {"BLEU", "shift_similarity"}

@@ -17,10 +17,11 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.measures import kept_lines
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
-from shapeshift.lab.work import work
 from shapeshift.training.log import read_log
 from shapeshift.training.optim import build_optimizer
 from shapeshift.training.trainer import Silent
+
+from .conftest import do_work
 
 NOT_READ = {"lock", "output.log"}
 KINDS = ("bit", "byte", "cut", "longer", "empty", "missing", "folder")
@@ -46,26 +47,26 @@ class Place:
         """Read everything as the commands do; return a hash of it."""
         config = self.config
         data = prepare(config.data, prepared_directory(config.data, self.root / "prepared"))
-        found = [data.report, data.subwords.fingerprint, data.text("valid")]
-        found += [data.text("test"), data.train.source_size, data.train.target_size]
+        content = [data.report, data.subwords.fingerprint, data.text("valid")]
+        content += [data.text("test"), data.train.source_size, data.train.target_size]
         for store in (data.train, data.valid, data.test):
-            found += [ids.tolist() for pair in store for ids in pair]
-        found += [self.cell.record(step, config) for step in ("train", "score-test")]
+            content += [ids.tolist() for pair in store for ids in pair]
+        content += [self.cell.record(step, config) for step in ("train", "score-test")]
         for name in ("test.average.txt", "test.references.txt"):
-            found.append(kept_lines(self.cell.run / "results" / name))
+            content.append(kept_lines(self.cell.run / "results" / name))
         run = Run(self.cell.run)
         model = run.model()  # the average
-        found += [run.config, run.subwords().fingerprint]
+        content += [run.config, run.subwords().fingerprint]
         read_log(run.directory / "log.jsonl")  # a record for people: its numbers are not verified
         optimizer = build_optimizer(run.config.training.optimizer, model.parameters())
         tensors = [x.detach().clone() for x in model.parameters()]
         for update in run.checkpoints.updates():
-            found.append(run.checkpoints.restore(update, model, optimizer))
+            content.append(run.checkpoints.restore(update, model, optimizer))
             tensors += [x.detach().clone() for x in model.parameters()]
             for state in optimizer.state_dict()["state"].values():
                 tensors += [x.clone() for x in state.values()]
-        found.append(load_config(self.cell.write_settings(config)))
-        digest = hashlib.sha256(repr(found).encode())
+        content.append(load_config(self.cell.write_settings(config)))
+        digest = hashlib.sha256(repr(content).encode())
         for tensor in tensors:
             digest.update(tensor.numpy().tobytes())
         return digest.hexdigest()
@@ -87,7 +88,7 @@ def place(make_config, text, tmp_path_factory):
     )  # fmt: skip
     place = Place(root, config)
     place.cell.write_settings(config)
-    work(place.cell, config, ["score-test"], root / "prepared")
+    do_work(place.cell, config, ["score-test"], root / "prepared")
     return place
 
 
@@ -95,12 +96,10 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
     """Damage a file, so that it is not what it was."""
     data = bytearray(path.read_bytes())
     position = rng.randrange(len(data))
-    if kind == "missing":
+    if kind in ("missing", "folder"):
         path.unlink()
-        return
-    if kind == "folder":
-        path.unlink()
-        path.mkdir()
+        if kind == "folder":
+            path.mkdir()
         return
     if kind == "bit":
         data[position] ^= 1 << rng.randrange(8)
@@ -116,14 +115,14 @@ def damage(path: Path, kind: str, rng: random.Random) -> None:
 def outcome(place: Place, path: Path, clean: str, read) -> str:
     """Return what came of reading with a damaged file: `reported`, `harmless`, or what is wrong."""
     try:
-        found = read()
+        content = read()
     except ShapeshiftError as error:
         message = str(error)
         named = path.name in message or "text" in path.parts  # other text, whichever file it is in
         return "reported" if named and "\n" not in message else f"unclear: {message}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return "harmless" if found == clean else "silent"
+    return "harmless" if content == clean else "silent"
 
 
 def attack(place: Place, num_cases: int, seed: int) -> dict[str, int]:

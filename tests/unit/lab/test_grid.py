@@ -5,45 +5,40 @@ import yaml
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Grid
+from shapeshift.positions import KINDS, PRESETS
 
-BASE = {"model": {"size": "tiny"}, "training": {"max_updates": 5}}
+DATASETS = {name: [f"data.dataset.name={name}"] for name in ("vanilla", "extrapolate")}
+OFFSETS = {0: ["position=ape"], 40: ["position=shape", "position.position_ids.max_offset=40"]}
+TWO_AXES = {
+    "axes": {"dataset": DATASETS, "K": OFFSETS},
+    "seeds": [1, 2],
+    "base": {"model": {"size": "tiny"}, "training": {"max_updates": 5}},
+    "scales": {"tiny": {}, "paper": {"overrides": ["training.max_updates=9"]}},
+}
+CATALOGUE = {
+    "base": {"position": {"parts": [{"kind": "none", "place": "self"}]}},
+    "scales": {"tiny": {}},
+    "impossible": "leave out",
+}
 
 
 @pytest.fixture
-def grid(tmp_path):
-    """Makes a grid of two datasets, two positions and two scales; settings replace its own."""
-
-    def make(**settings):
-        document = {
-            "axes": {
-                "dataset": {
-                    "vanilla": ["data.dataset.name=vanilla"],
-                    "extrapolate": ["data.dataset.name=extrapolate"],
-                },
-                "K": {
-                    0: ["position=ape"],
-                    40: ["position=shape", "position.position_ids.max_offset=40"],
-                },
-            },
-            "seeds": [1, 2],
-            "base": BASE,
-            "scales": {"tiny": {}, "paper": {"overrides": ["training.max_updates=9"]}},
-            **settings,
-        }
+def make(tmp_path):
+    def make_grid(document, **settings):
         path = tmp_path / "mine.yaml"
-        path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        path.write_text(yaml.safe_dump(document | settings, sort_keys=False), encoding="utf-8")
         return Grid(path)
 
-    return make
+    return make_grid
 
 
-def names(cells):
-    return [cell.name for cell in cells]
+def names(grid):
+    return [cell.name for cell in grid.cells("tiny")]
 
 
-def test_cells_are_the_product_of_axes_and_seeds(grid):
-    cells = grid().cells("tiny")
-    assert names(cells) == [
+def test_cells_are_the_product_of_axes_and_seeds(make):
+    cells = make(TWO_AXES).cells("tiny")
+    assert [cell.name for cell in cells] == [
         "vanilla/0/1", "vanilla/0/2", "vanilla/40/1", "vanilla/40/2",
         "extrapolate/0/1", "extrapolate/0/2", "extrapolate/40/1", "extrapolate/40/2",
     ]  # fmt: skip
@@ -56,41 +51,37 @@ def test_cells_are_the_product_of_axes_and_seeds(grid):
     assert (last.config.training.seed, last.config.training.max_updates) == (2, 5)
 
 
-def test_a_scale_brings_its_overrides_and_may_bring_base_and_seeds(grid, tmp_path):
+def test_a_scale_brings_its_overrides_and_may_bring_base_and_seeds(make, tmp_path):
     (tmp_path / "other.yaml").write_text("training: {max_updates: 70}", encoding="utf-8")
-    made = grid(scales={"tiny": {}, "paper": {"base": "other.yaml", "seeds": [7]}})
-    cells = made.cells("paper")
+    scales = {"tiny": {}, "paper": {"base": "other.yaml", "seeds": [7]}}
+    cells = make(TWO_AXES, scales=scales).cells("paper")
     assert [cell.seed for cell in cells] == [7] * 4
     assert cells[0].config.training.max_updates == 70
     assert cells[0].config.model.size == "base"
-    assert grid().cells("paper")[0].config.training.max_updates == 9
+    assert make(TWO_AXES).cells("paper")[0].config.training.max_updates == 9
 
 
-def test_rules_come_after_axes_and_the_users_overrides_last(grid):
-    rule = {
-        "when": {"scale": "tiny", "K": [40], "dataset": ["extrapolate", "vanilla"]},
-        "overrides": ["position.position_ids.max_offset=10", "training.max_updates=6"],
-    }
-    made = grid(rules=[rule])
-    offsets = [
-        cell.config.position.position_ids.get("max_offset") for cell in made.cells("tiny")[:4]
-    ]
-    assert offsets == [None, None, 10, 10]
-    assert made.cells("paper")[2].config.position.position_ids["max_offset"] == 40
-    last = made.cells("tiny", ["training.max_updates=3"])[2].config.training
+def test_rules_come_after_axes_and_the_users_overrides_last(make):
+    when = {"scale": "tiny", "K": [40], "dataset": ["extrapolate", "vanilla"]}
+    overrides = ["position.position_ids.max_offset=10", "training.max_updates=6"]
+    grid = make(TWO_AXES, rules=[{"when": when, "overrides": overrides}])
+    schemes = [cell.config.position.position_ids for cell in grid.cells("tiny")[:4]]
+    assert [ids.get("max_offset") for ids in schemes] == [None, None, 10, 10]
+    assert grid.cells("paper")[2].config.position.position_ids["max_offset"] == 40
+    last = grid.cells("tiny", ["training.max_updates=3"])[2].config.training
     assert last.max_updates == 3
 
 
-def test_exclude_and_only(grid):
-    excluded = grid(exclude=[{"dataset": "vanilla", "K": 40}, {"seed": 2}]).cells("tiny")
+def test_exclude_and_only(make):
+    excluded = make(TWO_AXES, exclude=[{"dataset": "vanilla", "K": 40}, {"seed": 2}])
     assert names(excluded) == ["vanilla/0/1", "extrapolate/0/1", "extrapolate/40/1"]
-    only = grid(only=[{"K": 0, "seed": 1}, {"dataset": "vanilla", "seed": 2}]).cells("tiny")
+    only = make(TWO_AXES, only=[{"K": 0, "seed": 1}, {"dataset": "vanilla", "seed": 2}])
     assert names(only) == ["vanilla/0/1", "vanilla/0/2", "vanilla/40/2", "extrapolate/0/1"]
 
 
-def test_two_settings_that_mean_the_same_share_a_name(grid):
+def test_two_settings_that_mean_the_same_share_a_name(make):
     axes = {"position": {"ape": ["position=ape"], "shifted-by-0": ["position=ape"]}}
-    first, _, second, _ = grid(axes=axes).cells("tiny")
+    first, _, second, _ = make(TWO_AXES, axes=axes).cells("tiny")
     assert first.key == second.key
     assert first.name != second.name
 
@@ -102,32 +93,84 @@ def test_two_settings_that_mean_the_same_share_a_name(grid):
         ({"exclude": [{"datset": "vanilla"}]}, r"names 'datset', no axis; did you mean 'dataset'"),
         ({"only": [{"K": 41}]}, r"K=41, which is not there"),
         ({"axes": {"seed": {"a": []}}}, r"an axis cannot be called 'seed'"),
+        ({"axes": {"position": "preset"}}, "no catalogue 'preset'; did you mean 'presets'"),
         ({"scales": {}, "seeds": []}, r"seeds: .*; scales: |scales: .*; seeds: "),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(grid, settings, message):
+def test_what_is_wrong_in_a_file_is_named(make, settings, message):
     with pytest.raises(ShapeshiftError, match=message):
-        grid(**settings)
-
-
-def test_what_is_wrong_in_a_cell_is_named(grid):
-    made = grid()
-    with pytest.raises(ShapeshiftError, match=r"has no scale 'papr'; did you mean 'paper'"):
-        made.cells("papr")
-    with pytest.raises(ShapeshiftError, match=r"in the cell dataset=vanilla K=0 .*max_udpates"):
-        made.cells("tiny", ["training.max_udpates=3"])
-    with pytest.raises(ShapeshiftError, match="no cell is left at scale 'tiny'"):
-        grid(exclude=[{"scale": "tiny"}]).cells("tiny")
+        make(TWO_AXES, **settings)
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("scale", "override", "message"),
     [
-        ("training.seed=7", r"sets training\.seed itself"),
-        ("position=rope", "is what the axis K varies"),
-        ("data.dataset={name: interpolate}", "is what the axis dataset varies"),
+        ("papr", "training.max_updates=3", r"has no scale 'papr'; did you mean 'paper'"),
+        ("tiny", "training.max_udpates=3", r"in the cell dataset=vanilla K=0 .*max_udpates"),
+        ("tiny", "training.seed=7", r"sets training\.seed itself"),
+        ("tiny", "position=rope", "is what the axis K varies"),
+        ("tiny", "data.dataset={name: interpolate}", "is what the axis dataset varies"),
     ],
 )
-def test_what_the_grid_sets_cannot_have_one_value(grid, override, message):
+def test_what_is_wrong_in_a_cell_or_set_by_the_grid_is_named(make, scale, override, message):
     with pytest.raises(ShapeshiftError, match=message):
-        grid().cells("tiny", [override])
+        make(TWO_AXES).cells(scale, [override])
+    with pytest.raises(ShapeshiftError, match="no cell is left at scale 'tiny'"):
+        make(TWO_AXES, exclude=[{"scale": "tiny"}]).cells("tiny")
+
+
+def places(**settings):
+    return {place: [f"position.parts.0.place={place}", *more] for place, more in settings.items()}
+
+
+def test_presets_are_those_of_the_library_and_can_be_named_in_conditions(make, monkeypatch):
+    axes = {"position": "presets"}
+    cells = make(CATALOGUE, axes=axes).cells("tiny")
+    assert {cell.axes["position"]: cell.config.position.scheme for cell in cells} == PRESETS
+    only = make(CATALOGUE, axes=axes, only=[{"position": ["rope", "alibi"]}])
+    assert names(only) == ["alibi/1", "rope/1"]
+    with pytest.raises(ShapeshiftError, match="names position=rop, which is not there; did you"):
+        make(CATALOGUE, axes=axes, exclude=[{"position": "rop"}])
+    monkeypatch.setitem(PRESETS, "mine", PRESETS["rpe"])
+    assert "mine/1" in names(make(CATALOGUE, axes=axes, only=[{"position": "mine"}]))
+
+
+def test_kinds_stand_where_the_library_says_they_have_a_meaning(make):
+    """Of the kinds for both stacks; xPos is for decoders alone."""
+    axes = {"kind": "kinds", "place": places(embedding=[], self=[], cross=[])}
+    assert names(make(CATALOGUE, axes=axes)) == [
+        f"{kind}/{place}/1"
+        for kind, entry in KINDS.items()
+        for place in ("embedding", "self", "cross")
+        if place in entry.build.places and not entry.build.causal_only
+    ]
+    axes = {"kind": "kinds", "distance": {"8": ["position.parts.0.max_distance=8"]}}
+    kinds = {name.split("/")[0] for name in names(make(CATALOGUE, axes=axes))}
+    assert kinds == {kind for kind, e in KINDS.items() if "max_distance" in e.options()} - {"t5"}
+
+
+def test_second_kinds_are_those_of_the_second_part(make):
+    base = {"position": {"parts": [{"kind": "alibi"}, {"kind": "none", "place": "cross"}]}}
+    grid = make(CATALOGUE, base=base, axes={"crossing": "second-kinds"})
+    parts = [cell.config.position.scheme.parts for cell in grid.cells("tiny")]
+    assert {first.kind for first, _ in parts} == {"alibi"}
+    expected = [kind for kind, entry in KINDS.items() if "cross" in entry.build.places]
+    assert [second.kind for _, second in parts] == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "overrides", "message"),
+    [
+        ("cross", {"impossible": "refuse"}, [], r"kind=shaw place=cross .*has no meaning at"),
+        # Another setting than the position.
+        ("self", {}, ["training.max_update=5"], "max_update: unknown key"),
+        # Written by hand, with a meaning nowhere.
+        ("sefl", {}, [], "unknown place 'sefl'; did you mean 'self'"),
+    ],
+)
+def test_what_is_more_than_without_meaning_is_an_error(make, place, settings, overrides, message):
+    axes = {"kind": "kinds", "place": places(**{place: []})}
+    if place == "sefl":
+        axes["place"] |= places(self=[])
+    with pytest.raises(ShapeshiftError, match=message):
+        make(CATALOGUE, axes=axes, **settings).cells("tiny", overrides)

@@ -18,9 +18,10 @@ from shapeshift.lab.locks import LockedError
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.runner import run_cells
 from shapeshift.lab.status import State
-from shapeshift.lab.work import work
 from shapeshift.training.log import read_log
 from shapeshift.training.stopping import StopSignals
+
+from .conftest import do_work
 
 BASE = ("training.accumulation=2", "training.log_every=1", "training.checkpoint_every=10")
 ENDLESS = (*BASE, "training.max_updates=100000")
@@ -56,7 +57,7 @@ def assert_refused(make_cell, prepared, tmp_path):
     def check():
         cell = make_cell(*ENDLESS)
         with pytest.raises(LockedError, match="is at work here"):
-            work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
+            do_work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
 
     return check
 

@@ -17,26 +17,26 @@ SENTENCE = "abc de f ba"
 @pytest.mark.parametrize("position", ["ape", "shape", "rpe", "t5", "rope", "cross-pe"])
 def test_every_layer_and_head_is_there_and_gives_all_its_attention(make_run, position):
     run, _ = make_run(f"position={position}", "model.encoder_layers=2")
-    found = inspect_run(run, SENTENCE)
-    S, T = len(found.source), len(found.target)
-    assert {name: probs.shape for name, probs in found.attention.items()} == {
+    inspection = inspect_run(run, SENTENCE)
+    S, T = len(inspection.source), len(inspection.target)
+    assert {name: probs.shape for name, probs in inspection.attention.items()} == {
         "encoder self-attention": (2, 2, S, S),
         "decoder self-attention": (1, 2, T, T),
         "cross-attention": (1, 2, T, S),
     }
-    for probs in found.attention.values():
+    for probs in inspection.attention.values():
         np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
-    assert np.all(np.triu(found.attention["decoder self-attention"][0, 0], 1) == 0)
-    assert found.translation == run.translate([SENTENCE])[0]
-    assert len(found.log_probs) == len(found.output) == T
-    assert found.source[-1] == found.output[-1] == "</s>"
-    assert "".join(found.source[:-1]).replace("▁", " ").strip() == SENTENCE
-    assert (found.similarity.min() > 1 - 1e-5) == (position in ("rpe", "t5", "rope"))
+    assert np.all(np.triu(inspection.attention["decoder self-attention"][0, 0], 1) == 0)
+    assert inspection.translation == run.translate([SENTENCE])[0]
+    assert len(inspection.log_probs) == len(inspection.output) == T
+    assert inspection.source[-1] == inspection.output[-1] == "</s>"
+    assert "".join(inspection.source[:-1]).replace("▁", " ").strip() == SENTENCE
+    assert (inspection.similarity.min() > 1 - 1e-5) == (position in ("rpe", "t5", "rope"))
 
 
 def test_attention_is_that_of_the_formula(make_run):
     run, _ = make_run("position=ape")
-    found = inspect_run(run, SENTENCE)
+    inspection = inspect_run(run, SENTENCE)
     model, subwords = run.model().double(), run.subwords()
     source = make_batch(subwords.encode_source([SENTENCE]), [[]]).source
     attention = model.encoder[0].attention
@@ -47,7 +47,7 @@ def test_attention_is_that_of_the_formula(make_run):
         for head in range(2):
             of = slice(16 * head, 16 * head + 16)
             expected = (q[:, of] @ k[:, of].T / 4).softmax(-1)
-            got = found.attention["encoder self-attention"][0, head]
+            got = inspection.attention["encoder self-attention"][0, head]
             np.testing.assert_allclose(got, expected.numpy(), atol=1e-5)
 
 

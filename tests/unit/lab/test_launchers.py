@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -14,8 +13,10 @@ from shapeshift.lab.launchers import Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
-from shapeshift.lab.work import Order, work
+from shapeshift.lab.work import Order
 from shapeshift.training.log import read_log
+
+from .conftest import do_work
 
 
 def test_workers_that_are_killed_or_orphaned_lose_nothing(
@@ -32,7 +33,7 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
             job._process.stdin.close()  # as if its parent had died
             return
         with pytest.raises(LockedError) as error:
-            work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
+            do_work(CellFolder(tmp_path / cell.key), cell.config, [], prepared)
         locked.append(str(error.value))
         job._process.send_signal(signal.SIGKILL)
 
@@ -138,73 +139,16 @@ def _on_gpus(seen, count, asked, monkeypatch, **options):
     return Subprocesses.on_gpus(asked, **options)
 
 
-def test_no_slots_are_refused():
-    with pytest.raises(ShapeshiftError, match="expected one at least"):
-        Subprocesses.on_gpus([])
+@pytest.mark.parametrize("seen", [None, "", "0"])
+def test_no_slots_are_refused(seen, monkeypatch):
+    for asked in (None, []):
+        with pytest.raises(ShapeshiftError, match="expected one at least"):
+            _on_gpus(seen, 0, asked, monkeypatch)
     with pytest.raises(ShapeshiftError, match="expected 1 process or more"):
         Subprocesses.on_cpu(0)
 
 
-@pytest.mark.parametrize("seen", [None, "", "0"])
-def test_without_gpus_there_are_no_slots(seen, monkeypatch):
-    with pytest.raises(ShapeshiftError, match="expected one at least"):
-        _on_gpus(seen, 0, None, monkeypatch)
-
-
-class FakeExecutor:
-    """What we use of submitit: runs a job when it is first asked whether it is done."""
-
-    def __init__(self, folder, cluster):
-        self.folder, self.cluster, self.parameters = folder, cluster, {}
-
-    def update_parameters(self, **parameters):
-        self.parameters |= parameters
-
-    def submit(self, function, *arguments, **options):
-        return FakeJob(lambda: function(*arguments, **options))
-
-
-class FakeJob:
-    def __init__(self, call):
-        self.call, self.asked, self.cancelled = call, 0, False
-
-    def done(self):
-        self.asked += 1
-        return self.asked > 2
-
-    def result(self):
-        if self.call is None:
-            raise TimeoutError("the job was killed")
-        return self.call()
-
-    def stderr(self):
-        return "slurmstepd: error: Exceeded job memory limit\n"
-
-    def stdout(self):
-        return ""
-
-    def cancel(self):
-        self.cancelled = True
-
-
-@pytest.fixture
-def submitit(monkeypatch):
-    module = ModuleType("submitit")
-    module.AutoExecutor = FakeExecutor
-    monkeypatch.setitem(sys.modules, "submitit", module)
-    return module
-
-
-def test_a_cell_runs_as_a_job_of_a_cluster(submitit, make_cell, prepared, tmp_path):
-    launcher = Slurm(tmp_path / "jobs", 4, {"timeout_min": 60})
-    assert launcher._executor.parameters == {"timeout_min": 60}
-    cell = make_cell("training.max_updates=15")
-    report = run_cells([cell], [], tmp_path / "cells", launcher, prepared_root=prepared, poll_s=0.0)
-    assert report.ok
-
-
 def test_a_cell_runs_through_submitit_itself(make_cell, prepared, tmp_path):
-    pytest.importorskip("submitit")
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
     cell = make_cell("training.max_updates=15")
     cells = tmp_path / "cells"
@@ -216,7 +160,6 @@ def test_a_cell_runs_through_submitit_itself(make_cell, prepared, tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_a_job_that_is_cancelled_saves_and_says_so(make_cell, acting, prepared, tmp_path):
     """As SLURM does it, by SIGTERM to the process of the job."""
-    pytest.importorskip("submitit")
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
     cell = make_cell("training.max_updates=3000", "training.log_every=1")
 
@@ -235,29 +178,29 @@ def test_a_job_that_is_cancelled_saves_and_says_so(make_cell, acting, prepared, 
     assert len(status.message.splitlines()) == 1
 
 
-def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(
-    submitit, make_cell, tmp_path
-):
-    launcher = Slurm(tmp_path / "jobs", 1, {})
-    launcher._executor.submit = lambda *_, **__: FakeJob(None)
-    cell = make_cell()
+def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(make_cell, tmp_path):
+    class Killed:
+        def done(self):
+            return True
+
+        def result(self):
+            raise TimeoutError("the job was killed")
+
+        def stderr(self):
+            return "slurmstepd: error: Exceeded job memory limit\n"
+
+    launcher, cell = Slurm(tmp_path / "jobs", 1, {}, cluster="local"), make_cell()
+    launcher._executor.submit = lambda *_: Killed()
     report = run_cells([cell], [], tmp_path / "cells", launcher, poll_s=0.0)
-    [failed] = report.failed
-    assert report.statuses[failed.key].message.endswith("Exceeded job memory limit")
+    assert report.statuses[cell.key].message.endswith("Exceeded job memory limit")
 
 
-@pytest.mark.parametrize("error", [NameError("no parameter 'x'"), RuntimeError("no srun\nhere")])
-def test_what_the_cluster_refuses_is_one_line(submitit, monkeypatch, error):
-    def refuse(self, **parameters):
-        raise error
-
-    monkeypatch.setattr(FakeExecutor, "update_parameters", refuse)
-    with pytest.raises(ShapeshiftError, match=r"SLURM refuses the jobs: no [^\n]*$"):
-        Slurm(Path("jobs"), 1, {"x": 1})
+def test_what_submitit_refuses_is_one_line(tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"SLURM refuses the jobs: [^\n]*no_such_parameter"):
+        Slurm(tmp_path, 1, {"no_such_parameter": 1}, cluster="local")
 
 
 def test_what_sbatch_prints_is_one_line(make_cell, tmp_path, monkeypatch, capfd):
-    pytest.importorskip("submitit")
     limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
     failed = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
     for name, lines in (("srun", []), ("sbatch", [f"echo '{limit}\n{failed}' >&2", "exit 1"])):

@@ -4,7 +4,6 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 
 import pytest
@@ -64,19 +63,3 @@ def test_a_disk_without_room_does_not_keep_anybody_from_a_lock(tmp_path):
             assert is_locked(tmp_path / "lock")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_who_waits_gets_the_lock_when_it_is_free(tmp_path):
-    order = []
-
-    def wait():
-        with locked(tmp_path / "lock", wait=True):
-            order.append("second")
-
-    with locked(tmp_path / "lock"):
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join(0.2)
-        order.append("first")
-    thread.join(10)
-    assert order == ["first", "second"]

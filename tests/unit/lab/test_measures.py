@@ -7,31 +7,26 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import sha256_lines
-from shapeshift.lab import measures
 from shapeshift.lab.measures import (
+    MEASURES,
     SCORE_TEST,
     check_measures,
+    files_of,
     find_measure,
     measure_training,
+    recorded_files,
 )
 from shapeshift.lab.run import Run
 from shapeshift.training.log import read_log
 
-MINE = """
-class Mine:
-    def measure(self, run, data):
-        return []
-MINE, NONE = Mine(), 3
-"""
-
 
 def test_a_measure_is_found_by_name_and_imported_when_it_is_due(tmp_path, monkeypatch):
-    (tmp_path / "my_measures.py").write_text(MINE, encoding="utf-8")
+    (tmp_path / "my_measures.py").write_text("def mine(run, data):\n    return []\nNONE = 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert find_measure("score-test") is SCORE_TEST
-    check_measures(["my_measures:MINE"])
+    assert all(callable(find_measure(name)) for name in MEASURES)
+    check_measures(["my_measures:mine"])
     assert "my_measures" not in sys.modules
-    assert find_measure("my_measures:MINE").measure(None, None) == []
+    assert find_measure("my_measures:mine")(None, None) == []
     with pytest.raises(ShapeshiftError, match="'my_measures:NONE' is no measure"):
         find_measure("my_measures:NONE")
     for missing in ("my_measures:YOURS", "your_measures:YOURS"):
@@ -39,11 +34,6 @@ def test_a_measure_is_found_by_name_and_imported_when_it_is_due(tmp_path, monkey
             find_measure(missing)
     with pytest.raises(ShapeshiftError, match=r"'score-tset'; did you mean 'score-test'"):
         check_measures(["score-test", "score-tset"])
-
-
-def test_every_registered_measure_can_be_imported():
-    for name in measures.MEASURES:
-        assert callable(find_measure(name).measure)
 
 
 @pytest.fixture
@@ -63,42 +53,38 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
         return iter(hypotheses)
 
     monkeypatch.setattr("shapeshift.decoding.translator.Translator.translate", translate)
-    found = SCORE_TEST.measure(run, data)
-    chrf = {m.dataset: m for m in found if m.metric == "chrF2" and not m.bucket}
+    rows = SCORE_TEST(run, data)
+    chrf = {m.dataset: m for m in rows if m.metric == "chrF2" and not m.bucket}
     assert set(chrf) == {"test", "test/test", "test/valid", "test mean"}
     assert chrf["test/valid"].value == pytest.approx(100)
     assert chrf["test/valid"].hypotheses == sha256_lines(references[21:])
     assert chrf["test mean"].value == pytest.approx((chrf["test/test"].value + 100) / 2)
     assert chrf["test mean"].signature == chrf["test/valid"].signature
-    assert {m.bucket for m in found if m.bucket} == {"0–3", "≥ 4"}
-    files = measures.files_of(data, "test", len(references))
-    assert measures.recorded_files(found, "test", references) == [*files.values()]
-    assert measures.recorded_files(found, "valid", references) == []
+    assert {m.bucket for m in rows if m.bucket} == {"0–3", "≥ 4"}
+    files = files_of(data, "test", len(references))
+    assert recorded_files(rows, "test", references) == [*files.values()]
+    assert recorded_files(rows, "valid", references) == []
     with pytest.raises(ShapeshiftError, match="references of test/valid are not those"):
-        measures.recorded_files(found, "test", references[:-1])
+        recorded_files(rows, "test", references[:-1])
 
 
 def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_config):
     _, data = two_sets
-    joined = make_config(
-        "data.corpus.test=[test, valid]",
-        "data.dataset.name=interpolate",
-        "data.dataset.num_joined=4",
-    )
+    dataset = "data.dataset={name: interpolate, num_joined: 4}"
+    joined = make_config("data.corpus.test=[test, valid]", dataset)
     report = data.report.model_copy(update={"config": joined.data})
-    parts = measures.files_of(SimpleNamespace(report=report), "test", 9)
+    parts = files_of(SimpleNamespace(report=report), "test", 9)
     assert parts == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}
 
 
 def test_training_leaves_its_losses_speed_time_and_size(two_sets):
     run, _ = two_sets
-    found = measure_training(run)
-    losses = {m.step: m.value for m in found if m.metric == "valid_loss"}
-    [logged] = [
-        line["valid_loss"] for line in read_log(run.directory / "log.jsonl") if "valid_loss" in line
-    ]
+    rows = measure_training(run)
+    losses = {m.step: m.value for m in rows if m.metric == "valid_loss"}
+    log = read_log(run.directory / "log.jsonl")
+    [logged] = [line["valid_loss"] for line in log if "valid_loss" in line]
     assert losses == {15: logged, None: logged}
-    values = {m.metric: m.value for m in found if m.step is None}
+    values = {m.metric: m.value for m in rows if m.step is None}
     assert values["tokens_per_s"] > 0
     assert values["training_s"] > 0
     assert values["parameters"] == sum(p.numel() for p in run.model().parameters())
@@ -106,7 +92,7 @@ def test_training_leaves_its_losses_speed_time_and_size(two_sets):
 
 def test_every_file_is_scored_with_the_run_s_tokenizer(two_sets):
     run, data = two_sets
-    found = SCORE_TEST.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
-    rows = [m for m in found if m.metric == "BLEU"]
-    assert {m.dataset for m in rows} == {"test", "test/test", "test/valid", "test mean"}
-    assert all("|tok:char|" in m.signature for m in rows)
+    rows = SCORE_TEST(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    bleu = [m for m in rows if m.metric == "BLEU"]
+    assert {m.dataset for m in bleu} == {"test", "test/test", "test/valid", "test mean"}
+    assert all("|tok:char|" in m.signature for m in bleu)

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from shapeshift.lab import properties, speed
-from shapeshift.lab.properties import DECODING_SPEED, EXPORT, STEP_MEMORY, TensorBytes
+from shapeshift.lab.properties import (
+    TensorBytes,
+    measure_decoding_speed,
+    measure_export,
+    measure_step_memory,
+)
 
 
 @pytest.fixture
@@ -47,8 +52,10 @@ def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_one
     trained, monkeypatch
 ):
     monkeypatch.setattr(properties, "MEMORY_LENGTH", 64)
-    relative, absolute = (values(STEP_MEMORY.measure(*trained(p))) for p in ("tupe", "ape"))
+    relative, absolute = (values(measure_step_memory(*trained(p))) for p in ("tupe", "ape"))
+    again = values(measure_step_memory(*trained("ape")))
     assert absolute["step_memory"] == 1
+    assert again == absolute  # it does not depend on the moment
     assert relative["step_memory"] > 1
     ratio = relative["step_bytes"] / absolute["step_bytes"]
     assert ratio == pytest.approx(relative["step_memory"])
@@ -57,24 +64,19 @@ def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_one
 def test_memory_is_measured_at_lengths_that_the_model_has_positions_for(trained):
     parts = "[{kind: learned, num_positions: 20}]"
     run, data = trained(f"{{name: short, position_ids: {{name: absolute}}, parts: {parts}}}")
-    assert {x.bucket for x in STEP_MEMORY.measure(run, data)} == {"length 20"}
-
-
-def test_memory_does_not_depend_on_the_moment(trained):
-    run, data = trained("ape")
-    assert STEP_MEMORY.measure(run, data) == STEP_MEMORY.measure(run, data)
+    assert {x.bucket for x in measure_step_memory(run, data)} == {"length 20"}
 
 
 def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(trained, monkeypatch):
     monkeypatch.setattr(properties, "DECODED_LENGTH", 8)
-    assert values(DECODING_SPEED.measure(*trained("ape"))) == {"decoding_speed": 1}
+    assert values(measure_decoding_speed(*trained("ape"))) == {"decoding_speed": 1}
     times = iter([2.0, 1.0] * 6)  # whoever goes first takes twice as long, by turns
     monkeypatch.setattr(speed, "_seconds", lambda work, device: next(times))
-    assert values(DECODING_SPEED.measure(*trained("rpe")))["decoding_speed"] in (0.5, 2)
+    assert values(measure_decoding_speed(*trained("rpe")))["decoding_speed"] in (0.5, 2)
 
 
 def test_a_model_exports(trained):
-    [found] = EXPORT.measure(*trained("rpe"))
+    [found] = measure_export(*trained("rpe"))
     assert (found.metric, found.value) == ("exports", 1)
 
 
@@ -92,7 +94,7 @@ def give_something_else(*args, **kwargs):
 )
 def test_why_a_model_does_not_export_is_kept(trained, monkeypatch, export, reason):
     monkeypatch.setattr(properties, "export", export)
-    whole, because = EXPORT.measure(*trained("ape"))
+    whole, because = measure_export(*trained("ape"))
     assert (whole.value, whole.bucket) == (0, None)
     assert because.bucket == "because"
     assert because.signature.split("\n")[0].startswith(reason)

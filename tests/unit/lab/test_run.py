@@ -90,12 +90,12 @@ def test_the_average_is_of_the_last_checkpoints(trained):
     run = trained.run
     assert run.checkpoints.updates() == [15, 30, 45]
     last = [load_file(run.checkpoints.path(update) / MODEL) for update in (30, 45)]
-    found = load_file(run.weights())
-    for name, tensor in found.items():
+    average = load_file(run.weights())
+    for name, tensor in average.items():
         expected = (last[0][name].double() + last[1][name].double()) / 2
         assert torch.equal(tensor, expected.float())
     loaded = dict(run.model().named_parameters())
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in found.items())
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in average.items())
     assert not run.model().training
 
 
@@ -131,11 +131,11 @@ def test_weights_that_are_not_there_yet(copied, make_config, interrupting, silen
 def test_translating_needs_the_folder_alone(copied, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no prepared/ here
     lines = ["abc de", "", "f", " ", "zzz ünknown"]
-    found = list(copied.translator().translate(lines))
-    assert found == list(trained.run.translator().translate(lines))
-    assert len(found) == 5
-    assert found[1] == found[3] == ""
-    assert any(found)
+    texts = list(copied.translator().translate(lines))
+    assert texts == list(trained.run.translator().translate(lines))
+    assert len(texts) == 5
+    assert texts[1] == texts[3] == ""
+    assert any(texts)
 
 
 def test_the_test_set_is_translated_scored_and_kept(trained, copied):
@@ -147,54 +147,22 @@ def test_the_test_set_is_translated_scored_and_kept(trained, copied):
     )
     assert counted == [(done, 21) for done in range(1, 22)]
     results = copied.directory / "results"
-    assert {x.name for x in results.iterdir()} >= {"test.average.txt", "test.average.json"}
     assert Scores.load(results / "test.average.json") == scores
 
     hypotheses = (results / "test.average.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    sources, references = Prepared(prepared_directory(copied.config.data, trained.prepared)).text(
-        "test"
-    )
+    data = Prepared(prepared_directory(copied.config.data, trained.prepared))
+    sources, references = data.text("test")
     assert hypotheses == list(copied.translator().translate(sources))
     assert hypotheses[2] == ""
     assert scores.find("BLEU").value == sacrebleu.corpus_bleu(hypotheses, [references]).score
     assert scores.num_segments == sum(x.num_segments for x in scores.by_length) == 21
     assert [(x.low, x.high) for x in scores.by_length] == [(0, 4), (4, 8), (8, None)]
 
+    with pytest.raises(ShapeshiftError, match=r"prepared\.json"):
+        translate_and_score(copied, prepared_root=copied.directory / "nothing")
     translate_and_score(copied, "valid", "last", prepared_root=trained.prepared)
     lines = (results / "valid.last.txt").read_text(encoding="utf-8").split("\n")
     assert len(lines) == 12 + 1
-
-
-def test_scoring_without_the_data_says_what_is_missing(copied, tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"prepared\.json"):
-        translate_and_score(copied, prepared_root=tmp_path / "nothing")
-
-
-def test_a_finished_run_is_left_alone(trained, copied, silent, snapshot):
-    before = snapshot(copied.directory)
-    train(copied.config, copied.directory, silent, prepared_root=trained.prepared)
-    assert snapshot(copied.directory) == before
-
-
-def test_a_finished_run_goes_on_for_more_updates(trained, copied, make_config, silent):
-    config = make_config("training.validate_metrics=bleu", "training.max_updates=60")
-    old = load_file(copied.weights())
-    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
-    assert run.checkpoints.updates()[-3:] == [30, 45, 60]
-    assert load_config(run.directory / "config.yaml").training.max_updates == 60
-    new = load_file(run.weights())
-    assert any(not torch.equal(new[name], old[name]) for name in new)
-
-
-def test_what_was_stopped_is_continued_to_the_same_end(
-    trained, tmp_path, make_config, silent, interrupting
-):
-    config = make_config("training.validate_metrics=bleu")
-    with interrupting(37):
-        train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
-    assert Run(tmp_path / "run").checkpoints.updates() == [15, 30]
-    run = train(config, tmp_path / "run", silent, prepared_root=trained.prepared)
-    assert run.weights().read_bytes() == trained.run.weights().read_bytes()
 
 
 BLEU = "training.validate_metrics=bleu"
@@ -341,14 +309,6 @@ def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
     assert all(torch.equal(final[name], chosen[name]) for name in chosen)
 
 
-def test_a_finished_run_may_be_given_another_final_model(trained, copied, make_config, silent):
-    config = make_config("training.validate_metrics=bleu", "training.final_weights=best")
-    run = train(config, copied.directory, silent, prepared_root=trained.prepared)
-    best = run.checkpoints.progress(45).best_update
-    final, chosen = load_file(run.weights()), load_file(run.checkpoints.path(best) / MODEL)
-    assert all(torch.equal(final[name], chosen[name]) for name in chosen)
-
-
 def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch):
     asked = []
 
@@ -359,10 +319,8 @@ def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch
     monkeypatch.setattr(Comet, "score", score)
     run = Run(copied.directory, ["evaluation.metrics=[comet]", "evaluation.comet_model=mine"])
     scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
-    sources, references = Prepared(prepared_directory(run.config.data, trained.prepared)).text(
-        "valid"
-    )
-    assert asked == [("mine", sources, references)]
+    data = Prepared(prepared_directory(run.config.data, trained.prepared))
+    assert asked == [("mine", *data.text("valid"))]
     assert scores.find("COMET").value == 42.0
 
 

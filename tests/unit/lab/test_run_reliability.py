@@ -1,7 +1,5 @@
 """What a run does about damaged files, a full disk, and leftovers of a stop."""
 
-import shutil
-
 import pytest
 import sentencepiece
 
@@ -14,27 +12,10 @@ from shapeshift.lab.train import train
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent
 
-
-@pytest.fixture(scope="module")
-def finished(make_config, tmp_path_factory):
-    """A short run, and a function that trains again on the same prepared data."""
-    folder = tmp_path_factory.mktemp("finished")
-    config = make_config("training.max_updates=6", "training.checkpoint_every=2")
-
-    def again(directory, **options):
-        return train(config, directory, Silent(), prepared_root=folder / "prepared", **options)
-
-    return again(folder / "run"), again
+from .conftest import flip
 
 
-@pytest.fixture
-def copied(finished, tmp_path):
-    """The folder of a copy of the run."""
-    return shutil.copytree(finished[0].directory, tmp_path / "run")
-
-
-def test_a_damaged_checkpoint_is_announced_and_made_again(finished, copied, capsys):
-    run, again = finished
+def test_a_damaged_checkpoint_is_announced_and_made_again(finished, again, copied, capsys):
     path = Run(copied).checkpoints.path(6) / MODEL
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
@@ -45,7 +26,7 @@ def test_a_damaged_checkpoint_is_announced_and_made_again(finished, copied, caps
     assert path.read_bytes() == whole
     aside = path.parent.with_name(f"damaged-{path.parent.name}")
     assert (aside / MODEL).read_bytes() == whole[:-1]
-    assert (copied / "average.safetensors").read_bytes() == run.weights().read_bytes()
+    assert (copied / "average.safetensors").read_bytes() == finished.weights().read_bytes()
 
     show_resumed(resumed)
     warned, resuming, _ = capsys.readouterr().err.split("\n")
@@ -66,8 +47,9 @@ def test_translating_refuses_a_damaged_checkpoint(copied):
         assert "\n" not in str(caught.value)
 
 
-def test_a_disk_that_is_too_small_ends_the_run_before_it_begins(finished, tmp_path, monkeypatch):
-    _, again = finished
+def test_a_disk_that_is_too_small_ends_the_run_before_it_begins(
+    finished, again, tmp_path, monkeypatch
+):
 
     class Usage:
         free = 100_000
@@ -94,24 +76,18 @@ def test_a_stop_while_the_folder_was_made_does_no_harm(make_config, tmp_path):
 RECORDED = ("config.yaml", "data.json", "subwords/joint.model")
 
 
-def flip(path):
-    """Change one bit in the middle of a file."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("damage", [flip, lambda path: path.unlink()], ids=["flipped", "missing"])
 @pytest.mark.parametrize("name", RECORDED)
-def test_the_training_command_restores_what_is_damaged(finished, copied, snapshot, name, damage):
-    run, again = finished
+def test_the_training_command_restores_what_is_damaged(
+    finished, again, copied, snapshot, name, damage
+):
     damage(copied / name)
     if name != "data.json":  # which translating does not read
         with pytest.raises(ShapeshiftError, match="run the same training command again") as caught:
             Run(copied).model()
         assert caught.value.path == copied / name
     again(copied)
-    assert snapshot(copied) == snapshot(run.directory)
+    assert snapshot(copied) == snapshot(finished.directory)
 
 
 def test_edited_settings_are_not_those_of_the_run(copied):
@@ -125,8 +101,9 @@ def test_edited_settings_are_not_those_of_the_run(copied):
     assert Run(copied).config.model.num_heads == 4
 
 
-def test_damaged_hashes_are_not_taken_for_a_run_of_an_earlier_version(finished, copied, snapshot):
-    run, again = finished
+def test_damaged_hashes_are_not_taken_for_a_run_of_an_earlier_version(
+    finished, again, copied, snapshot
+):
     (copied / "SHA256SUMS").write_bytes(b"")
     for opening in (Run, again):
         with pytest.raises(ShapeshiftError, match=r"SHA256SUMS: differs .*; remove it to use"):
@@ -139,7 +116,7 @@ def test_damaged_hashes_are_not_taken_for_a_run_of_an_earlier_version(finished, 
     assert "\n" not in str(caught.value)
     (copied / "data.json").unlink()
     again(copied)
-    assert snapshot(copied) == snapshot(run.directory)
+    assert snapshot(copied) == snapshot(finished.directory)
 
 
 def test_subword_models_that_were_trained_anew_are_not_mixed_with_the_run_s(
@@ -153,4 +130,4 @@ def test_subword_models_that_were_trained_anew_are_not_mixed_with_the_run_s(
     monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", other_version)
     with pytest.raises(ShapeshiftError, match="was trained with other subword models than those"):
         train(Run(copied).config, copied, Silent(), prepared_root=tmp_path / "prepared")
-    assert snapshot(copied) == snapshot(finished[0].directory)
+    assert snapshot(copied) == snapshot(finished.directory)

@@ -46,7 +46,7 @@ def settings(message):
 
 
 def add(tmp_path, split, num_words):
-    """Add a pair of so many words, all of one subword, as the third of a split."""
+    """Add a pair of this many words, all of one subword, as the third of a split."""
     for language, word in (("low", "abc "), ("up", "ABC ")):
         path = tmp_path / "text" / f"{split}.{language}"
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -54,17 +54,13 @@ def add(tmp_path, split, num_words):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def test_a_vocabulary_that_is_too_large(go, tmp_path):
+def test_a_vocabulary_that_is_too_large_and_a_file_name_with_a_typing_error(go, tmp_path):
+    assert "trian.low" in refused(go, "data.corpus.train=[trian]")
     message = refused(go, "data.subwords.vocab_size=4000")
     assert not (tmp_path / "run").exists()
     size = re.search(r"(\d+) or less|at most (\d+)", message)
     number = next(filter(None, size.groups()))
     assert go(f"data.subwords.vocab_size={number}").checkpoints.updates() == [2]
-
-
-def test_a_file_name_with_a_typing_error(go, tmp_path):
-    assert "trian.low" in refused(go, "data.corpus.train=[trian]")
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_failure_before_the_first_checkpoint_leaves_nothing_that_binds(go, monkeypatch, tmp_path):
@@ -93,26 +89,24 @@ def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go, tmp_pa
     assert run.weights().read_bytes() == average
 
 
-@pytest.mark.parametrize("longest", ["train", "valid"])
-def test_a_validation_pair_that_fits_into_no_batch(go, tmp_path, longest):
-    add(tmp_path, "valid", 25)
+@pytest.mark.parametrize(
+    ("split", "longest"), [("valid", "train"), ("valid", "valid"), ("train", "train")]
+)
+def test_a_pair_that_fits_into_no_batch(go, tmp_path, split, longest):
+    add(tmp_path, split, 25)
     add(tmp_path, longest, 30)
-    message = refused(go, "training.batch.max_tokens=20")
-    assert "validation pair 2 (counted from 0) has" in message
+    small = "training.batch.max_tokens=20"
+    message = refused(go, small)
+    name = {"train": "training", "valid": "validation"}[split]
+    assert f"{name} pair 2 (counted from 0) has" in message
     assert not (tmp_path / "run").exists()
-    [remedy] = settings(message)
-    assert go(remedy).checkpoints.updates() == [2]
-
-
-def test_a_training_pair_that_fits_into_no_batch(go, tmp_path):
-    add(tmp_path, "train", 30)
-    message = refused(go, "training.batch.max_tokens=20")
-    assert "training pair 2 (counted from 0) has" in message
     raised, *left_out = settings(message)
-    assert left_out == ["data.dataset.name=extrapolate", "data.dataset.max_length=19"]
-    assert go("training.batch.max_tokens=20", *left_out).checkpoints.updates() == [2]
-    shutil.rmtree(tmp_path / "run")
     assert go(raised).checkpoints.updates() == [2]
+    expected = ["data.dataset.name=extrapolate", "data.dataset.max_length=19"]
+    assert left_out == (expected if split == "train" else [])
+    if left_out:
+        shutil.rmtree(tmp_path / "run")
+        assert go(small, *left_out).checkpoints.updates() == [2]
 
 
 def scheme(part, name="absolute", **options):
@@ -193,11 +187,11 @@ def test_two_first_trainings_in_one_folder(go, tmp_path, monkeypatch):
     holders = []
 
     def check_while_the_other_begins(directory, config):
-        found = check(directory, config)
+        differing = check(directory, config)
         directory.mkdir(exist_ok=True)
         holders.append(locked(directory / "lock"))
         holders[-1].__enter__()
-        return found
+        return differing
 
     monkeypatch.setattr(Run, "check", check_while_the_other_begins)
     with pytest.raises(LockedError):

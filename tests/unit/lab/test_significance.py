@@ -71,7 +71,7 @@ def test_equal_scores_do_not_differ():
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 @pytest.mark.parametrize("name", ["better", "alike"])
 def test_one_seed_and_file_has_sacrebleu_s_own_result_to_the_digit(metric, name):
-    found = against(name, seeds=[1], metric=metric)
+    result = against(name, seeds=[1], metric=metric)
     test = PairedTest(
         [(each, SYSTEMS[each][1]) for each in ("base", name)],
         {"metric": SACREBLEU[metric]("13a")},
@@ -80,8 +80,8 @@ def test_one_seed_and_file_has_sacrebleu_s_own_result_to_the_digit(metric, name)
         n_samples=200,
     )
     [base, other] = next(results for title, results in test()[1].items() if title != "System")
-    assert (found.baseline_score, found.score) == (base.score, other.score)
-    assert found.p_value == other.p_value < 1
+    assert (result.baseline_score, result.score) == (base.score, other.score)
+    assert result.p_value == other.p_value < 1
 
 
 def test_each_of_several_files_counts_alike_and_is_drawn_from_by_itself():
@@ -164,14 +164,14 @@ def test_cells_are_compared_seed_by_seed(scored):
         [make(position, SYSTEMS[name][seed], REFERENCES, seed=seed) for seed in (1, 2)]
         for position, name in (("ape", "base"), ("rpe", "better"))
     )
-    found = compare_cells(rpe, ape, root)
-    assert found.cells == tuple(cell.key for cell in (*rpe, *ape))
-    assert found.p_value < LEVEL
+    result = compare_cells(rpe, ape, root)
+    assert result.cells == tuple(cell.key for cell in (*rpe, *ape))
+    assert result.p_value < LEVEL
     same = compare(SYSTEMS["better"], SYSTEMS["base"], REFERENCES)
-    assert (found.score, found.p_values) == (same.score, same.p_values)
+    assert (result.score, result.p_values) == (same.score, same.p_values)
     half = [number < 40 for number in range(80)]
     part = compare_cells(rpe, ape, root, wanted=half)
-    assert part.score != found.score
+    assert part.score != result.score
     with pytest.raises(ShapeshiftError, match="has the seeds 1 but its baseline has 1, 2"):
         compare_cells(rpe[:1], ape, root)
     other = make("rpe", SYSTEMS["better"][1], ["x", *REFERENCES[1:]])

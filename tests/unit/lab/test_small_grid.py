@@ -1,6 +1,5 @@
 """A real grid of two cells, from its file to the table."""
 
-import pandas as pd
 import pytest
 import yaml
 
@@ -22,58 +21,41 @@ class Recorder:
         self.seen.append((cell.axes["position"], status))
 
 
-@pytest.fixture(scope="module")
-def done(make_config, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("grid")
+def test_a_grid_is_trained_measured_and_tabulated_once(make_config, tmp_path):
     base = make_config("training.max_updates=12", "training.log_every=3").model_dump(mode="json")
-    document = {
-        "axes": {"position": {"ape": ["position=ape"], "rpe": ["position=rpe"]}},
-        "base": base,
-        "scales": {"tiny": {}},
-        "steps": STEPS,
-    }
-    (folder / "small.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    cells = Grid(folder / "small.yaml").cells("tiny")
-    recorder = Recorder()
-    report = run_cells(
-        cells, STEPS, folder / "cells", InProcess(), prepared_root=folder, observer=recorder
-    )
-    return cells, folder, report, recorder.seen
+    axes = {"position": {"ape": ["position=ape"], "rpe": ["position=rpe"]}}
+    document = {"axes": axes, "base": base, "scales": {"tiny": {}}, "steps": STEPS}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    cells, root = Grid(tmp_path / "small.yaml").cells("tiny"), tmp_path / "cells"
 
+    def run(observer=None):
+        return run_cells(
+            cells, STEPS, root, InProcess(), prepared_root=tmp_path, observer=observer
+        ).ok
 
-def test_the_observer_sees_training_go_on_and_then_the_measures(done):
-    cells, _, report, seen = done
-    assert report.ok
-    ape = [status for position, status in seen if position == "ape"]
-    training = [s.update for s in ape if s.state is State.RUNNING and s.step == "train"]
+    observer = Recorder()
+    assert run(observer)
+    ape = [status for position, status in observer.seen if position == "ape"]
+    training = [x.update for x in ape if x.state is State.RUNNING and x.step == "train"]
     assert sorted(set(training)) == [0, 3, 6, 9, 12]
     assert ape[-1].state is State.FINISHED
     assert ape[-1].loss > 0
-    assert [cell.key for cell in cells] == list(report.statuses)
 
-
-def test_the_table_has_a_row_a_cell_and_its_values_are_in_the_scores(done):
-    cells, folder, _, _ = done
-    results = Results.collect(cells, STEPS, folder / "cells")
-    results.write_csv(folder / "results.csv")
-    table = pd.read_csv(folder / "results.csv")
-    chosen = table[table.metric == "chrF2"]
-    values = chosen.pivot(index="axis:position", columns="dataset", values="value")
-    assert set(values.columns) == {"valid", "valid mean", "test", "test mean"}
-    assert list(values.index) == ["ape", "rpe"]
-    for position, cell in zip(("ape", "rpe"), cells, strict=True):
-        scored = folder / "cells" / cell.key / "run" / "results" / "test.average.json"
-        chrf = next(s for s in yaml.safe_load(scored.read_text())["scores"] if s["name"] == "chrF2")
-        assert values.test[position] == pytest.approx(chrf["value"])
+    table = Results.collect(cells, STEPS, root).frame()
+    chrf = table[table.metric == "chrF2"].pivot(
+        index="axis:position", columns="dataset", values="value"
+    )
+    assert set(chrf.columns) == {"valid", "valid mean", "test", "test mean"}
+    for cell in cells:
+        kept = root / cell.key / "run" / "results" / "test.average.json"
+        scores = {x["name"]: x["value"] for x in yaml.safe_load(kept.read_text())["scores"]}
+        assert chrf.test[cell.axes["position"]] == pytest.approx(scores["chrF2"])
     ape, rpe = cells
-    found = compare_cells([rpe], [ape], folder / "cells")
-    bleu = table[(table.metric == "BLEU") & (table.dataset == "test mean")]
-    score = bleu.set_index("axis:position")["value"]
-    assert found.difference == pytest.approx(score["rpe"] - score["ape"])
+    means = table[(table.metric == "BLEU") & (table.dataset == "test mean")]
+    bleu = means.set_index("axis:position")["value"]
+    difference = compare_cells([rpe], [ape], root).difference
+    assert difference == pytest.approx(bleu["rpe"] - bleu["ape"])
 
-
-def test_the_same_grid_again_does_nothing(done):
-    cells, folder, _, _ = done
-    before = {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("*")}
-    assert run_cells(cells, STEPS, folder / "cells", InProcess(), prepared_root=folder).ok
-    assert {path: path.stat().st_mtime_ns for path in (folder / "cells").rglob("*")} == before
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    assert run()
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before

@@ -5,18 +5,13 @@ from itertools import count
 import pytest
 
 from shapeshift.lab import speed
-from shapeshift.lab.speed import Speed
+from shapeshift.lab.speed import measure_speed
 from shapeshift.positions import PRESETS
 
 
 @pytest.fixture
 def shape(make_run):
     return make_run("position=shape")
-
-
-@pytest.fixture
-def ape(make_run):
-    return make_run("position=ape")
 
 
 @pytest.fixture
@@ -38,11 +33,11 @@ def clock(monkeypatch):
 
             return step
 
-    made = Clock()
-    monkeypatch.setattr(speed, "_stepper", made.stepper)
+    clock = Clock()
+    monkeypatch.setattr(speed, "_stepper", clock.stepper)
     for name in ("perf_counter", "process_time"):
-        monkeypatch.setattr(speed.time, name, lambda: made.now)
-    return made
+        monkeypatch.setattr(speed.time, name, lambda: clock.now)
+    return clock
 
 
 def value(found):
@@ -61,19 +56,16 @@ def value(found):
 )
 def test_a_model_that_takes_twice_the_time_has_half_the_speed(shape, clock, seconds):
     clock.seconds = seconds
-    assert value(Speed(budget_s=50).measure(*shape)) == pytest.approx(0.5)
+    assert value(measure_speed(*shape, budget_s=50)) == pytest.approx(0.5)
 
 
-def test_ape_is_not_measured(ape, clock):
-    assert value(Speed().measure(*ape)) == 1.0
+def test_the_budget_is_kept_but_for_the_first_rounds_and_ape_needs_none(shape, make_run, clock):
+    assert value(measure_speed(*make_run("position=ape"))) == 1.0
     assert clock.stepped == 0
-
-
-def test_the_budget_is_kept_but_for_the_first_rounds(shape, clock):
-    Speed(budget_s=0.0).measure(*shape)
+    measure_speed(*shape, budget_s=0.0)
     least = clock.stepped
     began = clock.now
-    Speed(budget_s=90.0).measure(*shape)
+    measure_speed(*shape, budget_s=90.0)
     assert clock.stepped - least > least
     # A step of both takes 3 s, and each of the four batches is warmed up with one of each.
     assert clock.now - began <= 90 + 3 + 4 * 3
@@ -82,5 +74,5 @@ def test_the_budget_is_kept_but_for_the_first_rounds(shape, clock):
 def test_real_steps_leave_the_run_as_it_was(shape):
     run, data = shape
     before = run.weights().read_bytes()
-    assert value(Speed(budget_s=0.0).measure(run, data)) > 0
+    assert value(measure_speed(run, data, budget_s=0.0)) > 0
     assert run.weights().read_bytes() == before

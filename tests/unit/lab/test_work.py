@@ -12,22 +12,23 @@ from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import kept_lines
-from shapeshift.lab.work import BUSY, Order, attempt, work
+from shapeshift.lab.work import BUSY, Order, attempt
+
+from .conftest import do_work
 
 STUB = """
 from shapeshift.lab.measures import Measurement
 
 class Stub:
     calls = 0
-    def measure(self, run, data):
+    def __call__(self, run, data):
         self.calls += 1
         return [Measurement(metric="pairs", value=len(data.test), dataset="test")]
 
-class Broken:
-    def measure(self, run, data):
-        raise RuntimeError("this measure is broken")
+def broken(run, data):
+    raise RuntimeError("this measure is broken")
 
-STUB, OTHER, BROKEN = Stub(), Stub(), Broken()
+STUB, OTHER = Stub(), Stub()
 """
 
 
@@ -49,7 +50,7 @@ def trained(make_config, tmp_path_factory):
     root = tmp_path_factory.mktemp("work")
     folder = CellFolder(root / "cell")
     config = make_config("training.max_updates=15")
-    work(folder, config, [], root / "prepared", command="make cell")
+    do_work(folder, config, [], root / "prepared", command="make cell")
     return SimpleNamespace(folder=folder, config=config, prepared=root / "prepared")
 
 
@@ -63,8 +64,8 @@ def cell(trained, tmp_path):
 def test_steps_are_done_once_and_a_new_one_is_done_alone(cell, trained, stub, monkeypatch):
     monkeypatch.setattr(working, "train", None)  # calling it would fail
     config, first = trained.config, ["stub_measures:STUB"]
-    work(cell, config, first, trained.prepared, command="first")
-    work(cell, config, [*first, "stub_measures:OTHER"], trained.prepared, command="second")
+    do_work(cell, config, first, trained.prepared, command="first")
+    do_work(cell, config, [*first, "stub_measures:OTHER"], trained.prepared, command="second")
     assert (stub.STUB.calls, stub.OTHER.calls) == (1, 1)
     records = {name: cell.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
     assert [record.command for record in records.values()] == ["first", "second"]
@@ -81,13 +82,9 @@ def test_other_buckets_measure_again_but_do_not_train_again(
 ):
     monkeypatch.setattr(working, "train", None)
     steps = ["stub_measures:STUB"]
-    work(cell, trained.config, steps, trained.prepared)
-    work(
-        cell,
-        make_config("training.max_updates=15", "evaluation.length_buckets=[5]"),
-        steps,
-        trained.prepared,
-    )
+    other = make_config("training.max_updates=15", "evaluation.length_buckets=[5]")
+    for config in (trained.config, other):
+        do_work(cell, config, steps, trained.prepared)
     assert stub.STUB.calls == 2
     assert cell.missing(steps, trained.config) == []
 
@@ -100,11 +97,8 @@ def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained
     config = cell.reconcile(renamed)
     assert config.position.name == "shape"
     assert (config.training.log_every, config.decoding.buffer_size) == (7, 9)
-    work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
+    do_work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
     assert cell.missing(["stub_measures:STUB"], trained.config) == []
-
-
-def test_a_folder_of_other_settings_is_refused(cell, make_config):
     with pytest.raises(ShapeshiftError, match="made when other settings were default"):
         cell.reconcile(make_config("training.max_updates=16"))
 
@@ -126,7 +120,7 @@ def attempt_here(cell, trained, steps):
 
 
 def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, trained):
-    steps = ["stub_measures:STUB", "stub_measures:BROKEN", "stub_measures:OTHER"]
+    steps = ["stub_measures:STUB", "stub_measures:broken", "stub_measures:OTHER"]
     assert attempt_here(cell, trained, steps) == 1
     assert cell.last_lines()[-1] == "RuntimeError: this measure is broken"
     assert cell.missing(steps, trained.config) == steps[1:]
@@ -140,7 +134,7 @@ def test_a_cell_that_is_locked_is_left_alone(cell, trained):
         cell.output.write_text("of the process at work\n", encoding="utf-8")
         assert attempt_here(cell, trained, []) == BUSY
         with pytest.raises(LockedError):
-            work(cell, trained.config, [], trained.prepared)
+            do_work(cell, trained.config, [], trained.prepared)
     assert cell.last_lines() == ["of the process at work"]
 
 
@@ -148,27 +142,25 @@ def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(text, other)
     moved = make_config("training.max_updates=15", f"data.corpus.root={other}")
-    work(cell, moved, ["stub_measures:STUB"], trained.prepared)  # the same text, elsewhere
+    do_work(cell, moved, ["stub_measures:STUB"], trained.prepared)  # the same text, elsewhere
     for name in ("test.low", "test.up"):
         path = other / name
         path.write_text(path.read_text("utf-8").replace("a", "b").replace("A", "B"), "utf-8")
     with pytest.raises(ShapeshiftError, match="trained on other text"):
-        work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
+        do_work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
 
 
 def test_damaged_translations_are_made_again(cell, trained):
     path = cell.run / "results" / "test.average.txt"
-    work(cell, trained.config, ["score-test"], trained.prepared)
+    do_work(cell, trained.config, ["score-test"], trained.prepared)
     lines = kept_lines(path)
     path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
-    with pytest.raises(
-        ShapeshiftError, match=r"average\.txt: differs .*; remove the record"
-    ) as told:
+    with pytest.raises(ShapeshiftError, match=r"average\.txt: differs .*; remove the record") as x:
         kept_lines(path)
-    assert f"{cell.path / 'steps'}, and it is made again" in str(told.value)
+    assert f"{cell.path / 'steps'}, and it is made again" in str(x.value)
     (record,) = (cell.path / "steps").glob("score-test.*.json")
     record.unlink()
-    work(cell, trained.config, ["score-test"], trained.prepared)
+    do_work(cell, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(path) == lines
 
 

@@ -14,7 +14,7 @@ from shapeshift.cli import run_plan
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Grid
-from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument
@@ -566,8 +566,6 @@ def test_where_runs_go(monkeypatch):
     assert threads(launcher()) == ["4"]
     assert threads(launcher(overrides=["model.size=tiny"])) == ["1"] * 6
     assert threads(launcher(jobs=2)) == ["3", "3"]
-    assert threads(Subprocesses.of_threads(4)) == ["4"]
-    assert threads(Subprocesses.of_threads(8)) == ["6"]
     with pytest.raises(ShapeshiftError, match="no GPU '1' that PyTorch can use; there are none"):
         launcher(gpus="1,3")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure as Drawing
 
-from shapeshift.lab.figures import look, styled
+from shapeshift.lab.looks import look, styled
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import (
     DocumentFigure,

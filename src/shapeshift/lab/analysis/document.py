@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from shapeshift import __version__
 from shapeshift.disk import save
@@ -45,25 +45,15 @@ def load_data(kind: type[_Data], path: str | Path) -> _Data:
         path: the JSON file.
 
     Raises:
-        ShapeshiftError: the file cannot be read, or holds something else.
+        ShapeshiftError: the file cannot be read, holds something else, or was changed.
     """
-    expected = f"expected the data of {kind.__name__}; compute them again"
     try:
         document = json.loads(Path(path).read_bytes())
-    except OSError as error:
+        if document["figure"] != kind.__name__ or document["sha256"] != digest(document["data"]):
+            raise ValueError("it holds something else, or was changed")
+        return TypeAdapter(kind).validate_python(document["data"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ShapeshiftError(
-            f"cannot read the figure's data: {error.strerror}", path=path
+            f"cannot be read as the data of {kind.__name__}; they have to be computed again",
+            path=path,
         ) from error
-    except (ValueError, RecursionError) as error:
-        raise ShapeshiftError(f"not JSON ({error}); {expected}", path=path) from error
-    found = document.get("figure") if isinstance(document, dict) else None
-    if found != kind.__name__:
-        raise ShapeshiftError(f"holds {found or 'no figure'}; {expected}", path=path)
-    if document.get("sha256") not in (None, digest(document.get("data"))):
-        raise ShapeshiftError(f"differs from what was written (SHA-256); {expected}", path=path)
-    try:
-        return TypeAdapter(kind).validate_python(document.get("data"))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "data"
-        raise ShapeshiftError(f"{place}: {first['msg']}; {expected}", path=path) from error

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
 from shapeshift.evaluation.scores import Scores, length_columns
 from shapeshift.lab.figures import Line, Panel
@@ -121,11 +120,8 @@ def compute(
             `Extrapolate(max_length=50)` is `(1, 51)`.
 
     Raises:
-        ShapeshiftError: no systems or runs, no BLEU by length, or scores that cannot be compared.
+        ShapeshiftError: no BLEU by length, or scores that cannot be compared.
     """
-    empty = [name for name, runs in systems.items() if not runs]
-    if empty:
-        raise ShapeshiftError(f"{empty[0]!r} has no runs: expected at least one")
     columns = length_columns(
         {
             name if len(runs) == 1 else f"{name} (run {number})": scores
@@ -135,8 +131,8 @@ def compute(
     )
     values = {
         name: tuple(
-            tuple(bucket.bleu for bucket in of_runs if bucket.bleu is not None)
-            for of_runs in zip(*(run.by_length or () for run in runs), strict=True)
+            tuple(bucket.bleu for bucket in same if bucket.bleu is not None)
+            for same in zip(*(run.by_length or () for run in runs), strict=True)
         )
         for name, runs in systems.items()
     }

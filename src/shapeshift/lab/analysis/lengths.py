@@ -16,8 +16,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from shapeshift.data.store import TokenStore
-from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.figures import TEXT_WIDTH_IN, look, styled
+from shapeshift.lab.looks import TEXT_WIDTH_IN, look, styled
 
 _PANEL_HEIGHT_IN = 1.9
 _PER_ROW = 3
@@ -51,13 +50,7 @@ class DatasetLengths:
 
 
 def measure(name: str, store: TokenStore) -> DatasetLengths:
-    """Measure the lengths of a dataset; some 40 bins reach to its longest sentence.
-
-    Raises:
-        ShapeshiftError: a store without pairs.
-    """
-    if not len(store):
-        raise ShapeshiftError("holds no pairs; expected one at least", path=store.directory)
+    """Measure the lengths of a dataset; some 40 bins reach to its longest sentence."""
     sides = (store.source_lengths, store.target_lengths)
     width = -(-max(int(side.max()) for side in sides) // _NUM_BINS) or 1
     return DatasetLengths(name, len(store), width, *(_side(side, width) for side in sides))

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from shapeshift.data.batching import Batch, collate, plan_in_order
+from shapeshift.data.batching import Batch
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import PAD
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.analysis.token_gain import in_order
 from shapeshift.model import Transformer
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.seeds import derive
@@ -65,16 +65,14 @@ def compute(
         seed: of the random order of sources.
 
     Raises:
-        ShapeshiftError: no pairs, a store of another vocabulary, or a model without positions for
-            an offset.
+        ShapeshiftError: a model without positions for an offset.
     """
-    config = batch or BatchConfig()
-    shuffled = (_shuffled(x, seed) for x in _batches(model, store, config))
+    device = model.output.weight.device
     return Losses(
         tuple(offsets),
-        tuple(mean_loss(model, _batches(model, store, config), offset) for offset in offsets),
-        mean_loss(model, _batches(model, store, config)),
-        mean_loss(model, shuffled),
+        tuple(mean_loss(model, in_order(store, device, batch), offset) for offset in offsets),
+        mean_loss(model, in_order(store, device, batch)),
+        mean_loss(model, (_shuffled(x, seed) for x in in_order(store, "cpu", batch))),
     )
 
 
@@ -101,20 +99,6 @@ def mean_loss(model: Transformer, batches: Iterable[Batch], offset: int | None =
             total += float(nll)
             num_tokens += targets.numel()
     return total / num_tokens
-
-
-def _batches(model: Transformer, store: TokenStore, config: BatchConfig) -> Iterable[Batch]:
-    sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
-    if (store.source_size, store.target_size) != sizes:
-        raise ShapeshiftError(
-            f"has ids of vocabularies of {store.source_size} and {store.target_size} subwords, the"
-            f" model {sizes[0]} and {sizes[1]}; name the data that it was trained on",
-            path=store.directory,
-        )
-    if not len(store):
-        raise ShapeshiftError("holds no pairs; expected one at least", path=store.directory)
-    plan = plan_in_order(store.source_lengths, store.target_lengths, config)
-    return (collate(store, pairs) for pairs in plan)
 
 
 def _shuffled(batch: Batch, seed: int) -> Batch:

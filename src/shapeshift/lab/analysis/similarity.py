@@ -18,15 +18,14 @@ from matplotlib.image import AxesImage
 
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
+from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 
 OFFSETS = (0, 100, 250, 500)
 """Those of the paper."""
 
 _COLOURS = "cividis"  # made for colour-blind eyes; its lightness rises evenly
-_BESIDE_IN = 1.2  # of the width: labels and the colour scale
+_MARGIN_IN = 1.2  # of the width: labels and the colour scale
 _DARK = 0.55  # of the colour scale: below, white figures are easier to read
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -98,17 +97,8 @@ def compute(
         offsets: at least two, all different.
 
     Raises:
-        ShapeshiftError: no systems or sentences, offsets that cannot be compared, or a model
-            without positions for them.
+        ShapeshiftError: a model without positions for an offset.
     """
-    if not systems or not sentences:
-        raise ShapeshiftError(
-            f"{len(systems)} systems and {len(sentences)} sentences: expected one of each at least"
-        )
-    if len(offsets) < 2 or len(set(offsets)) < len(offsets):
-        raise ShapeshiftError(
-            f"expected two different offsets or more, got {', '.join(map(str, offsets)) or 'none'}"
-        )
     return ShiftSimilarity(
         tuple(offsets),
         tuple(
@@ -119,7 +109,8 @@ def compute(
 
 
 def plot(data: ShiftSimilarity, sentence: int | None = None) -> Figure:
-    """Draw heat maps: a row for each system, a column for the embeddings and each layer.
+    """Draw heat maps: a row for each system, a column for the embeddings and each layer, of which
+    all systems have as many.
 
     All panels share one colour scale, which ends at 1. Save it with `figures.save`.
 
@@ -127,7 +118,7 @@ def plot(data: ShiftSimilarity, sentence: int | None = None) -> Figure:
         data: what `compute` returned.
         sentence: draw this one, counted from 0; by default the mean of all.
     """
-    num_columns = 1 + max(system.num_layers for system in data.systems)
+    num_columns = 1 + data.systems[0].num_layers
     cells = (
         cell
         for system in data.systems
@@ -136,24 +127,25 @@ def plot(data: ShiftSimilarity, sentence: int | None = None) -> Figure:
         for cell in row
     )
     lowest = min(0.9, *cells)  # where all are 1, a scale still needs a width
+    offsets = list(map(str, data.offsets))
     with styled():
-        size = min(1.1, (TEXT_WIDTH_IN - _BESIDE_IN) / num_columns)
-        width = size * num_columns + _BESIDE_IN
+        size = min(1.1, (TEXT_WIDTH_IN - _MARGIN_IN) / num_columns)
         height = max(1.9, (size + 0.05) * len(data.systems) + 0.65)
-        figure = Figure(figsize=(width, height), layout="constrained")
-        panels = figure.subplots(len(data.systems), num_columns, squeeze=False)
-        crowded = size / len(data.offsets) < 0.25  # inches: three digits at 7 points, and a gap
-        for row, (system, axes_row) in enumerate(zip(data.systems, panels, strict=True)):
+        figure = Figure(figsize=(size * num_columns + _MARGIN_IN, height), layout="constrained")
+        panels = figure.subplots(
+            len(data.systems), num_columns, squeeze=False, sharex=True, sharey=True
+        )
+        for system, axes_row in zip(data.systems, panels, strict=True):
             for layer, axes in enumerate(axes_row):
-                if layer > system.num_layers:
-                    axes.set_axis_off()
-                    continue
                 image = _draw(axes, system.matrix(layer, sentence), lowest, size)
-                last_row = row == len(data.systems) - 1
-                _label(axes, data.offsets, x=last_row, y=layer == 0, crowded=crowded)
-                if row == 0:
-                    axes.set_title("embeddings" if layer == 0 else f"layer {layer}")
             axes_row[0].set_ylabel(system.name, fontsize=8.5)
+        for layer, axes in enumerate(panels[0]):
+            axes.set_title("embeddings" if layer == 0 else f"layer {layer}")
+        crowded = size / len(offsets) < 0.25  # inches: three digits at 7 points, and a gap
+        panels[0, 0].set_xticks(range(len(offsets)), offsets)
+        panels[0, 0].set_yticks(range(len(offsets)), offsets)
+        for axes in panels[-1]:
+            axes.tick_params(axis="x", rotation=90 if crowded else 0)
         figure.supxlabel("offset $k_2$ (tokens)", fontsize=8)
         figure.supylabel("offset $k_1$ (tokens)", fontsize=8)
         bar = figure.colorbar(image, ax=panels, shrink=0.9, aspect=30, pad=0.01)
@@ -192,12 +184,6 @@ def _draw(axes: Axes, matrix: Matrix, low: float, size_in: float) -> AxesImage:
                 fontsize=min(6, 30 * size_in / len(matrix)),
                 color="white" if dark else "black",
             )
-    return image
-
-
-def _label(axes: Axes, offsets: Sequence[int], *, x: bool, y: bool, crowded: bool) -> None:
-    places = range(len(offsets))
-    axes.set_xticks(places, list(map(str, offsets)) if x else [], rotation=90 if crowded else 0)
-    axes.set_yticks(places, list(map(str, offsets)) if y else [])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    return image

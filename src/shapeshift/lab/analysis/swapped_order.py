@@ -87,13 +87,13 @@ def _leaves_one(store: TokenStore) -> bool:
 
 def parts(ids: Sequence[int]) -> list[list[int]]:
     """Return the sentences of a joined sequence, without the separators."""
-    found: list[list[int]] = [[]]
+    sentences: list[list[int]] = [[]]
     for each in ids:
         if each == SEP:
-            found.append([])
+            sentences.append([])
         else:
-            found[-1].append(each)
-    return found
+            sentences[-1].append(each)
+    return sentences
 
 
 def swap(ids: Sequence[int]) -> list[int]:

@@ -10,17 +10,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from shapeshift.disk import open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import tail
 
-_GRACE_S = 10.0
+# Checkpoints of other toolkits hold settings next to tensors; PyTorch reads those only on request.
+_ENVIRONMENT = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,14 @@ class Command:
         name: of its log and of its mark.
         arguments: the program first.
         output: file that standard output goes to; by default the log.
-        environment: variables that differ from this process's.
     """
 
     name: str
     arguments: tuple[str, ...]
     output: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        settings = [f"{name}={shlex.quote(value)}" for name, value in _ENVIRONMENT.items()]
         target = [] if self.output is None else [">", shlex.quote(str(self.output))]
         return " ".join([*settings, shlex.join(self.arguments), *target])
 
@@ -48,8 +46,8 @@ class Command:
 def find_program(name: str) -> Path | None:
     """Return where a program is: on the PATH, or in the folder of this interpreter."""
     folders = [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
-    found = shutil.which(name, path=os.pathsep.join(folders))
-    return None if found is None else Path(found).absolute()
+    path = shutil.which(name, path=os.pathsep.join(folders))
+    return None if path is None else Path(path).absolute()
 
 
 def interpreter(script: Path) -> str:
@@ -84,16 +82,25 @@ def run_commands(commands: Sequence[Command], directory: Path) -> None:
 
 def _run(command: Command, directory: Path) -> None:
     log = directory / f"{command.name}.log"
-    with writing(log), open_in_place(log, "wb") as messages:
-        output = messages if command.output is None else open_in_place(command.output, "wb")
+    with writing(log), ExitStack() as stack:
+        messages = stack.enter_context(open_in_place(log, "wb"))
+        output = messages
+        if command.output is not None:
+            output = stack.enter_context(open_in_place(command.output, "wb"))
+        stack.enter_context(_signals_raise())
         try:
-            status = _wait(command, directory, output.fileno(), messages.fileno())
+            status = subprocess.run(
+                command.arguments,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=messages,
+                env={**os.environ, **_ENVIRONMENT},
+            ).returncode
         except OSError as error:
             raise ShapeshiftError(
                 f"{command.arguments[0]} cannot be started: {error.strerror}"
             ) from error
-        finally:
-            output.close()
     if status:
         lines = [line for line in tail(log).splitlines() if line.strip()]
         last = lines[-1].strip()[:300] if lines else "it printed nothing"
@@ -102,40 +109,14 @@ def _run(command: Command, directory: Path) -> None:
         )
 
 
-def _wait(command: Command, directory: Path, output: int, messages: int) -> int:
-    """Return the exit status; a signal to this process ends the program, too."""
-    with _signals_raise():
-        process = subprocess.Popen(
-            command.arguments,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=messages,
-            env={**os.environ, **command.environment},
-        )
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            try:
-                process.wait(_GRACE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            raise
-
-
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Make SIGTERM raise `SystemExit`: by default this process would end and leave the other."""
+    """Make SIGTERM raise `SystemExit`, so that the program ends, too: by default this process would
+    end and leave it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         yield
     finally:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from shapeshift.data.config import SPLITS
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.toolkits import average_fairseq
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
 from shapeshift.lab.toolkits.commands import Command, interpreter
-
-# Its checkpoints hold settings next to tensors, which PyTorch from 2.6 on reads only on request.
-_OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 
 
 class Fairseq:
@@ -35,43 +33,28 @@ class Fairseq:
         # file.
         script = run.directory / "average.py"
         save(script, Path(average_fairseq.__file__).read_bytes())
-        average = (
-            interpreter(programs["fairseq-train"]),
-            str(script),
-            str(saved),
-            str(len(run.saved_updates)),
-            str(final),
-        )
+        python = interpreter(programs["fairseq-train"])
+        average = (python, str(script), str(saved), str(len(run.saved_updates)), str(final))
         hardware = () if run.gpu else ("--cpu",)
         commands = [
             Command("preprocess", (preprocess, *self._preprocessing(run, binary))),
-            Command(
-                "train",
-                (train, binary, "--save-dir", str(saved), *hardware, *_training(run)),
-                environment=_OWN_FILES,
-            ),
-            Command("average", average, environment=_OWN_FILES),
+            Command("train", (train, binary, "--save-dir", str(saved), *hardware, *_training(run))),
+            Command("average", average),
         ]
         for split in TEST_SPLITS:
             search = ("--gen-subset", split, "--path", str(final), *hardware, *_search(run))
-            commands.append(
-                Command(
-                    f"translate-{split}",
-                    (generate, binary, *search),
-                    output=self._output(run, split),
-                    environment=_OWN_FILES,
-                )
-            )
+            output = self._output(run, split)
+            commands.append(Command(f"translate-{split}", (generate, binary, *search), output))
         return commands
 
     def translations(self, run: Baseline, split: TestSplit) -> list[str]:
         """See `baseline.Toolkit`."""
-        found: dict[int, str] = {}
+        lines: dict[int, str] = {}
         for line in self._output(run, split).read_text(encoding="utf-8").split("\n"):
             if line.startswith("H-"):  # H-NUMBER, score, tokens; in the order of lengths
                 number, _, tokens = line.removeprefix("H-").split("\t")
-                found[int(number)] = tokens
-        return [found[number] for number in sorted(found)]
+                lines[int(number)] = tokens
+        return [lines[number] for number in sorted(lines)]
 
     def _output(self, run: Baseline, split: TestSplit) -> Path:
         return run.directory / f"{split}.out"
@@ -82,17 +65,10 @@ class Fairseq:
             # Numbers of occurrences are needed for nothing once the order is given.
             lines = "".join(f"{token} 1\n" for token in tokens)
             save(run.directory / f"dict.{side}.txt", lines)
+        target = ["--tgtdict", str(run.directory / "dict.tgt.txt")]
         vocabulary = ["--srcdict", str(run.directory / "dict.src.txt")]
-        vocabulary += (
-            ["--joined-dictionary"]
-            if run.text.joint
-            else ["--tgtdict", str(run.directory / "dict.tgt.txt")]
-        )
-        prefixes = [
-            part
-            for split in ("train", "valid", "test")
-            for part in (f"--{split}pref", f"{text}/{split}")
-        ]
+        vocabulary += ["--joined-dictionary"] if run.text.joint else target
+        prefixes = [x for split in SPLITS for x in (f"--{split}pref", f"{text}/{split}")]
         languages = ["--source-lang", "src", "--target-lang", "tgt"]
         return [*languages, *prefixes, *vocabulary, "--destdir", binary]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from shapeshift.config import Config
 from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.evaluation.tokenizers import make_bleu
-from shapeshift.lab.measures import Measurement, files_of, mean_measurement
+from shapeshift.lab.measures import Measurement, bleu_measurement, files_of, mean_measurement
 from shapeshift.lab.run import Run, detokenizer
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
 from shapeshift.lab.toolkits.commands import find_program, run_commands
@@ -36,16 +34,15 @@ class TrainedBy:
         toolkit = self.toolkit
         return f"{toolkit.name} is left out: {lacking} is not on the PATH; {toolkit.install}"
 
-    def measure(self, run: Run, data: Prepared) -> list[Measurement]:
+    def __call__(self, run: Run, data: Prepared) -> list[Measurement]:
         """Train, translate and score, all in `toolkits/NAME` next to the run's folder.
 
         Raises:
             ShapeshiftError: the toolkit or BLEU's tokenizer is not there; the toolkit cannot do
                 what the run does, or failed.
         """
-        found = self.missing()
-        if found is not None:
-            raise ShapeshiftError(found)
+        if reason := self.missing():
+            raise ShapeshiftError(reason)
         make_bleu(run.config.bleu_tokenizer)
         folder = run.directory.parent / "toolkits"
         baseline = Baseline(
@@ -74,25 +71,13 @@ class TrainedBy:
             ) from error
         _, references = data.text(split)
         parts = files_of(data, split, len(references)) or {split: slice(None)}
-        found = [
-            self._bleu(baseline.config, hypotheses[part], references[part], name)
-            for name, part in parts.items()
-        ]
-        return [*found, mean_measurement(found, split)]
-
-    def _bleu(
-        self, config: Config, hypotheses: list[str], references: list[str], dataset: str
-    ) -> Measurement:
-        [score] = score_corpus(hypotheses, references, ("bleu",), tokenizer=config.bleu_tokenizer)
-        return Measurement(
-            metric=score.name,
-            value=score.value,
-            dataset=dataset,
-            bucket=self.toolkit.name,
-            signature=score.signature,
-            hypotheses=sha256_lines(hypotheses),
-            references=sha256_lines(references),
-        )
+        rows = []
+        tokenizer = baseline.config.bleu_tokenizer
+        for name, part in parts.items():
+            texts = hypotheses[part], references[part]
+            [bleu] = score_corpus(*texts, ("bleu",), tokenizer=tokenizer)
+            rows.append(bleu_measurement(bleu, *texts, dataset=name, bucket=self.toolkit.name))
+        return [*rows, mean_measurement(rows, split)]
 
 
 FAIRSEQ, OPENNMT = TrainedBy(Fairseq()), TrainedBy(OpenNmt())

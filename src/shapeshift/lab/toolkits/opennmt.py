@@ -16,8 +16,6 @@ from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
 from shapeshift.lab.toolkits.commands import Command
 from shapeshift.lab.toolkits.export import SIDES
 
-# Its checkpoints hold settings next to tensors, which PyTorch from 2.6 on reads only on request.
-_OWN_FILES = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 _LONGEST = 1000
 _TRAINING_SPLITS: tuple[Split, Split] = ("train", "valid")
 
@@ -37,24 +35,13 @@ class OpenNmt:
         save(settings, yaml.safe_dump(self._settings(run), sort_keys=False))
         models = [str(run.directory / f"model_step_{x}.pt") for x in run.saved_updates]
         commands = [
-            Command("train", (train, "-config", str(settings)), environment=_OWN_FILES),
-            Command(
-                "average",
-                (average, "-models", *models, "-output", str(final)),
-                environment=_OWN_FILES,
-            ),
+            Command("train", (train, "-config", str(settings))),
+            Command("average", (average, "-models", *models, "-output", str(final))),
         ]
         for split in TEST_SPLITS:
-            files = (
-                "-src",
-                str(run.text.file(split, "src")),
-                "-output",
-                str(run.directory / split),
-            )
-            search = ("-model", str(final), *files, *_search(run))
-            commands.append(
-                Command(f"translate-{split}", (translate, *search), environment=_OWN_FILES)
-            )
+            source, output = run.text.file(split, "src"), run.directory / split
+            files = ("-model", str(final), "-src", str(source), "-output", str(output))
+            commands.append(Command(f"translate-{split}", (translate, *files, *_search(run))))
         return commands
 
     def translations(self, run: Baseline, split: TestSplit) -> list[str]:

@@ -1,6 +1,5 @@
 import pytest
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.lengths import measure, plot
 
 PAIRS = [([5] * source, [6] * target) for source, target in ((1, 2), (3, 3), (3, 9), (4, 4))]
@@ -24,11 +23,6 @@ def test_lengths_are_counted_by_hand(datasets, make_store):
     assert long.bin_width == 11
     assert len(long.source.histogram) == 37
     assert sum(long.source.histogram) == 1
-
-
-def test_an_empty_store_is_refused(make_store):
-    with pytest.raises(ShapeshiftError, match="holds no pairs"):
-        measure("it", make_store([]))
 
 
 def test_each_dataset_is_a_panel_of_two_histograms(datasets):

@@ -6,7 +6,6 @@ import torch
 from shapeshift.data.batching import collate
 from shapeshift.data.config import BatchConfig
 from shapeshift.decoding.scoring import score_references
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.loss_by_offset import compute
 
 PAIRS = [
@@ -65,11 +64,3 @@ def test_the_random_order_depends_on_seed_and_pair_alone(make_model, store):
     )
     assert once == pytest.approx(wide, abs=1e-12)
     assert once != pytest.approx(other, abs=1e-6)
-
-
-def test_a_store_of_another_vocabulary_or_without_pairs_is_refused(make_model, make_store):
-    store = make_store([([5], [6])], "other", vocab=30)
-    with pytest.raises(ShapeshiftError, match=r"vocabularies of 30 and 30 .* model 24 and 24"):
-        compute(make_model("ape"), store)
-    with pytest.raises(ShapeshiftError, match="holds no pairs"):
-        compute(make_model("ape"), make_store([], "empty"))

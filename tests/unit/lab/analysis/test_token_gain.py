@@ -42,16 +42,10 @@ class Rigged:
         return hidden
 
 
-def gain(*likes, **options):
-    return compute(
-        ("APE", Rigged()),
-        ("SHAPE", Rigged(*likes)),
-        [BATCH],
-        FREQUENCIES,
-        position_edges=options.pop("position_edges", (1, 2)),
-        frequency_edges=options.pop("frequency_edges", (10, 100)),
-        **options,
-    )
+def gain(*likes):
+    models = ("APE", Rigged()), ("SHAPE", Rigged(*likes))
+    edges = {"position_edges": (1, 2), "frequency_edges": (10, 100)}
+    return compute(*models, [BATCH], FREQUENCIES, **edges)
 
 
 def test_tokens_fall_into_cells_by_position_and_frequency():
@@ -101,8 +95,7 @@ def test_exchanged_models_add_up_to_all_in_batches_of_any_size(make_model, make_
 def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
     store = make_store([([5], [7, 7, SEP, 8]), ([5], []), ([5, 5], [8])])
     counts = token_counts(store)
-    assert len(counts) == 24
-    assert {int(token): int(counts[token]) for token in np.nonzero(counts)[0]} == {
+    assert dict(enumerate(counts.tolist())) == dict.fromkeys(range(24), 0) | {
         EOS: 3,
         SEP: 1,
         7: 2,
@@ -110,18 +103,10 @@ def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
     }
 
 
-@pytest.mark.parametrize("edges", [(), (0, 5), (5, 5), (9, 3)])
-def test_edges_must_ascend(edges):
-    with pytest.raises(ShapeshiftError, match="frequency_edges must be positive and ascend"):
-        gain(frequency_edges=edges)
-
-
-def test_counts_of_another_vocabulary_and_no_batches_are_refused():
+def test_counts_of_another_vocabulary_are_refused():
     models = ("a", Rigged()), ("b", Rigged())
     with pytest.raises(ShapeshiftError, match="target id 7, but counts of 7 subwords"):
         compute(*models, [BATCH], FREQUENCIES[:7])
-    with pytest.raises(ShapeshiftError, match="no tokens to compare"):
-        compute(*models, [], FREQUENCIES)
 
 
 DATA = TokenGain(
