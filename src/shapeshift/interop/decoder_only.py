@@ -195,7 +195,10 @@ def _attention(
     """Attention as transformers calls it; returns `(B, Q, H, E)`."""
     tracker, placed = vars(module)[NAME]
     position = placed[int(module.layer_idx) if len(placed) > 1 else 0]  # type: ignore[arg-type]
-    assert position_ids is not None, "`_Tracker.before` gives them"
+    if position_ids is None:  # `_Tracker.before` gave them to the model
+        raise ShapeshiftError(
+            "this version of transformers keeps position_ids from its attention; use 5.23 or later"
+        )
     pos_k = position_ids
     num_keys, num_known = key.shape[2], tracker.keys.shape[1]
     if num_keys != query.shape[2]:

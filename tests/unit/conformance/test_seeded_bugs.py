@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from shapeshift.conformance import Finding, check
@@ -37,3 +40,13 @@ def test_the_smallest_failing_input_is_reported() -> None:
     assert [len(row) for row in by_name["batch-mates"].ids] == [2, 2]
     rounded = failures(BUGS["positions in the model's dtype"], "positions in the model's dtype")
     assert [(x.property, len(x.ids[0])) for x in rounded] == [("bfloat16", 258)]
+
+
+def test_the_guide_lists_the_bugs_and_what_finds_them() -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "checking.md"
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]*)\|$", guide.read_text("utf-8"), re.M)
+    listed = {name: (found_by, like.partition(" (")[0].strip()) for name, found_by, like in rows}
+    assert {name: listed.get(name) for name in BUGS} == {
+        name: (bug.found_by, bug.like) for name, bug in BUGS.items()
+    }
+    assert f"{len(BUGS)} bugs" in guide.read_text("utf-8")
