@@ -6,19 +6,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .interop import shift_positions, unshift
+    from .interop import restore_position, shift_positions, unshift, use_position
     from .lab.run import load_run as load_run
     from .positions import SHAPE
 
 __version__ = "0.1.0"
-__all__ = ["SHAPE", "__version__", "shift_positions", "unshift"]
+__all__ = [
+    "SHAPE",
+    "__version__",
+    "restore_position",
+    "shift_positions",
+    "unshift",
+    "use_position",
+]
 
 # Loaded on first use: the command line imports this package and must not import torch.
 _MODULES = {
     "SHAPE": "shapeshift.positions",
     "load_run": "shapeshift.lab.run",
+    "restore_position": "shapeshift.interop",
     "shift_positions": "shapeshift.interop",
     "unshift": "shapeshift.interop",
+    "use_position": "shapeshift.interop",
 }
 
 

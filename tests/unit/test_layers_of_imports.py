@@ -18,7 +18,7 @@ from shapeshift.__main__ import TESTBED, main
 
 ROOT = Path(shapeshift.__file__).parent
 FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
-TORCH_ONLY = ("positions", "attention", "interop")
+TORCH_ONLY = ("positions", "attention", "interop", "conformance")
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "positions": {"errors"},
     "attention": {"positions", "errors"},
     "interop": {"attention", "positions", "errors"},
+    "conformance": {"interop", "positions", "errors"},
     "model": {"attention", "positions", *FOUNDATIONS},
     "data": FOUNDATIONS,
     "decoding": {"model", "positions", "data", *FOUNDATIONS},
@@ -46,7 +47,7 @@ MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config", "huggingface"}
 MAY_IMPORT["lab"] = {*MAY_IMPORT["config"], "attention", "config", "export"}
 MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
 MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
-MAY_IMPORT["cli"] = {*MAY_IMPORT["report"], "report", "interop"}
+MAY_IMPORT["cli"] = {*MAY_IMPORT["report"], "report", "interop", "conformance"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 
@@ -89,7 +90,8 @@ def test_imports_point_one_way(path: Path) -> None:
 def test_the_library_imports_torch_alone(room: str) -> None:
     for path in (ROOT / room).rglob("*.py"):
         outside = {name.split(".")[0] for name in imported(path)} - {"shapeshift"}
-        assert outside - set(sys.stdlib_module_names) <= {"torch"}, path
+        # Of transformers inside functions alone: the test below imports the library without it.
+        assert outside - set(sys.stdlib_module_names) <= {"torch", "transformers"}, path
 
 
 BLOCKED = f"""
@@ -105,7 +107,9 @@ sys.meta_path.insert(0, Blocker())
 """Makes a process believe that the extra `testbed` is not installed."""
 
 
-@pytest.mark.parametrize("module", ["shapeshift.positions", "shapeshift.interop.torch_nn"])
+@pytest.mark.parametrize(
+    "module", ["shapeshift.positions", "shapeshift.interop.torch_nn", "shapeshift.conformance"]
+)
 def test_the_library_works_without_the_testbed(module: str) -> None:
     code = f"{BLOCKED}import {module}; from shapeshift import SHAPE, shift_positions; SHAPE(dim=8)"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

@@ -33,7 +33,7 @@ from shapeshift.threads import set_spin_count
 GROUPS = {
     "Your text and models": ("init", "prepare", "train", "translate", "score", "inspect", "export"),
     "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
-    "Reference": ("positions",),
+    "Reference": ("positions", "check"),
 }
 """The subcommands, in the order of the help."""
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from shapeshift import SHAPE, shift_positions, unshift
+from shapeshift.positions import Representation
 
 from .tiny_models import ALL
 
@@ -32,7 +33,7 @@ def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ALL["bart"].build(positions=200).save_pretrained(tmp_path / "facebook/bart-base")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(snippet(page, "from_pretrained"), names)
+    exec(snippet(page, "AutoModelForSeq2SeqLM"), names)
     model = names["model"]
     inputs = ALL["bart"].inputs(torch.randint(5, 50, (4, 6)))
     in_training = [model.train()(**inputs).logits for _ in range(2)]
@@ -40,6 +41,21 @@ def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     shifted = model.eval()(**inputs).logits
     unshift(model)
     assert torch.equal(model(**inputs).logits, shifted)
+
+
+def test_other_positions_in_a_decoder_only_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(vocab_size=50, num_attention_heads=2, **sizes)
+    folder = tmp_path / "HuggingFaceTB/SmolLM2-135M"
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(snippet(HUGGING_FACE, "use_position("), names)
+    [position] = names["model"].get_submodule("model.shapeshift_positions").children()
+    assert type(position) is Representation
 
 
 def test_a_module_that_is_named() -> None:

@@ -1,0 +1,100 @@
+"""`shapeshift check`: whether positions work in a model, of whatever library."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from shapeshift.errors import ShapeshiftError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SHOWN_IDS = 24
+"""How many ids of a failing row are printed."""
+
+
+def check(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Name or folder of a Hugging Face model (causal, or encoder-decoder), the folder"
+            " of a run, or module:factory, a function without arguments that returns a model.",
+        ),
+    ],
+    positions: Annotated[
+        Literal["absolute", "relative", "none"] | None,
+        typer.Option(
+            help="What the model claims; relative: adding a number to all positions changes"
+            " nothing.  [default: what its modules say]",
+            show_default=False,
+        ),
+    ] = None,
+    max_length: Annotated[
+        int, typer.Option(min=4, help="The longest sequence to try, except for the limit itself.")
+    ] = 300,
+) -> None:
+    """Check that positions work in a model, of whatever library.
+
+    Decoding with a cache, padding, packing, the other rows of a batch, bfloat16, shifts, texts
+    beyond the trained length: each must give the logits that the model gives for a sequence by
+    itself. It prints a table with the smallest failing inputs and exits with 1 if anything fails.
+    The model runs on the CPU, with random token ids and no tokenizer.
+
+    Example: shapeshift check gpt2
+    """
+    from rich.text import Text
+
+    from shapeshift.cli.output import columns, results_console, show
+    from shapeshift.conformance import check as check_model
+
+    findings = check_model(_load(model), positions=positions, max_length=max_length)
+    table = columns("property", "side", "outcome", "closest or smallest case")
+    failures = [finding for finding in findings if finding.outcome == "FAIL"]
+    for finding in findings:
+        cells = (finding.property, finding.side, finding.outcome, finding.detail)
+        table.add_row(*map(Text, cells), style="red" if finding in failures else None)
+    results_console().print(table)
+    for finding in failures:
+        for ids in finding.ids:
+            more = " …" * (len(ids) > SHOWN_IDS)
+            show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids[:SHOWN_IDS]))}{more}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _load(name: str) -> nn.Module:
+    """Return the model that a user names."""
+    model: nn.Module
+    if (Path(name) / "config.yaml").exists():
+        from shapeshift.lab.run import load_run
+
+        return load_run(name).model()
+    module, _, function = name.partition(":")
+    if function and not Path(name).exists():
+        sys.path.insert(0, "")  # the current folder
+        try:
+            factory = getattr(import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            raise ShapeshiftError(f"cannot import {name!r}: {error}") from error
+        model = factory()
+        return model
+    try:
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+        is_seq2seq = AutoConfig.from_pretrained(name).is_encoder_decoder
+        kind = AutoModelForSeq2SeqLM if is_seq2seq else AutoModelForCausalLM
+        model = kind.from_pretrained(name)
+    except ModuleNotFoundError as error:
+        raise ShapeshiftError(f"{error}; pip install 'shapeshift[hf]'") from error
+    except (OSError, ValueError) as error:
+        raise ShapeshiftError(
+            f"{name!r} is neither the folder of a run, nor module:factory, nor a causal or"
+            f" encoder-decoder model of Hugging Face: {str(error).strip().splitlines()[0]}"
+        ) from error
+    return model

@@ -1,0 +1,248 @@
+"""One interface to anybody's model: token ids in, logits out.
+
+An encoder-decoder is two subjects. Its `decoder` reads targets for a fixed source, its `encoder`
+reads sources for a fixed start of the target.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.families import find
+from shapeshift.positions import Randomized, Representation
+
+Claim = Literal["absolute", "relative", "none"]
+
+LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_length")
+"""What configurations call the number of positions of a table, or the length of training."""
+
+RELATIVE = ("rotary_emb", "alibi", "relative_attention_bias")
+"""Part of the name of a module or attribute, in models whose attention sees distances alone."""
+
+SOURCE_LENGTH, TARGET_LENGTH = 7, 4
+"""Of the fixed side of an encoder-decoder."""
+
+
+class UnsupportedError(Exception):
+    """The model cannot be asked this; the message is the reason."""
+
+
+@dataclass
+class Cache:
+    """What incremental decoding keeps between calls; `state` is the model's own."""
+
+    state: Any = None
+
+
+class Subject:
+    """A model, or one side of it, as the properties see it.
+
+    Args:
+        model: is copied before it is changed.
+        side: `decoder` or `encoder`.
+        claim: what the model says of its positions; None is what its modules say.
+
+    Attributes:
+        limit: positions of its table, or the length of training; None if there is no limit.
+        usable_ids: the token ids to test with, no special ones.
+        is_seq2seq: whether it is one side of an encoder-decoder.
+        aligned: whether logits belong to the tokens; those of an encoder belong to the target.
+        takes_mask, takes_position_ids, takes_cache: what `logits` may be called with.
+    """
+
+    is_seq2seq = False
+    takes_mask = takes_position_ids = takes_cache = True
+
+    def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
+        self.model, self.side, self.claim = model, side, claim or _claim(model)
+        self.aligned = side == "decoder"
+        self.limit, self.usable_ids = _limit(model), _usable_ids(model)
+
+    def logits(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Return logits `(B, T, V)` of `ids (B, T)`.
+
+        Args:
+            ids: tokens; with a cache, those that follow the ones it has.
+            attention_mask: `(B, T)`, 1 on tokens and 0 on padding, of those in the cache as well;
+                or what is added to the scores, `(B, 1, T, T)`.
+            position_ids: `(B, T)`; None leaves them to the model.
+            cache: of the calls before; is written to.
+
+        Raises:
+            UnsupportedError: the model does not take this.
+        """
+        raise NotImplementedError
+
+    def fixed(self, length: int, rows: int) -> Tensor:
+        """Return the ids `(rows, length)` of the side that does not change."""
+        return self.usable_ids[torch.arange(length) * 5 % len(self.usable_ids)].expand(rows, -1)
+
+    def changed(self, change: Callable[[nn.Module], object]) -> Subject:
+        """Return this subject with a copy of the model, to which `change` was applied."""
+        other = copy(self)
+        other.model = deepcopy(self.model)
+        change(other.model)
+        return other
+
+
+class ModuleSubject(Subject):
+    """A Hugging Face model, or a module that is called like one.
+
+    Positions come as its documentation says: with an `attention_mask`, and `position_ids` counted
+    from it where the model takes them, as `generate` does. `forward` takes ids first, and
+    optionally `attention_mask`, `position_ids`, `past_key_values` with `use_cache`, and
+    `decoder_input_ids` with `decoder_attention_mask`. It returns logits, a tuple of logits and the
+    cache, or an object with `logits` and `past_key_values`.
+    """
+
+    def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
+        super().__init__(model, side, claim)
+        self.names = inspect.signature(model.forward).parameters
+        self.is_seq2seq = "decoder_input_ids" in self.names
+        reads_target = self.is_seq2seq and side == "decoder"
+        self.mask_name = "decoder_attention_mask" if reads_target else "attention_mask"
+        self.takes_mask = self.mask_name in self.names
+        # Falcon with ALiBi counts along the mask and ignores the position_ids that it takes.
+        ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
+        self.takes_position_ids = "position_ids" in self.names and not ignored
+        self.takes_cache = "past_key_values" in self.names and side == "decoder"
+
+    def logits(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        kwargs: dict[str, Any] = {}
+        first = ids
+        if self.is_seq2seq and self.side == "decoder":
+            first, kwargs["decoder_input_ids"] = self.fixed(SOURCE_LENGTH, len(ids)), ids
+        elif self.is_seq2seq:
+            kwargs["decoder_input_ids"] = self.fixed(TARGET_LENGTH, len(ids))
+        if attention_mask is not None:
+            kwargs[self.mask_name] = attention_mask
+            if self.takes_position_ids and position_ids is None:
+                counted = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+                position_ids = counted[:, -ids.shape[1] :]
+        if position_ids is not None:
+            kwargs["position_ids"] = position_ids
+        for name in kwargs:
+            if name not in self.names:
+                raise UnsupportedError(f"it takes no {name}")
+        if "use_cache" in self.names:
+            kwargs["use_cache"] = cache is not None
+        if cache is not None:
+            kwargs["past_key_values"] = cache.state
+        out = self.model(first, **kwargs)
+        if cache is not None:
+            cache.state = out[1] if isinstance(out, tuple) else out.past_key_values
+        if not isinstance(out, Tensor):
+            out = out[0] if isinstance(out, tuple) else out.logits
+        return out  # type: ignore[no-any-return]
+
+
+class TransformerSubject(Subject):
+    """A `shapeshift.model.Transformer`: padding is id 0, right of a sentence; an offset shifts the
+    positions of source and target."""
+
+    is_seq2seq = True
+
+    def __init__(self, model: nn.Module, side: str, claim: Claim | None = None):
+        super().__init__(model, side, claim)
+        self.takes_mask, self.takes_cache = side == "encoder", side == "decoder"
+
+    def logits(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        model: Any = self.model
+        offset = None
+        if position_ids is not None:
+            offset = position_ids[:, 0]
+            if (position_ids.diff(dim=1) != 1).any():
+                raise UnsupportedError("positions are counted by the model, from any start")
+        source, target = self.fixed(SOURCE_LENGTH, len(ids)), ids
+        if self.side == "encoder":
+            source, target = ids, self.fixed(TARGET_LENGTH, len(ids))
+            if attention_mask is not None:
+                if not attention_mask[:, 0].all():
+                    raise UnsupportedError("padding stands right of a sentence in this model")
+                source = ids * attention_mask
+        if cache is None:
+            hidden = model.decode(target, model.encode(source, offset=offset), offset=offset)
+        else:
+            cache.state = cache.state or model.start(source, offset=offset)
+            hidden = cache.state.extend(target)
+        return model.project(hidden)  # type: ignore[no-any-return]
+
+
+def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
+    """Return what there is to check in a model: its decoder, and its encoder if it has one.
+
+    Raises:
+        ShapeshiftError: it is no module, or has no table of tokens.
+    """
+    if not isinstance(model, nn.Module):
+        raise ShapeshiftError(f"expected an nn.Module to check, got {type(model).__name__}")
+    if all(hasattr(model, name) for name in ("encode", "decode", "project", "start")):
+        return [TransformerSubject(model, side, claim) for side in ("decoder", "encoder")]
+    decoder = ModuleSubject(model, "decoder", claim)
+    return [decoder, ModuleSubject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
+
+
+def _usable_ids(model: nn.Module) -> Tensor:
+    """Return ids that are no special tokens: not the first four, nor one of the configuration."""
+    config = getattr(model, "config", None)
+    size = getattr(config, "vocab_size", None) or getattr(model, "vocab_size", None)
+    tables = [part for part in model.modules() if isinstance(part, nn.Embedding)]
+    if size is None and not tables:
+        raise ShapeshiftError(
+            f"the vocabulary of this {type(model).__name__} is not known; give it a vocab_size"
+        )
+    size = size or tables[0].num_embeddings
+    settings = vars(config) if config is not None else {}
+    special = {value for name, value in settings.items() if name.endswith("token_id")}
+    return torch.tensor([n for n in range(min(4, size - 2), size) if n not in special])
+
+
+def _limit(model: nn.Module) -> int | None:
+    """Return how many positions the model has room for, or was trained with."""
+    kinds = [part for part in model.modules() if isinstance(part, Representation)]
+    limits = [last + 1 for kind in kinds if (last := kind.max_position()) is not None]
+    limits += [part.max_length for part in model.modules() if isinstance(part, Randomized)]
+    for owner in (getattr(model, "config", None), model):
+        named = [getattr(owner, name, None) for name in LIMITS]
+        limits += [n for n in named if isinstance(n, int)][:1]
+    return min(limits, default=None)
+
+
+def _claim(model: nn.Module) -> Claim | None:
+    """Return whether a model's positions are absolute or relative, from what it consists of."""
+    kinds = [part for part in model.modules() if isinstance(part, Representation)]
+    if kinds and all(kind.shift_invariant for kind in kinds):
+        return "none" if {type(kind) for kind in kinds} == {Representation} else "relative"
+    if kinds or any(True for _ in find(model)):
+        return "absolute"
+    for part in (*model.modules(), getattr(model, "config", None)):
+        names = [name for name in dir(part) if any(word in name for word in RELATIVE)]
+        if any(getattr(part, name) is not False for name in names):  # a switch may be off
+            return "relative"
+    return None

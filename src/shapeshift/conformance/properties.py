@@ -1,0 +1,237 @@
+"""What must hold of positions in any model, one function for each property.
+
+A function takes a length and yields cases: two computations that must agree, or must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from .adapter import UnsupportedError
+from .probe import Case, Probe, difference, line, pad
+
+SAFETY_BF16 = 8
+"""How many times the effect of rounded weights a difference in bfloat16 may be."""
+
+TESTABLE = 2048
+"""The longest sequence that is run, to see what is beyond a limit."""
+
+
+class RefusedError(Exception):
+    """The model refuses the input with an error of its own, as it should."""
+
+
+def repeatable(probe: Probe, length: int) -> Iterator[Case]:
+    """The same call gives the same logits in evaluation mode: nothing is drawn."""
+    ids = probe.ids(length)
+    out, again = probe.subject.logits(ids), probe.subject.logits(ids)
+    # The tolerance of the other properties would include what is drawn.
+    yield Case("the same call twice", difference(again, out), 1e-6, ids)
+
+
+def cached(probe: Probe, length: int) -> Iterator[Case]:
+    """Decoding with a cache gives the logits of one full pass, however it is cut into pieces, also
+    where distances are long."""
+    if not probe.subject.takes_cache:
+        raise UnsupportedError("it has no cache")
+    ids = probe.ids(length)
+    full = probe.subject.logits(ids)
+    half, tail = length // 2, min(3, length - 1)
+    cuts = {(length - 1, 1), (half, length - half), (length - tail, *[1] * tail)}
+    for sizes in sorted({*cuts, (1, length - 1)}):
+        yield probe.same(f"with a cache, in pieces of {sizes}", probe.pieces(ids, sizes), full, ids)
+
+
+def left_padding(probe: Probe, length: int) -> Iterator[Case]:
+    """Padding on the left changes nothing, as `generate` pads a batch of prompts; nor for what is
+    decoded after it with a cache."""
+    subject = probe.subject
+    if subject.side == "encoder" and subject.claim not in ("relative", "none"):
+        raise UnsupportedError("absolute positions count from the first column; pad on the right")
+    if subject.side == "decoder" and subject.is_seq2seq:
+        raise UnsupportedError("targets of an encoder-decoder begin in the first column")
+    yield from _padding(probe, length, left=True)
+    if subject.takes_cache and probe.room(length) >= 2:
+        ids = probe.ids(length)
+        padded, mask = pad(ids, 2, 0)
+        for sizes in ((length + 1, 1), (3, length - 1)):
+            out = probe.pieces(padded, sizes, mask)[:, 2:]
+            what = f"padding of 2 on the left, with a cache, in pieces of {sizes}"
+            yield probe.same(what, out, subject.logits(ids), padded)
+
+
+def right_padding(probe: Probe, length: int) -> Iterator[Case]:
+    """Padding on the right changes nothing."""
+    yield from _padding(probe, length, left=False)
+
+
+def _padding(probe: Probe, length: int, left: bool) -> Iterator[Case]:
+    ids = probe.ids(length)
+    alone = probe.subject.logits(ids)
+    for count in sorted({min(n, probe.room(length)) for n in (1, 3, length)} - {0}):
+        padded, mask = pad(ids, count * left, count * (not left))
+        out = probe.subject.logits(padded, mask)
+        if probe.subject.aligned:
+            out = out[:, count * left :][:, :length]
+        what = f"padding of {count} on the {'left' if left else 'right'}"
+        yield probe.same(what, out, alone, padded)
+
+
+def packing(probe: Probe, length: int) -> Iterator[Case]:
+    """Two sequences in one row, with position ids that start again, are as each alone: without a
+    mask, as some models find sequences by their position ids, or with one that keeps them apart."""
+    subject = probe.subject
+    if not (subject.takes_position_ids and subject.aligned):
+        raise UnsupportedError("it takes no position_ids")
+    parts = probe.ids(length), probe.ids(max(2, length // 2), seed=1)
+    if parts[1].shape[1] > probe.room(length):
+        return
+    row = torch.cat(parts, dim=1)
+    pos = torch.cat([torch.arange(part.shape[1]) for part in parts]).unsqueeze(0)
+    alone = torch.cat([subject.logits(part) for part in parts], dim=1)
+    by_ids = probe.same("position ids alone", subject.logits(row, None, pos), alone, row)
+    if by_ids.margin <= 1 or not subject.takes_mask:
+        yield by_ids
+        return
+    is_second = torch.arange(row.shape[1]) >= length
+    allowed = (is_second[:, None] == is_second).tril()
+    mask = torch.zeros(allowed.shape, dtype=alone.dtype)
+    mask.masked_fill_(~allowed, torch.finfo(alone.dtype).min)
+    try:
+        out = subject.logits(row, mask[None, None], pos)
+    except Exception as error:
+        raise UnsupportedError(
+            "it does not find sequences by position_ids, and refuses a mask (1, 1, T, T):"
+            f" {line(error)}"
+        ) from error
+    yield probe.same("position ids, and a mask that keeps the two apart", out, alone, row)
+
+
+def batch_mates(probe: Probe, length: int) -> Iterator[Case]:
+    """The other rows of a batch change nothing, whether as long or longer."""
+    subject, batch = probe.subject, probe.ids(length, rows=2)
+    alone = subject.logits(batch[:1])
+    yield probe.same("a neighbour as long", subject.logits(batch)[:1], alone, batch)
+    if subject.takes_cache:
+        out = probe.pieces(batch, (length - 1, 1))[:1]
+        yield probe.same("a neighbour as long, with a cache", out, alone, batch)
+    if subject.takes_mask and probe.room(length) >= 2:
+        short, mask = pad(batch[:1], 0, 2)
+        batch = torch.cat((short, probe.ids(length + 2, seed=2)))
+        out = subject.logits(batch, torch.cat((mask, torch.ones_like(mask))))[:1]
+        out = out[:, :length] if subject.aligned else out
+        yield probe.same("a longer neighbour", out, alone, batch)
+
+
+def bfloat16(probe: Probe, length: int) -> Iterator[Case]:
+    """bfloat16 is as close as rounding the weights alone leads to expect.
+
+    Above 256 bfloat16 has no odd numbers. Whether positions were rounded to it is seen in the
+    direction of the error, even where that is no larger: its cosine with the change that rounded
+    positions make.
+    """
+    subject, ids = probe.subject, probe.ids(length)
+    try:
+        lower, control = probe.in_bf16()
+        out = lower.logits(ids)
+    except Exception as error:
+        raise UnsupportedError(f"it does not run in bfloat16: {line(error)}") from error
+    wanted = subject.logits(ids)
+    allowed = SAFETY_BF16 * max(difference(control.logits(ids), wanted), 2**-9)
+    yield Case("bfloat16 and float", difference(out, wanted), allowed, ids)
+    if length > 256 and subject.takes_position_ids and subject.aligned:
+        try:
+            rounded = probe.at(ids, torch.arange(length).to(torch.bfloat16).long())
+        except UnsupportedError:
+            return
+        off, change = (x.double()[:, 256:] - wanted[:, 256:] for x in (out, rounded))
+        cosine = float((off * change).sum() / (off.norm() * change.norm()).clamp(min=1e-30))
+        yield Case("error, and what positions in bfloat16 change: cosine", cosine, 0.25, ids)
+
+
+def shift(probe: Probe, length: int) -> Iterator[Case]:
+    """Adding one number to all positions changes nothing, or something, as the model claims."""
+    subject, ids, room = probe.subject, probe.ids(length), probe.room(length)
+    if subject.claim is None:
+        raise UnsupportedError("its claim is not known; give positions: absolute, relative or none")
+    base = probe.shifted(ids, 0)
+    is_absolute = subject.claim == "absolute"
+    for by in (1, 5) if is_absolute or length > 34 else (1, 5, 64, 300, 1001):
+        if by > room:
+            return
+        what, out = f"positions from {by} on", probe.shifted(ids, by)
+        # In float32, an angle at position p is off by p · 2^-24.
+        allowed = probe.allowed * (1 if is_absolute else max(1, by / 8))
+        case = Case(what, difference(out, base), allowed, ids, must_differ=is_absolute)
+        if case.margin > 1 and is_absolute and not subject.takes_position_ids:
+            raise UnsupportedError("its positions follow the mask, so that padding shifts nothing")
+        yield case
+
+
+def beyond(probe: Probe, length: int) -> Iterator[Case]:
+    """Beyond the table or the trained length: an error, or logits that are as good as before.
+
+    A table that is read modulo its length, or whose last row serves all that follow, is found.
+    Decoding with a cache is still as one full pass.
+    """
+    subject, limit = probe.subject, probe.subject.limit
+    if length != probe.lengths[0]:
+        return
+    if limit is None:
+        raise UnsupportedError("neither a table nor a trained length is known")
+    if limit > TESTABLE and not subject.takes_position_ids:
+        raise UnsupportedError(f"{limit} positions are too many to test")
+    if limit > TESTABLE or subject.claim == "absolute":
+        yield from _beyond_table(probe, limit)
+    if limit > TESTABLE:
+        return
+    ids = probe.ids(limit + 5)
+    cuts = ((limit + 1, 1, 1, 2), (limit - 1, 1, 1, 1, 3)) if subject.takes_cache else ()
+    full = _or_refused(partial(subject.logits, ids))
+    yield probe.same("beyond the limit", full, full, ids)
+    for sizes in cuts:
+        out = probe.pieces(ids, sizes)
+        yield probe.same(f"with a cache, in pieces of {sizes}", out, full, ids)
+
+
+def _beyond_table(probe: Probe, limit: int) -> Iterator[Case]:
+    ids, start = probe.ids(4), limit + 1
+    first, second = probe.shifted(ids, 0), probe.shifted(ids, 1)
+    after, further = (_or_refused(partial(probe.shifted, ids, start + n)) for n in (0, 1))
+    yield probe.same(f"positions from {start} on", after, after, ids)
+    if probe.subject.claim == "absolute" and difference(first, second) > probe.allowed:
+        yield probe.differ(f"positions from {start} and from {start + 1} on", after, further, ids)
+        yield probe.differ(f"positions from {start} and from 1 on", after, second, ids)
+
+
+def _or_refused(compute: Callable[[], Tensor]) -> Tensor:
+    try:
+        return compute()
+    except Exception as error:
+        raise RefusedError(line(error)) from error
+
+
+def effect(probe: Probe, length: int) -> Iterator[Case]:
+    """Positions have an effect: other numbers give other logits, or, where the model takes no
+    numbers, another order does."""
+    subject, ids = probe.subject, probe.ids(length)
+    if length != max(n for n in probe.lengths if n <= 10):
+        return
+    plain = subject.logits(ids)[:, -1]
+    if subject.takes_position_ids and probe.room(2 * length) >= 0:
+        try:
+            out = probe.at(ids, 2 * torch.arange(length))[:, -1]
+        except UnsupportedError:
+            pass
+        else:
+            compare = probe.same if subject.claim == "none" else probe.differ
+            yield compare("position ids twice as far apart", out, plain, ids)
+            return
+    if subject.claim == "none":
+        raise UnsupportedError("it claims to have no positions")
+    swapped = torch.cat((ids[:, 1:2], ids[:, :1], ids[:, 2:]), dim=1)
+    yield probe.differ("the first two tokens swapped", subject.logits(swapped)[:, -1], plain, ids)

@@ -1,0 +1,118 @@
+"""Which properties hold in a model, and the smallest inputs for which they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from . import properties
+from .adapter import Claim, Subject, UnsupportedError, subjects
+from .probe import LENGTHS, Case, Probe, line
+
+Property = Callable[[Probe, int], Iterator[Case]]
+
+PROPERTIES: dict[str, Property] = {
+    "repeatable": properties.repeatable,
+    "cached = full": properties.cached,
+    "left padding": properties.left_padding,
+    "right padding": properties.right_padding,
+    "packing": properties.packing,
+    "batch-mates": properties.batch_mates,
+    "bfloat16": properties.bfloat16,
+    "shift": properties.shift,
+    "beyond the end": properties.beyond,
+    "effect": properties.effect,
+}
+"""Name → the function that tests it, in the order of the report."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one property.
+
+    Attributes:
+        property: its name.
+        side: `decoder` or `encoder`.
+        outcome: `pass`, `FAIL` or `not applicable`.
+        detail: the case that came closest to a failure, the smallest failing one, or the reason.
+        ids: of the smallest failing case, one tuple for each row.
+    """
+
+    property: str
+    side: str
+    outcome: Literal["pass", "FAIL", "not applicable"]
+    detail: str
+    ids: tuple[tuple[int, ...], ...] = ()
+
+
+def check(
+    model: nn.Module | Subject,
+    *,
+    positions: Claim | None = None,
+    max_length: int = LENGTHS[-1],
+) -> list[Finding]:
+    """Check the positions of a model: one finding for each property and side.
+
+        for finding in check(AutoModelForCausalLM.from_pretrained("gpt2")):
+            print(finding.property, finding.outcome, finding.detail)
+
+    Copies of the model run on the CPU in evaluation mode, in float64 if the model can and has fewer
+    than 200 million parameters, else in float32. The size of the vocabulary and the number of
+    positions are those of its `config`, or its attributes `vocab_size` and `max_length`.
+
+    Args:
+        model: of Hugging Face, of `shapeshift.model`, a module that is called like one (see
+            `ModuleSubject`), or a `Subject` of your own.
+        positions: what it claims: `absolute`, `relative` (adding a number to all positions changes
+            nothing) or `none`. By default, what its modules say.
+        max_length: the longest sequence to try, except for the limit itself.
+
+    Raises:
+        ShapeshiftError: it is no module, or the size of its vocabulary is not known.
+    """
+    sides = [model] if isinstance(model, Subject) else subjects(model, positions)
+    findings: list[Finding] = []
+    with torch.inference_mode():
+        for side in sides:
+            probe = Probe(side, max_length)
+            for name, test in PROPERTIES.items():
+                finding = _examine(name, test, probe)
+                findings.append(finding)
+                if name == "repeatable" and finding.outcome == "FAIL":
+                    break  # all others would fail as well
+    return findings
+
+
+def _examine(name: str, test: Property, probe: Probe) -> Finding:
+    """Try lengths from short to long; a failure is repeated at all lengths that were left out."""
+    side, passed, cases = probe.subject.side, 1, []
+    length = 0
+    try:
+        for length in probe.lengths:
+            new = list(test(probe, length))
+            if _failing(new):
+                shorter = range(passed + 1, length)
+                tried = (_failing(list(test(probe, n))) for n in shorter)
+                case = next(filter(None, tried), None) or _failing(new)
+                assert case is not None
+                ids = tuple(tuple(row) for row in case.ids.tolist())
+                return Finding(name, side, "FAIL", str(case), ids)
+            passed = length
+            cases += new
+    except UnsupportedError as reason:
+        return Finding(name, side, "not applicable", str(reason))
+    except properties.RefusedError as error:
+        return Finding(name, side, "pass", f"refused: {error}")
+    except Exception as error:
+        return Finding(name, side, "FAIL", f"{length} tokens: {line(error)}")
+    if not cases:
+        return Finding(name, side, "not applicable", "there is no room for such an input")
+    return Finding(name, side, "pass", str(max(cases, key=lambda case: case.margin)))
+
+
+def _failing(cases: list[Case]) -> Case | None:
+    return next((case for case in cases if not case.margin <= 1), None)

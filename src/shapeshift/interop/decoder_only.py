@@ -1,0 +1,275 @@
+"""Another position representation in a decoder-only model of Hugging Face.
+
+Attention goes through transformers' `AttentionInterface`; what the model does by itself is taken
+out: rotary embeddings become the identity, a table of positions becomes zeros.
+"""
+
+from __future__ import annotations
+
+import inspect
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shapeshift.attention import attend
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import KINDS, PRESETS, Representation, get
+
+NAME = "shapeshift"
+"""Of our attention among those of transformers."""
+
+OWN_POSITIONS = {
+    **dict.fromkeys(
+        ("LlamaModel", "Qwen2Model", "Qwen3Model", "MistralModel", "GPTNeoXModel"), "rotary_emb"
+    ),
+    "GPT2Model": "wpe",
+    "OPTDecoder": "embed_positions",
+}
+"""Class of the base model → its attribute that knows positions."""
+
+_UNDO = "_shapeshift_undo"
+_KEYS = "_shapeshift_keys"
+
+
+def use_position(model: nn.Module, position: Representation | str, **options: Any) -> None:
+    """Replace the positions of a decoder-only model of Hugging Face.
+
+        use_position(model, "alibi")
+        use_position(model, "rope", scaling="yarn", factor=4.0, original_length=4096)
+
+    Known: Llama, Qwen2, Qwen3, Mistral, GPT-NeoX, GPT-2 and OPT. Training, `generate`, left
+    padding, packing by `position_ids` and gradient checkpointing work as before. Without
+    `position_ids`, positions are counted along a 2D `attention_mask`.
+
+    Weights of a representation (those of T5 or Shaw) are new and part of the model, as its
+    `shapeshift_positions`; each layer has its own unless the kind's paper shares them. To load
+    them, call `use_position` before `load_state_dict`.
+
+    Args:
+        model: such as `LlamaForCausalLM`, or its base model.
+        position: a preset or kind that acts on heads or scores of self-attention, see
+            `shapeshift.positions.get`; or a representation, which serves all layers.
+        options: of the kind. In a rotary model, `rope` turns as the model does by default (base,
+            share and pairing of channels), except for the model's own scaling.
+
+    Raises:
+        ShapeshiftError: the model is of another family, attends to an encoder, or has a position of
+            ours already; the position acts elsewhere, or was built for another size; or an option
+            is unknown.
+    """
+    base = _base(model)
+    config: Any = base.config
+    if hasattr(base, _UNDO):
+        raise ShapeshiftError(
+            f"this {type(model).__name__} has a position of shapeshift already; call"
+            " restore_position first"
+        )
+    if getattr(config, "add_cross_attention", False):
+        raise ShapeshiftError("use_position is for decoder-only models, this one has an encoder")
+    attentions = [part for part in base.modules() if hasattr(part, "layer_idx")]
+    replaced = OWN_POSITIONS[type(base).__name__]
+    placed = _build(position, config, replaced == "rotary_emb", len(attentions), options)
+    weight = next(base.parameters())
+    base.shapeshift_positions = placed.to(weight.device, weight.dtype)
+    _register_attention()
+    own_config = copy(config)  # another model may have this one
+    own_config._attn_implementation = NAME
+    configured = [
+        part for part in model.modules() if type(getattr(part, "config", None)) is type(config)
+    ]
+    undo: list[tuple[nn.Module, str, Any]] = [(base, replaced, getattr(base, replaced))]
+    undo += [(part, "config", part.config) for part in configured]
+    nothing = _NoRotation() if replaced == "rotary_emb" else _Zeros(config.hidden_size)
+    setattr(base, replaced, nothing)
+    for part in configured:
+        part.config = own_config
+    tracker = _Tracker()
+    for part in attentions:  # not registered there, so that weights have one name
+        vars(part)[NAME] = tracker, placed
+    before = base.register_forward_pre_hook(tracker.before, with_kwargs=True)
+    after = base.register_forward_hook(tracker.after)
+    setattr(base, _UNDO, (undo, attentions, (before, after)))
+
+
+def restore_position(model: nn.Module) -> None:
+    """Undo `use_position`: the model has its own positions and attention again.
+
+    Raises:
+        ShapeshiftError: if the model has no position of ours.
+    """
+    base = _base(model)
+    if not hasattr(base, _UNDO):
+        raise ShapeshiftError(f"this {type(model).__name__} has its own positions already")
+    undo, attentions, hooks = getattr(base, _UNDO)
+    weight = next(base.parameters())
+    for part, name, original in undo:
+        if isinstance(original, nn.Module):  # the model may have been moved, or cast
+            original.to(weight.device)
+            for table in original.parameters():
+                table.data = table.data.to(weight.dtype)
+        setattr(part, name, original)
+    for part in attentions:
+        del vars(part)[NAME]
+    for hook in hooks:
+        hook.remove()
+    del base.shapeshift_positions
+    delattr(base, _UNDO)
+
+
+class _NoRotation(nn.Module):
+    """Takes the place of a rotary embedding: turns by nothing."""
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
+        return one, torch.zeros_like(one)
+
+
+class _Zeros(nn.Module):
+    """Takes the place of a table of positions."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # Whole numbers, so that the sum has the dtype of the embeddings.
+        return torch.zeros(1, 1, self.dim, dtype=torch.int64, device=first.device)
+
+
+class _Tracker:
+    """Numbers the tokens, and keeps the positions of cached keys as an attribute of the cache."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+
+    def before(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A forward pre-hook of the base model, which then gets `position_ids`."""
+        given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+        given |= given.pop("kwargs", {})
+        tokens = given.get("input_ids")
+        tokens = given["inputs_embeds"] if tokens is None else tokens
+        cache, mask = given.get("past_key_values"), given.get("attention_mask")
+        start = 0 if cache is None else int(cache.get_seq_length())
+        end = start + tokens.shape[1]
+        pos = given.get("position_ids")
+        if pos is None and mask is not None and mask.ndim == 2:
+            pos = (mask.long().cumsum(-1) - 1).clamp(min=0)[:, start:end]
+        if pos is None:
+            pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
+        given["position_ids"] = self.keys = pos  # (B|1, T)
+        if start:
+            earlier = getattr(cache, _KEYS, None)
+            if earlier is None:
+                raise ShapeshiftError(
+                    "this cache was filled before use_position, so that the positions of its keys"
+                    " are not known; start with an empty one"
+                )
+            rows = max(len(earlier), len(pos))  # beams of a sentence share its positions
+            earlier = earlier[:, :start].repeat_interleave(rows // len(earlier), dim=0)
+            self.keys = torch.cat((earlier, pos.expand(rows, -1)), dim=1)
+        return (), given
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """A forward hook: the next call finds the positions at the cache."""
+        for value in output if isinstance(output, tuple) else vars(output).values():
+            if hasattr(value, "get_seq_length"):
+                setattr(value, _KEYS, self.keys)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    position_ids: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it; returns `(B, Q, H, E)`."""
+    tracker, placed = vars(module)[NAME]
+    position = placed[int(module.layer_idx) if len(placed) > 1 else 0]  # type: ignore[arg-type]
+    if position_ids is None:  # `_Tracker.before` gave them to the model
+        raise ShapeshiftError(
+            "this version of transformers keeps position_ids from its attention; use 5.23 or later"
+        )
+    pos_k = position_ids
+    num_keys, num_known = key.shape[2], tracker.keys.shape[1]
+    if num_keys != query.shape[2]:
+        # There is a cache. A window keeps the last keys alone; a static one has columns to spare,
+        # which are masked.
+        pos_k = F.pad(tracker.keys[:, -num_keys:], (0, max(0, num_keys - num_known)))
+    if attention_mask is not None and attention_mask.dtype is torch.bool:
+        attention_mask = torch.where(attention_mask, 0.0, torch.finfo(query.dtype).min)
+    groups = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(groups, dim=1) if groups > 1 else x for x in (key, value))
+    query, key = position.rotate(query, key, position_ids, pos_k)
+    if scaling is not None:  # `attend` divides by sqrt(E)
+        query = query * (scaling * query.shape[-1] ** 0.5)
+    heads = attend(query, key, value, attention_mask, position, position_ids, pos_k, dropout)
+    return heads.transpose(1, 2).contiguous(), None
+
+
+def _register_attention() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, eager_mask)
+
+
+def _base(model: nn.Module) -> nn.Module:
+    """Return the module that embeds the tokens and has the layers."""
+    for part in model.modules():
+        if type(part).__name__ in OWN_POSITIONS:
+            return part
+    raise ShapeshiftError(
+        "use_position knows Llama, Qwen2, Qwen3, Mistral, GPT-NeoX, GPT-2 and OPT of Hugging Face,"
+        f" not {type(model).__name__}; for layers of torch.nn see shapeshift.interop.torch_nn"
+    )
+
+
+def _build(
+    position: Representation | str, config: Any, is_rotary: bool, num_layers: int, options: Any
+) -> nn.ModuleList:
+    """Return the representations, one for all layers or one for each."""
+    heads, dim = config.num_attention_heads, config.hidden_size
+    head_dim = getattr(config, "head_dim", None) or dim // heads
+    sizes = {"dim": dim, "num_heads": heads, "head_dim": head_dim}
+    if isinstance(position, Representation):
+        built = [position]
+        wrong = {
+            name: size
+            for kind in position.kinds()
+            for name, size in sizes.items()
+            if getattr(kind, name, size) != size
+        }
+        if options or wrong:
+            what = f"this model needs {wrong}" if wrong else "it takes no options any more"
+            raise ShapeshiftError(f"{type(position).__name__} is built already, and {what}")
+    else:
+        preset = PRESETS[position].parts if position in PRESETS else ()
+        kind = preset[0].kind if len(preset) == 1 else position
+        taken = inspect.signature(KINDS[kind].build).parameters if kind in KINDS else {}
+        settings: dict[str, Any] = {**sizes, "causal": True}
+        settings = {name: value for name, value in settings.items() if name in taken}
+        if kind == "rotary" and is_rotary:
+            rope = config.rope_parameters
+            settings |= {"pairs": "halves", "base": rope["rope_theta"]}
+            settings["fraction"] = rope.get("partial_rotary_factor", 1.0)
+        built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
+    first = built[0]
+    if first.overrides("embed") or first.overrides("inputs"):
+        raise ShapeshiftError(
+            f"{type(first).__name__} adds vectors to embeddings or to what is projected, where"
+            " use_position cannot reach; use one that acts on heads or scores, such as 'rope',"
+            " 'alibi', 't5' or 'rpe', and shift_positions for SHAPE"
+        )
+    is_one = first.share_layers or not any(True for _ in first.parameters())
+    return nn.ModuleList(built[:1] if is_one else built)

@@ -1,0 +1,197 @@
+"""`use_position`: other positions in decoder-only models, checked by our own suite, and undone."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from shapeshift import restore_position, use_position
+from shapeshift.conformance import check
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import ALiBi, Chain, Shaw
+
+from .tiny_models import DECODER_ONLY, build
+
+POSITIONS = ("rope", "nope", "alibi", "t5", "rpe", "skew", "kerple", "tupe", "xpos")
+CELLS = [(family, position) for family in DECODER_ONLY for position in POSITIONS]
+FAST = {("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")}
+LONG = [cell if cell in FAST else pytest.param(*cell, marks=pytest.mark.long) for cell in CELLS]
+
+
+def ids(rows: int = 2, length: int = 12) -> Tensor:
+    return torch.randint(4, 60, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def logits(model: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = model(*args, **kwargs).logits
+    return out
+
+
+@pytest.mark.parametrize(("family", "position"), LONG)
+def test_positions_conform_and_are_undone(family: str, position: str) -> None:
+    model = build(family)
+    before, names = logits(model, ids()), list(model.state_dict())
+    use_position(model, position)
+    findings = {finding.property: finding for finding in check(model)}
+    assert not [finding for finding in findings.values() if finding.outcome == "FAIL"]
+    assert not [finding for finding in findings.values() if finding.outcome == "not applicable"]
+    is_same = family not in ("GPT-2", "OPT") and position == "rope"
+    assert torch.allclose(logits(model, ids()), before, atol=1e-5) == is_same
+    restore_position(model)
+    assert torch.equal(logits(model, ids()), before)
+    assert list(model.state_dict()) == names
+
+
+def test_options_reach_the_kind() -> None:
+    model = build("Llama")
+    use_position(model, "rope", base=500.0, scaling="linear", factor=2.0)
+    [rotary] = model.get_submodule("model.shapeshift_positions").children()
+    assert (rotary.base, rotary.scaling, rotary.pairs) == (500.0, "linear", "halves")
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-NeoX"])
+def test_rope_is_the_models_own(family: str) -> None:
+    rope = {"rope_type": "default", "rope_theta": 321.0, "partial_rotary_factor": 0.5}
+    rope = rope if family == "GPT-NeoX" else {"rope_type": "default", "rope_theta": 321.0}
+    model = build(family, rope_parameters=rope)
+    before = logits(model, ids())
+    use_position(model, "rope")
+    assert torch.allclose(logits(model, ids()), before, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT"])
+def test_generate_with_left_padding_beams_and_a_static_cache(family: str) -> None:
+    model = build(family)
+    use_position(model, "t5")
+    with torch.no_grad():
+        for table in model.get_submodule("model" if family != "GPT-2" else "").modules():
+            if hasattr(table, "borders"):
+                table.weight.normal_()  # large enough to matter
+    prompt = ids(1, 6)
+    padded = torch.cat((prompt[:, :1].repeat(1, 4), prompt), dim=1)
+    batch = torch.cat((padded, ids(1, 10)))
+    mask = torch.ones_like(batch)
+    mask[0, :4] = 0
+    settings = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 1, "eos_token_id": None}
+    for more in ({}, {"num_beams": 3}, {"cache_implementation": "static"}):
+        if more.get("cache_implementation") and family != "Llama":
+            continue
+        alone = model.generate(prompt, **settings, **more)[:, 6:]
+        together = model.generate(batch, attention_mask=mask, **settings, **more)
+        assert torch.equal(together[:1, 10:], alone), more
+    without = model.generate(prompt, use_cache=False, **settings)[:, 6:]
+    assert torch.equal(model.generate(prompt, **settings)[:, 6:], without)
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-NeoX", "GPT-2", "OPT"])
+def test_gradient_checkpointing_gives_the_same_gradient(family: str) -> None:
+    gradients = []
+    for checkpointing in (False, True):
+        model = build(family)
+        use_position(model, "rpe")
+        torch.manual_seed(1)
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model.train()
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if hasattr(module, "dropout"):
+                module.dropout = module.dropout if isinstance(module.dropout, nn.Module) else 0.0
+        # The second pass has other positions; the first is recomputed with its own.
+        first = model(ids(), use_cache=False).logits
+        pos = 3 * torch.arange(12).unsqueeze(0)
+        second = model(
+            ids(), attention_mask=torch.ones_like(ids()), position_ids=pos, use_cache=False
+        )
+        weights = torch.linspace(-1, 1, first.numel()).view_as(first)
+        ((first + second.logits**2) * weights).sum().backward()
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    assert any("shapeshift_positions" in name for name in gradients[0])
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
+
+
+def test_weights_are_saved_and_loaded() -> None:
+    model, other = build("Llama"), build("Llama")
+    for each in (model, other):
+        use_position(each, "rpe")
+    state = model.state_dict()
+    ours = [name for name in state if "shapeshift" in name]
+    assert len(ours) == 2 * 2  # keys and values of two layers, under one name each
+    other.load_state_dict(state)
+    assert torch.equal(logits(other, ids()), logits(model, ids()))
+
+
+def test_one_module_serves_all_layers_and_copies_are_independent() -> None:
+    model = build("Llama")
+    use_position(model, Chain(Shaw(num_heads=4, head_dim=8, causal=True), ALiBi(num_heads=4)))
+    copied = deepcopy(model)
+    assert torch.equal(logits(copied, ids()), logits(model, ids()))
+    restore_position(copied)
+    assert not torch.equal(logits(copied, ids()), logits(model, ids()))
+
+
+def test_a_model_with_the_same_configuration_is_left_alone() -> None:
+    config = hf.LlamaConfig(**DECODER_ONLY["Llama"][1])
+    model, other = hf.LlamaForCausalLM(config).eval(), hf.LlamaForCausalLM(config).eval()
+    before = logits(other, ids())
+    use_position(model, "alibi")
+    assert torch.equal(logits(other, ids()), before)
+    assert model.config._attn_implementation == "shapeshift"
+    restore_position(model)
+    assert model.config is config
+
+
+def test_a_cache_from_before_is_refused() -> None:
+    model = build("Llama")
+    cache = model(ids(), use_cache=True).past_key_values
+    use_position(model, "alibi")
+    with pytest.raises(ShapeshiftError, match="start with an empty one"):
+        model(ids(2, 1), past_key_values=cache)
+
+
+@pytest.mark.parametrize("name", ["T5", "BART", "BLOOM"])
+def test_other_families_are_refused(name: str) -> None:
+    with pytest.raises(ShapeshiftError, match="use_position knows Llama"):
+        use_position(build(name), "alibi")
+
+
+@pytest.mark.parametrize(
+    ("position", "options", "message"),
+    [
+        ("ape", {}, "shift_positions"),
+        ("learned", {}, "cannot reach"),
+        ("cross-pe", {}, "more than one kind"),
+        ("alibo", {}, "did you mean 'alibi'"),
+        ("alibi", {"slope": 2}, "no option 'slope'"),
+        (ALiBi(num_heads=3), {}, "'num_heads': 4"),
+        (ALiBi(num_heads=4), {"slope": 2}, "no options"),
+    ],
+)
+def test_positions_that_cannot_work_are_refused(position: Any, options: Any, message: str) -> None:
+    model = build("Llama")
+    before = logits(model, ids())
+    with pytest.raises(ShapeshiftError, match=message):
+        use_position(model, position, **options)
+    assert torch.equal(logits(model, ids()), before)
+
+
+def test_twice_and_never_are_refused() -> None:
+    model = build("Llama")
+    with pytest.raises(ShapeshiftError, match="own positions already"):
+        restore_position(model)
+    use_position(model, "alibi")
+    with pytest.raises(ShapeshiftError, match="restore_position first"):
+        use_position(model, "t5")
+    encoder = hf.GPT2LMHeadModel(
+        hf.GPT2Config(n_embd=8, n_layer=1, n_head=2, add_cross_attention=True)
+    )
+    with pytest.raises(ShapeshiftError, match="decoder-only"):
+        use_position(encoder, "alibi")
