@@ -160,12 +160,15 @@ def remove_directory(disk: Disk, path: Path) -> None:
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[None]:
+def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
     """Turn an `OSError` of this block into a `ShapeshiftError`: `path` cannot be written."""
     try:
         yield
     except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror or error}", path=path) from error
+        message = f"cannot be written: {error.strerror or error}" + (
+            f"; {remedy}" if remedy else ""
+        )
+        raise ShapeshiftError(message, path=path) from error
 
 
 def save(path: Path, data: str | bytes | memoryview) -> None:
