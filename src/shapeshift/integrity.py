@@ -60,11 +60,12 @@ def store(directory: Path, contents: Mapping[str, bytes]) -> None:
 def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Write those files again that are damaged or missing, where the content has their hash."""
     known = read_sums(directory)
-    for name, content in contents.items():
-        if known.get(name) == hashlib.sha256(content).hexdigest() and _damage(
-            directory / name, known[name]
-        ):
-            _save(directory / name, content)
+    same = {
+        name: content
+        for name, content in contents.items()
+        if known.get(name) == hashlib.sha256(content).hexdigest()
+    }
+    store(directory, same)
 
 
 def verify(
