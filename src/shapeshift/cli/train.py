@@ -128,6 +128,6 @@ def _test(run: Run, prepared: Path) -> None:
             prepared_root=prepared,
             on_translate=lambda count, total: display(f"test {name}", count, total),
         )
-    for table in (score_table({name: scores}), length_table({name: scores})):
+    for table in (score_table(name, scores), length_table(name, scores)):
         typer.echo(table.markdown())
     notice(f"translations and scores: {run.directory / 'results'}")

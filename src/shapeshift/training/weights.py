@@ -13,7 +13,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from shapeshift.disk import Disk, replace_file, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, reason
 from shapeshift.training.manifest import MODEL, STATE, read_file, read_manifest, read_verified
 
 _METADATA = "shapeshift"
@@ -34,8 +34,8 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         return load(content)
     except Exception as error:  # whatever the library raises, the file is at fault
-        reason = " ".join(str(error).split())[:200]
-        raise ShapeshiftError(f"not a readable safetensors file ({reason})", path=path) from error
+        message = f"not a readable safetensors file ({reason(error)})"
+        raise ShapeshiftError(message, path=path) from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
