@@ -93,7 +93,7 @@ def bleu_by_length(
     for (low, high), segments in zip(bounds, members, strict=True):
         score = None
         if segments:
-            both = ([texts[i] for i in segments] for texts in (hypotheses, references))
-            [score] = score_corpus(*both, ("bleu",), tokenizer=tokenizer)
+            own, wanted = ([texts[i] for i in segments] for texts in (hypotheses, references))
+            [score] = score_corpus(own, wanted, ("bleu",), tokenizer=tokenizer)
         buckets.append(LengthBucket(low=low, high=high, num_segments=len(segments), score=score))
     return buckets

@@ -58,7 +58,7 @@ def length_table(name: str, scores: Scores) -> Table:
         for bucket in buckets
     ]
     total = scores.find("BLEU")
-    rows.append(("all", str(scores.num_segments), _number(total and total.value)))
+    rows.append(("all", str(scores.num_segments), _number(None if total is None else total.value)))
     signatures = {bucket.score.signature for bucket in buckets if bucket.score is not None}
     notes = [f"BLEU: {signature}" for signature in sorted(signatures)]
     if any(bucket.is_small for bucket in buckets):

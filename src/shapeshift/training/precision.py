@@ -55,7 +55,7 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
                 f"training.device={name} does not exist ({count} GPUs do); use auto or cpu"
             )
         return device
-    if device.index is not None:
+    if ":" in name:
         raise ShapeshiftError(
             f"training.device={name} is one GPU and there are several processes; use"
             " training.device=cuda, which gives each its own"
