@@ -39,27 +39,14 @@ class NonFinite:
 
     Attributes:
         update: its number.
-        parameter: the first one whose gradient is not finite; None if all are finite.
-        pairs: the pairs of the batch whose loss is not finite, else of all batches.
-        in_loss: whether a loss is not finite.
+        message: names the batches at fault, and the first parameter whose gradient is not finite.
     """
 
     update: int
-    parameter: str | None
-    pairs: tuple[int, ...]
-    in_loss: bool
+    message: str
 
     def __str__(self) -> str:
-        named = ", ".join(map(str, self.pairs[:MOST_NAMED]))
-        more = f" and {len(self.pairs) - MOST_NAMED} more" if len(self.pairs) > MOST_NAMED else ""
-        where = f"the batch of training pairs {named}{more} (counted from 0)"
-        if not self.in_loss:
-            return (
-                f"the gradient of {self.parameter} in update {self.update} is not finite, though"
-                f" the loss is, in {where}"
-            )
-        gradient = f"; nor is the gradient of {self.parameter}" if self.parameter else ""
-        return f"the loss of update {self.update} is not finite, in {where}{gradient}"
+        return self.message
 
 
 class Guard:
@@ -142,12 +129,8 @@ class Guard:
                 self._num_in_row = 0
                 continue
             chosen = [pairs for pairs, bad in zip(batches, in_loss, strict=True) if bad] or batches
-            skipped = NonFinite(
-                update=update,
-                parameter=names[len(names) - worst] if worst else None,
-                pairs=tuple(sorted(int(pair) for pairs in chosen for pair in pairs)),
-                in_loss=any(in_loss),
-            )
+            parameter = names[len(names) - worst] if worst else None
+            skipped = NonFinite(update, _message(update, parameter, chosen, any(in_loss)))
             if self._policy == "stop":
                 advice = f"{_REMEDY}, or skip such updates with training.on_nonfinite=skip"
                 raise ShapeshiftError(f"{skipped}; {advice}")
@@ -178,3 +161,17 @@ class Guard:
         finite = torch.stack(torch._foreach_norm(grads, math.inf)).isfinite()
         numbers = torch.tensor(ranks, dtype=torch.int32).to(self._device, non_blocking=True)
         return torch.where(finite, 0, numbers).amax()
+
+
+def _message(update: int, parameter: str | None, batches: Sequence[Pairs], in_loss: bool) -> str:
+    pairs = sorted(int(pair) for batch in batches for pair in batch)
+    named = ", ".join(map(str, pairs[:MOST_NAMED]))
+    more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
+    where = f"in the batch of training pairs {named}{more} (counted from 0)"
+    if not in_loss:
+        return (
+            f"the gradient of {parameter} in update {update} is not finite, though the loss is,"
+            f" {where}"
+        )
+    gradient = f"; nor is the gradient of {parameter}" if parameter else ""
+    return f"the loss of update {update} is not finite, {where}{gradient}"

@@ -92,18 +92,15 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
-    return [_parse(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
-
-
-def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = json.loads(line)
-        values["update"] + 0
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ShapeshiftError(
-            f"not a line of a log ({error}); remove the line or the file", path=path, line=number
-        ) from error
-    return values
+    parsed = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            parsed.append(json.loads(line))
+            parsed[-1]["update"] + 0
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            message = f"not a line of a log ({error}); remove the line or the file"
+            raise ShapeshiftError(message, path=path, line=number) from error
+    return parsed
 
 
 class RunningMetrics:

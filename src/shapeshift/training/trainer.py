@@ -342,15 +342,15 @@ class Trainer:
         if log is None:
             return
         if on_skip is not None:
-            for found in skipped:
-                on_skip(found)
-        update, counts = self.progress.update, {"skipped": len(skipped)} if skipped else {}
-        if not values:  # every update was skipped
-            log.write(update, **counts)
-            return
-        values["learning_rate"] = self._learning_rate(update)
-        log.write(update, **values, **counts)
-        observer.updated(update, values["loss"], values["tokens_per_s"])
+            for nonfinite in skipped:
+                on_skip(nonfinite)
+        update = self.progress.update
+        if values:  # else every update was skipped
+            values["learning_rate"] = self._learning_rate(update)
+            observer.updated(update, values["loss"], values["tokens_per_s"])
+        if skipped:
+            values["skipped"] = len(skipped)
+        log.write(update, **values)
 
     @torch.no_grad()
     def _validate(self, log: Log | None, observer: Observer) -> None:

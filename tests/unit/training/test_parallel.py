@@ -32,10 +32,9 @@ def set_environment(monkeypatch, **changes):
 
 def test_batches_that_cannot_be_shared_evenly_are_refused_with_what_to_set(monkeypatch):
     set_environment(monkeypatch, WORLD_SIZE="8")
-    settings = {"device": "cpu", "batch": {"max_tokens": 4096, "max_sentences": 64}}
+    settings = {"device": "cpu", "batch": {"max_tokens": 4096}}
     remedy = (
-        "set training.accumulation=8, and training.batch.max_tokens=512"
-        " training.batch.max_sentences=8 for updates of the same size"
+        "set training.accumulation=8, and training.batch.max_tokens=512 for updates of the same"
     )
     with pytest.raises(ShapeshiftError, match=remedy), join(TrainingConfig(**settings)):
         pytest.fail("there is no group to join")
