@@ -150,25 +150,17 @@ def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
     return [leaf for key, below in value.items() for leaf in _leaves((*keys, key), below)]
 
 
-def _put(given: dict[str, Any], keys: _Keys, value: Any) -> None:
+def _put(given: _Given, keys: _Keys, value: Any) -> None:
     """Put a value into what is given; those with fewer keys are there already."""
     node: Any = given
-    for depth, key in enumerate(keys):
-        last = depth + 1 == len(keys)
-        name = ".".join(map(str, keys[: depth + 1]))
-        if isinstance(node, list):
-            key = _item(node, key, name)
-            there = True
-        elif isinstance(node, dict):
-            there = key in node
-        else:
-            raise _plain(name)
-        if not last:
-            node = node[key] if there else node.setdefault(key, _Given())
-        elif there and node[key] != value:
-            raise ShapeshiftError(f"{name} is given twice, {node[key]!r} and {value!r}; give one")
-        else:
-            node[key] = value
+    for depth, key in enumerate(keys[:-1], start=1):
+        node = node.setdefault(key, _Given())
+        if not isinstance(node, _Given):
+            raise _plain(".".join(map(str, keys[: depth + 1])))
+    other = node.setdefault(keys[-1], value)
+    if other != value:
+        name = ".".join(map(str, keys))
+        raise ShapeshiftError(f"{name} is given twice, {other!r} and {value!r}; give one")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,13 @@ OPERATIONS_OF_A_SAVE = 30
 KINDS = ("save", "update", "save", "start", "update")
 
 
+def write_project(folder: Path, max_updates: int) -> None:
+    """Write text whose translation is upper case, and the configuration of a tiny model."""
+    toy = write_toy(folder, max_updates, accumulation=2, checkpoint_every=CHECKPOINT_EVERY)
+    document = yaml.safe_dump(toy | {"position": "shape"})
+    (folder / "toy.yaml").write_text(document, encoding="utf-8")
+
+
 def arm(place: int, when: str) -> None:
     """Kill this process at an operation of its saves, which record a validation as well."""
     saving = False
@@ -131,9 +138,7 @@ def soak(folder: Path, options: argparse.Namespace) -> dict[str, object]:
     """Kill a run again and again; return what was done and what came out."""
     # A kill undoes nothing that was saved, and lets through two saves or so at most.
     max_updates = CHECKPOINT_EVERY * (2 * options.kills + 4) + 1
-    toy = write_toy(folder, max_updates, accumulation=2, checkpoint_every=CHECKPOINT_EVERY)
-    document = yaml.safe_dump(toy | {"position": "shape"})
-    (folder / "toy.yaml").write_text(document, encoding="utf-8")
+    write_project(folder, max_updates)
     output = folder / "output.txt"
     rng, kills = random.Random(options.seed), dict.fromkeys(KINDS, 0)
     misreported, run = [], folder / "killed"
