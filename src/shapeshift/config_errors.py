@@ -20,8 +20,8 @@ from shapeshift.schema import variants
 
 def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
     """Return the error for a document that is no mapping."""
-    found = type(document).__name__
-    return ShapeshiftError(f"expected sections such as 'model:', got {found}", path=path)
+    kind = type(document).__name__
+    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
 
 
 def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
@@ -97,14 +97,14 @@ def _unknown(keys: tuple[str, ...], choice: FieldInfo | None, config: type[BaseM
     own = {path.rpartition(".")[2]: path for path in paths if path.rpartition(".")[0] == section}
     every = {path.rpartition(".")[2]: path for path in reversed(paths)}
     known = FOREIGN_NAMES.get(name)
-    found = (
+    meant = (
         _close(name, own, 0.8)
         or (known if known != where else None)
         or every.get(name)
         or _close(name, own, 0.6)
         or _close(name, every, 0.8)
     )
-    return "unknown key" + (f"; did you mean {found!r}?" if found else "")
+    return "unknown key" + (f"; did you mean {meant!r}?" if meant else "")
 
 
 def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
