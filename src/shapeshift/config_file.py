@@ -4,7 +4,7 @@ Files and overrides follow one rule: what is laid over a configuration replaces 
 leaves all else as it is. The name of a preset (`position`, `data.corpus`) replaces the whole
 section by that preset. Nothing that was given is ever dropped: a value that the section does not
 take in the end, since another schedule was chosen, say, is an error when the configuration is
-checked. What a model's size has filled in goes with it.
+checked. What a model's size, or a preset for its position ids, has filled in goes with it.
 """
 
 from __future__ import annotations
@@ -157,10 +157,11 @@ def _put(given: _Given, keys: _Keys, value: Any) -> None:
         node = node.setdefault(key, _Given())
         if not isinstance(node, _Given):
             raise _plain(".".join(map(str, keys[: depth + 1])))
-    other = node.setdefault(keys[-1], value)
-    if other != value:
+    last = keys[-1]
+    if last in node and node[last] != value:
         name = ".".join(map(str, keys))
-        raise ShapeshiftError(f"{name} is given twice, {other!r} and {value!r}; give one")
+        raise ShapeshiftError(f"{name} is given twice, {node[last]!r} and {value!r}; give one")
+    node[last] = value
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,8 +217,14 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
         base = lay_over_preset(base)
     except ShapeshiftError as error:
         raise ShapeshiftError(f"position: {error}") from error
-    if whole and "name" not in over and str(base.get("name")) in PRESETS:
-        del base["name"]  # which is not that of other parts
+    if str(base.get("name")) in PRESETS:
+        options, chosen = base["position_ids"], over.get("position_ids")
+        if isinstance(chosen, dict) and chosen.get("name", options["name"]) != options["name"]:
+            filled_in = expand_preset(base["name"])["position_ids"]
+            given = {key: value for key, value in options.items() if filled_in.get(key) != value}
+            base["position_ids"] = given
+        if whole and "name" not in over:
+            del base["name"]  # which is not that of other parts
     return base
 
 

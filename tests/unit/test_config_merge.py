@@ -64,23 +64,22 @@ def test_the_remedy_for_a_wrong_name_works() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "change", "remedy"),
-    [
-        ("shape", "position_ids={name: randomized, max_position: 999}", "position_ids.max_offset"),
-        ("rpe", "parts.0.kind=alibi", "parts.0.max_distance"),
-        ({"name": "mine", "parts": [{"kind": "shaw", "max_distance": 16}]}, "parts.0.kind=alibi",
-         "parts.0.max_distance"),
-    ],
-)  # fmt: skip
-def test_options_of_another_kind_or_position_ids_are_taken_out_by_null(
-    position: object, change: str, remedy: str
-) -> None:
-    changes = [f"position.{change}", "position.name=own"]
+    "position", ["rpe", {"name": "mine", "parts": [{"kind": "shaw", "max_distance": 16}]}]
+)
+def test_options_of_another_kind_are_taken_out_by_null(position: object) -> None:
+    changes = ["position.parts.0.kind=alibi", "position.name=own"]
     assert "null takes out one that" in refused({"position": position}, *changes)
-    changed = parse_config({"position": position}, [*changes, f"position.{remedy}=null"]).position
-    part = changed.scheme.parts[0]
-    assert part.kind == "alibi" or changed.scheme.position_ids.options == {"max_position": 999}
-    assert part.options == {}
+    changes.append("position.parts.0.max_distance=null")
+    (part,) = parse_config({"position": position}, changes).position.scheme.parts
+    assert (part.kind, part.options) == ("alibi", {})
+
+
+def test_what_a_preset_filled_in_for_its_position_ids_goes_with_them() -> None:
+    changed = ["position.position_ids={name: randomized, max_position: 999}", "position.name=mine"]
+    position = parse_config({"position": "shape"}, changed).position
+    assert position.position_ids == {"name": "randomized", "max_position": 999}
+    given = {"position": {"name": "shape", "position_ids": {"max_offset": 40}}}
+    assert "no option 'max_offset'" in refused(given, *changed)
 
 
 def test_other_parts_do_not_have_the_name_of_the_preset() -> None:
