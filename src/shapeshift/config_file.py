@@ -218,11 +218,13 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
     except ShapeshiftError as error:
         raise ShapeshiftError(f"position: {error}") from error
     if str(base.get("name")) in PRESETS:
-        options, chosen = base["position_ids"], over.get("position_ids")
-        if isinstance(chosen, dict) and chosen.get("name", options["name"]) != options["name"]:
-            filled_in = expand_preset(base["name"])["position_ids"]
-            given = {key: value for key, value in options.items() if filled_in.get(key) != value}
-            base["position_ids"] = given
+        options, chosen = base.get("position_ids"), over.get("position_ids")
+        if isinstance(options, dict) and isinstance(chosen, dict):
+            name = options.get("name")
+            if chosen.get("name", name) != name:
+                filled_in = expand_preset(base["name"])["position_ids"].items()
+                options = {x: y for x, y in options.items() if (x, y) not in filled_in}
+                base["position_ids"] = options
         if whole and "name" not in over:
             del base["name"]  # which is not that of other parts
     return base
