@@ -126,10 +126,10 @@ _CROSSING = (
 
 def _only(document: Any, names: Sequence[str]) -> Any:
     """Return a configuration that has these settings alone."""
-    found: dict[str, Any] = {}
+    picked: dict[str, Any] = {}
     for name in names:
         key, _, below = name.partition(".")
         if isinstance(document, dict) and key in document:
             rest = document[key]
-            found |= {key: found.get(key, {}) | _only(rest, [below]) if below else rest}
-    return found
+            picked |= {key: picked.get(key, {}) | _only(rest, [below]) if below else rest}
+    return picked

@@ -17,13 +17,11 @@ from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import KINDS, POSITION_IDS
 from shapeshift.schema import variants
 
-_LONGEST = 100  # characters of a value in a message
-
 
 def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
     """Return the error for a document that is no mapping."""
-    found = type(document).__name__
-    return ShapeshiftError(f"expected sections such as 'model:', got {found}", path=path)
+    kind = type(document).__name__
+    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
 
 
 def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
@@ -51,13 +49,13 @@ def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
             case "union_tag_invalid" if field is not None:
                 tag, known = str(problem["ctx"]["tag"]), variants(field)
                 yield (
-                    f"{where}: unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
+                    f"{where}: unknown {field.discriminator} {_shown(tag)}{nearest(tag, known)}"
                     f" (known: {', '.join(known)})"
                 )
             case "model_type" | "dict_type":
-                yield f"{where}: expected a section of settings, got {shown(problem['input'])}"
+                yield f"{where}: expected a section of settings, got {_shown(problem['input'])}"
             case _:
-                yield f"{where}: {_expected(problem['msg'])}, got {shown(problem['input'])}"
+                yield f"{where}: {_expected(problem['msg'])}, got {_shown(problem['input'])}"
 
 
 _IN_PLAIN_WORDS = {
@@ -80,10 +78,10 @@ def _expected(message: str) -> str:
     return message
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """Return a value as a message names it: not longer than a line."""
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
@@ -121,14 +119,14 @@ def _unknown(keys: tuple[str, ...], choice: FieldInfo | None, config: type[BaseM
     own = {path.rpartition(".")[2]: path for path in paths if path.rpartition(".")[0] == section}
     every = {path.rpartition(".")[2]: path for path in reversed(paths)}
     known = FOREIGN_NAMES.get(name)
-    found = (
+    meant = (
         _close(name, own, 0.8)
         or (known if known != where else None)
         or every.get(name)
         or _close(name, own, 0.6)
         or _close(name, every, 0.8)
     )
-    return "unknown key" + (f"; did you mean {found!r}?" if found else "")
+    return "unknown key" + (f"; did you mean {meant!r}?" if meant else "")
 
 
 def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
@@ -144,18 +142,15 @@ def _locate(
     keys: list[str] = []
     model: type[BaseModel] | None = config
     choice: FieldInfo | None = None
-    chosen = True
-    for step in place:
-        if choice is not None and not chosen:
-            chosen = True
-            model = variants(choice)[str(step)]
-            continue
+    steps = iter(place)
+    for step in steps:
         keys.append(str(step))
         field = None if model is None else model.model_fields.get(str(step))
         if field is not None:
-            choice = field if variants(field) else None
-            chosen = choice is None
-            model = next(_models(field.annotation), None)
+            sections = variants(field)
+            choice, model = field if sections else None, next(_models(field.annotation), None)
+            if sections and (name := next(steps, None)) is not None:
+                model = sections[str(name)]
     return tuple(keys), choice
 
 
@@ -172,19 +167,17 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 def key_paths(config: type[BaseModel]) -> tuple[str, ...]:
     """Return all keys with their sections, such as `training.seed`, those of a position's kinds and
     position ids among them."""
-    found: dict[str, None] = {}
-    level: list[tuple[str, type[BaseModel]]] = [("", config)]
-    while level:
-        below = []
-        for where, section in level:
-            for name, field in section.model_fields.items():
-                path = f"{where}.{name}" if where else name
-                found[path] = None
-                below += [(path, each) for each in _models(field.annotation)]
-        level = below
+
+    def below(section: type[BaseModel], prefix: str) -> Iterator[str]:
+        for name, field in section.model_fields.items():
+            yield prefix + name
+            for each in _models(field.annotation):
+                yield from below(each, f"{prefix}{name}.")
+
+    paths = sorted(below(config, ""), key=lambda path: path.count("."))
     if "position" in config.model_fields:
         for where, registry in (("position_ids", POSITION_IDS), ("parts.0", KINDS)):
             options = [option for entry in registry.values() for option in entry.options()]
-            found |= dict.fromkeys(f"position.{where}.{option}" for option in options)
-        found |= dict.fromkeys(f"position.parts.0.{key}" for key in PART_FIELDS)
-    return tuple(found)
+            paths += [f"position.{where}.{option}" for option in options]
+        paths += [f"position.parts.0.{key}" for key in PART_FIELDS]
+    return tuple(dict.fromkeys(paths))

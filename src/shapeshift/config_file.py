@@ -4,7 +4,7 @@ Files and overrides follow one rule: what is laid over a configuration replaces 
 leaves all else as it is. The name of a preset (`position`, `data.corpus`) replaces the whole
 section by that preset. Nothing that was given is ever dropped: a value that the section does not
 take in the end, since another schedule was chosen, say, is an error when the configuration is
-checked. What a preset (or a model's size) has filled in goes with it.
+checked. What a model's size, or a preset for its position ids, has filled in goes with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
 from shapeshift.model.position_config import (
     DEFAULT_POSITION,
-    PART_FIELDS,
     expand_preset,
     lay_over_preset,
 )
@@ -78,9 +77,9 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     try:
         document = read_yaml(path)
     except ShapeshiftError as error:
-        if extending and isinstance(error.__context__, FileNotFoundError):
-            raise ShapeshiftError(f"{error} (extended by {extending[-1]})") from error
-        raise
+        if not extending:
+            raise
+        raise ShapeshiftError(f"{error} (extended by {extending[-1]})") from error
     if document is None:
         return {}
     if not isinstance(document, dict) or "extends" not in document:
@@ -151,25 +150,18 @@ def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
     return [leaf for key, below in value.items() for leaf in _leaves((*keys, key), below)]
 
 
-def _put(given: dict[str, Any], keys: _Keys, value: Any) -> None:
+def _put(given: _Given, keys: _Keys, value: Any) -> None:
     """Put a value into what is given; those with fewer keys are there already."""
     node: Any = given
-    for depth, key in enumerate(keys):
-        last = depth + 1 == len(keys)
-        name = ".".join(map(str, keys[: depth + 1]))
-        if isinstance(node, list):
-            key = _item(node, key, name)
-            there = True
-        elif isinstance(node, dict):
-            there = key in node
-        else:
-            raise _plain(name)
-        if not last:
-            node = node[key] if there else node.setdefault(key, _Given())
-        elif there and node[key] != value:
-            raise ShapeshiftError(f"{name} is given twice, {node[key]!r} and {value!r}; give one")
-        else:
-            node[key] = value
+    for depth, key in enumerate(keys[:-1], start=1):
+        node = node.setdefault(key, _Given())
+        if not isinstance(node, _Given):
+            raise _plain(".".join(map(str, keys[: depth + 1])))
+    last = keys[-1]
+    if last in node and node[last] != value:
+        name = ".".join(map(str, keys))
+        raise ShapeshiftError(f"{name} is given twice, {node[last]!r} and {value!r}; give one")
+    node[last] = value
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,9 +185,9 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
         base = _spell_out_position(base, over)
     elif keys == ("data", "corpus"):
         base = _spell_out_corpus(base, over)
-    elif keys == ("model",):
-        filled_in = SIZES.get(str(base.get("size", "base"))) if isinstance(base, dict) else None
-        base = _without(base, over, "size", filled_in or {})
+    elif keys == ("model",) and "size" in over and isinstance(base, dict):
+        filled_in = SIZES.get(str(base.get("size", "base")), {})
+        base = {key: value for key, value in base.items() if filled_in.get(key) != value}
     if isinstance(over, _Given) and isinstance(base, list):
         items = list(base)
         for key, value in over.items():
@@ -219,10 +211,23 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
         return {}  # neither a preset nor a label of parts: an error when it is checked
     if base is None:
         return {} if whole else expand_preset(DEFAULT_POSITION)
+    if not isinstance(base, dict):
+        return base
     try:
-        return _without_preset(lay_over_preset(base), over) if isinstance(base, dict) else base
+        base = lay_over_preset(base)
     except ShapeshiftError as error:
         raise ShapeshiftError(f"position: {error}") from error
+    if str(base.get("name")) in PRESETS:
+        options, chosen = base.get("position_ids"), over.get("position_ids")
+        if isinstance(options, dict) and isinstance(chosen, dict):
+            name = options.get("name")
+            if chosen.get("name", name) != name:
+                filled_in = expand_preset(base["name"])["position_ids"].items()
+                options = {x: y for x, y in options.items() if (x, y) not in filled_in}
+                base["position_ids"] = options
+        if whole and "name" not in over:
+            del base["name"]  # which is not that of other parts
+    return base
 
 
 def _spell_out_corpus(base: Any, over: Mapping[str, Any]) -> Any:
@@ -231,44 +236,6 @@ def _spell_out_corpus(base: Any, over: Mapping[str, Any]) -> Any:
             preset = expand_corpus(each["corpus"])
             return preset if each is over else {**preset, **each, "corpus": preset["corpus"]}
     return base
-
-
-def _without(base: Any, over: Any, choice: str, filled_in: Mapping[str, Any]) -> Any:
-    """Return settings without those that a preset filled in, if `over` makes another choice."""
-    if not isinstance(base, dict) or not isinstance(over, dict):
-        return base
-    if over.get(choice, base.get(choice)) == base.get(choice):
-        return base
-    return {key: value for key, value in base.items() if filled_in.get(key) != value}
-
-
-def _without_preset(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a position without the options that its preset gave to other position ids and kinds
-    than those that `over` chooses."""
-    if str(base.get("name")) not in PRESETS:
-        return base
-    preset = expand_preset(base["name"])
-    position_ids = _without(
-        base.get("position_ids"), over.get("position_ids"), "name", preset["position_ids"]
-    )
-    parts = base["parts"]
-    if isinstance(over.get("parts"), _Given):
-        options = [
-            {key: value for key, value in part.items() if key not in PART_FIELDS}
-            for part in preset["parts"]
-        ]
-        options += [{} for _ in parts[len(options) :]]
-        parts = [
-            _without(part, over["parts"].get(str(number)), "kind", options[number])
-            for number, part in enumerate(parts)
-        ]
-    elif "parts" in over and "name" not in over:
-        base = {key: value for key, value in base.items() if key != "name"}
-    return {
-        **base,
-        **({} if position_ids is None else {"position_ids": position_ids}),
-        "parts": parts,
-    }
 
 
 def _plain(name: str) -> ShapeshiftError:

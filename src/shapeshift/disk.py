@@ -160,12 +160,15 @@ def remove_directory(disk: Disk, path: Path) -> None:
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[None]:
+def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
     """Turn an `OSError` of this block into a `ShapeshiftError`: `path` cannot be written."""
     try:
         yield
     except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror or error}", path=path) from error
+        message = f"cannot be written: {error.strerror or error}" + (
+            f"; {remedy}" if remedy else ""
+        )
+        raise ShapeshiftError(message, path=path) from error
 
 
 def save(path: Path, data: str | bytes | memoryview) -> None:
@@ -206,8 +209,8 @@ def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     an older one; until then, and otherwise, the older one is untouched.
 
     It is written next to its place, as `.partial-PID-NAME`; what killed processes have left there
-    is deleted. What is no regular file, such as
-    `/dev/stdout` or a named pipe, cannot be replaced and is written into. A link stays a link.
+    is deleted. What is no regular file, such as `/dev/stdout` or a named pipe, cannot be replaced
+    and is written into. A link stays a link.
 
     Args:
         path: a file that the user named; its folder is made if need be.
@@ -253,25 +256,32 @@ def partial_directory(final: Path) -> Iterator[Path]:
 
     What killed processes have left of theirs is deleted first.
     """
-    for left in final.parent.glob(f"{PARTIAL}{escape(final.name)}-*"):
-        with suppress(OSError), _locked_directory(left):
-            shutil.rmtree(left)
-    prefix = f"{PARTIAL}{final.name}-"
-    with TemporaryDirectory(prefix=prefix, dir=final.parent) as made, ExitStack() as held:
+    _remove_abandoned(final)
+    with (
+        TemporaryDirectory(f"-{final.name}", PARTIAL, final.parent) as folder,
+        ExitStack() as stack,
+    ):
         with suppress(OSError):  # a file system without locks
-            held.enter_context(_locked_directory(made))
-        yield Path(made)
+            stack.enter_context(_locked(folder))
+        yield Path(folder)
 
 
 @contextmanager
-def _locked_directory(path: str | Path) -> Iterator[None]:
-    """Hold the lock of a directory; `OSError` if another process does, or there are no locks."""
-    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _locked(path: str | Path) -> Iterator[None]:
+    """Hold the lock of a file or folder; `OSError` if another process does, or without locks."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(opened)
+        os.close(handle)
+
+
+def _remove_abandoned(final: Path) -> None:
+    """Delete what killed processes have left next to a file or folder that they were to replace."""
+    for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
+        with suppress(OSError), _locked(left):
+            remove_directory(Disk(), left)
 
 
 def free_bytes(path: Path) -> int:
@@ -312,14 +322,6 @@ def _open_irregular(path: Path) -> io.FileIO | None:
                 stream.flush()
                 return io.FileIO(os.dup(stream.fileno()), "w")
     return None if stat.S_ISREG(status.st_mode) else io.FileIO(os.open(path, os.O_WRONLY), "w")
-
-
-def _remove_abandoned(final: Path) -> None:
-    """Delete what killed processes have left of a file that they were to replace."""
-    for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
-        with suppress(OSError), open(left, "r+b", opener=_open_own) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
 
 
 def _open_own(path: str, flags: int) -> int:

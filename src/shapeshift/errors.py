@@ -35,3 +35,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error of another library says, on one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

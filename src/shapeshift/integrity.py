@@ -60,11 +60,12 @@ def store(directory: Path, contents: Mapping[str, bytes]) -> None:
 def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Write those files again that are damaged or missing, where the content has their hash."""
     known = read_sums(directory)
-    for name, content in contents.items():
-        if known.get(name) == hashlib.sha256(content).hexdigest() and _damage(
-            directory / name, known[name]
-        ):
-            _save(directory / name, content)
+    same = {
+        name: content
+        for name, content in contents.items()
+        if known.get(name) == hashlib.sha256(content).hexdigest()
+    }
+    store(directory, same)
 
 
 def verify(
@@ -143,10 +144,10 @@ def _sha256(path: Path) -> str:
     version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if version not in _hashed:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         # A file that changes twice within a tick of the file system's clock has one version: only
         # what has not changed for a while is known by it.
         if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _SETTLED_NS:
-            return found
-        _hashed[version] = found
+            return sha256
+        _hashed[version] = sha256
     return _hashed[version]

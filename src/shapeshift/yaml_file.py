@@ -8,6 +8,7 @@ types of other languages (`!!set`), and whatever is too deep, too long or no tex
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from shapeshift.errors import ShapeshiftError
 
 MAX_BYTES = 200_000
 _MAX_DEPTH = 50
-_MAX_NODES = 50_000
+_MAX_VALUES = 50_000
 _MAX_DIGITS = 18  # what fits into 64 bits
 
 
@@ -32,55 +33,15 @@ class _Loader(yaml.SafeLoader):
         if tag is None or tag.rpartition(":")[2] in ("null", "str", "seq", "map")
     }
 
-    def __init__(self, text: str):
-        super().__init__(text)
-        self._depth = 0
-        self._num_nodes = 0
-        self._sizes: dict[int, int] = {}
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Count what aliases stand for, too: a few lines may mean billions of nodes."""
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        before = self._num_nodes
-        self._depth += 1
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        if isinstance(event, yaml.AliasEvent):
-            if id(node) not in self._sizes:
-                raise _error("an alias (*) inside of what it stands for", event.start_mark)
-            self._num_nodes += self._sizes[id(node)]
-        else:
-            self._num_nodes += 1
-            self._sizes[id(node)] = self._num_nodes - before
-        if self._num_nodes > _MAX_NODES:
-            raise _error(f"more than {_MAX_NODES:,} values", event.start_mark)
-        return node
-
-    def compose_sequence_node(self, anchor: Any) -> Any:
-        """Refuse what would be too deep to be read."""
-        self._check_depth()
-        return super().compose_sequence_node(anchor)
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        """Refuse what would be too deep to be read."""
-        self._check_depth()
-        return super().compose_mapping_node(anchor)
-
-    def _check_depth(self) -> None:
-        if self._depth > _MAX_DEPTH:
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise _error(f"more than {_MAX_DEPTH} levels", mark)
-
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Refuse a key that is given twice: YAML would take the last."""
         keys = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            text = key.value if isinstance(key, yaml.ScalarNode) else None
-            if text is None:
+            if not isinstance(key, yaml.ScalarNode):
                 raise _error("a key that is no text", key.start_mark)
-            if text in keys:
-                raise _error(f"the key {text!r} is given twice", key.start_mark)
-            keys.add(text)
+            if key.value in keys:
+                raise _error(f"the key {key.value!r} is given twice", key.start_mark)
+            keys.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: Any) -> Any:
@@ -93,50 +54,55 @@ class _Loader(yaml.SafeLoader):
     def flatten_mapping(self, node: Any) -> None:
         """Leave `<<` an ordinary key."""
 
-    def read_bool(self, node: Any) -> bool:
-        """Return true or false."""
-        text = self.construct_scalar(node).lower()
-        if text not in ("true", "false"):
-            raise _error("neither true nor false", node.start_mark)
-        return bool(text == "true")
-
-    def read_int(self, node: Any) -> int:
-        """Return a decimal number."""
-        text = self.construct_scalar(node).replace("_", "")
-        if not re.fullmatch(rf"[-+]?[0-9]{{1,{_MAX_DIGITS}}}", text):
-            raise _error(f"no whole number of at most {_MAX_DIGITS} digits", node.start_mark)
-        return int(text)
-
-    def read_float(self, node: Any) -> float:
-        """Return a number, or what stands for one that is not finite."""
-        text = self.construct_scalar(node).replace("_", "").lower()
-        try:
-            return float(re.sub(r"\.(inf|nan)$", r"\1", text))
-        except ValueError:
-            raise _error("no number", node.start_mark) from None
-
 
 def _error(problem: str, mark: Any) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, mark)
 
 
-for _tag, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+(_[0-9]+)*", list("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)"
-        r"|\.(nan|NaN|NAN)",
-        list("-+.0123456789"),
-    ),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first
-    )
-_Loader.add_constructor("tag:yaml.org,2002:bool", _Loader.read_bool)
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.read_int)
-_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.read_float)
+def _read_int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError
+    return int(text)
+
+
+def _add_type(tag: str, pattern: str, first: Iterable[str], read: Callable[[str], Any]) -> None:
+    """Let plain text that has a pattern, and begins with one of these characters, be a value."""
+
+    def construct(loader: _Loader, node: Any) -> Any:
+        try:
+            return read(loader.construct_scalar(node).lower())
+        except (KeyError, ValueError):
+            raise _error(f"not a valid {tag}", node.start_mark) from None
+
+    name = f"tag:yaml.org,2002:{tag}"
+    _Loader.add_implicit_resolver(name, re.compile(rf"^(?:{pattern})$"), list(first))
+    _Loader.add_constructor(name, construct)
+
+
+_add_type(
+    "null", "~|null|Null|NULL|", ["", *"~nN"], {"": None, "~": None, "null": None}.__getitem__
+)
+_add_type(
+    "bool", "true|True|TRUE|false|False|FALSE", "tTfF", {"true": True, "false": False}.__getitem__
+)
+_add_type("int", "[-+]?[0-9]+(_[0-9]+)*", "-+0123456789", _read_int)
+_add_type(
+    "float",
+    r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)"
+    r"|\.(nan|NaN|NAN)",
+    "-+.0123456789",
+    lambda text: float(re.sub(r"\.(inf|nan)$", r"\1", text)),
+)
+
+
+def _depths(value: Any, depth: int = 0) -> Iterator[int]:
+    """Yield the depth of each value of a document, those that aliases (`*`) repeat included."""
+    yield depth
+    for below in value.values() if isinstance(value, dict) else value:
+        if isinstance(below, dict | list):
+            yield from _depths(below, depth + 1)
+        else:
+            yield depth + 1
 
 
 def parse_yaml(text: str) -> Any:
@@ -146,12 +112,20 @@ def parse_yaml(text: str) -> Any:
         ShapeshiftError: it is not YAML, or refused (see the module); with the line.
     """
     try:
-        return _Loader(text).get_single_data()
+        document = _Loader(text).get_single_data()
+        for number, depth in enumerate(_depths([document])):
+            if number > _MAX_VALUES or depth > _MAX_DEPTH:
+                raise RecursionError
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         line = None if mark is None else mark.line + 1
         raise ShapeshiftError(f"not YAML: {problem}", line=line) from error
+    except RecursionError:
+        raise ShapeshiftError(
+            f"more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels: no configuration"
+        ) from None
+    return document
 
 
 def read_yaml(path: Path) -> Any:

@@ -117,7 +117,7 @@ def test_a_loss_that_is_not_finite_in_one_process_ends_all_before_the_step(reque
     reports = [seen(folder, run, rank) for rank in range(2)]
     bad = next(pairs for update, *pairs in reports[1]["pairs"] if update == 3)
     for report in reports:
-        assert report["kind"] == "NonFiniteError"
+        assert report["kind"] == "ShapeshiftError"
         named = ", ".join(map(str, sorted(bad)))
         assert (
             f"the loss of update 3 is not finite, in the batch of training pairs {named} "

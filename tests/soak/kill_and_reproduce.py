@@ -18,16 +18,21 @@ import hashlib
 import json
 import random
 import sys
-import tempfile
 import time
 from pathlib import Path
-
-import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import process_group
 import toy_paper
-from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
+from process_group import (
+    finish,
+    kill,
+    killing,
+    run_script,
+    wait_until,
+    without_clock,
+    wrap_operations,
+)
 
 from shapeshift.lab import work
 from shapeshift.lab.cell_folder import StepRecord
@@ -43,25 +48,10 @@ MANY = 20
 
 
 def arm(place: int, when: str) -> None:
-    """Kill this process at an event, the one numbered `place` counting from 0."""
-    count = 0
-
-    def counted(event):
-        def call(self, *arguments):
-            nonlocal count
-            here = count == place
-            count += 1
-            if here and when == "before":
-                kill_own()
-            result = event(self, *arguments)
-            if here:
-                kill_own()
-            return result
-
-        return call
-
-    Trainer._update = counted(Trainer._update)
-    wrap_operations(counted)
+    """Kill this process at an update or at an operation on files."""
+    wrapper = killing(place, when)
+    Trainer._update = wrapper(Trainer._update)
+    wrap_operations(wrapper)
 
 
 def note_trainings(path: Path) -> None:
@@ -105,12 +95,8 @@ def attempt(folder: Path, directory: str, output: Path, kind: str, rng: random.R
         return finish(start(folder, directory, output, bomb=bomb), output)
     before = num_updates(folder / directory)
     child = start(folder, directory, output, jobs=2 if kind == "children" else 0)
-    deadline = time.monotonic() + TIMEOUT_S
     if kind == "children":
-        while num_updates(folder / directory) <= before and time.monotonic() < deadline:
-            if has_ended(child):
-                break
-            time.sleep(0.005)
+        wait_until(lambda: num_updates(folder / directory) > before, child)
     time.sleep(rng.uniform(0, 0.5))
     kill(child)
     return finish(child, output)
@@ -133,11 +119,8 @@ def fingerprint(directory: Path) -> dict[str, object]:
         values = [m.model_dump() for m in record.measurements if m.metric not in CLOCK]
         found[f"{path.parts[-3]}/{record.step}"] = [record.checkpoint[:12], _digest(values)]
     for path in sorted(directory.glob("cells/*/run/log.jsonl")):
-        log = read_log(path)
+        log = without_clock(read_log(path))
         updates = [line["update"] for line in log if "loss" in line]
-        for line in log:
-            line.pop("tokens_per_s", None)
-            line.pop("elapsed_s")
         found[f"{path.parts[-3]}/log"] = [len(updates), len(set(updates)), _digest(log)]
     [item] = directory.glob("*/toy/table/item.json")
     table = json.loads(item.read_bytes())["tables"]
@@ -145,14 +128,15 @@ def fingerprint(directory: Path) -> dict[str, object]:
     return found | {"table": _digest(table), "num_results": header - 1}
 
 
-def soak(folder: Path, num_kills: int, seed: int, max_updates: int) -> dict[str, object]:
-    """Kill `num_kills` times; return what was done and what came out.
+def soak(folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """Kill the command again and again; return what was done and what came out.
 
     A command that comes to its end before has done its work: another one begins anew.
     """
-    toy_paper.write_project(folder, max_updates)
+    toy_paper.write_project(folder, options.updates)
+    num_kills = options.kills
     output = folder / "output.txt"
-    rng, kills = random.Random(seed), dict.fromkeys(KINDS, 0)
+    rng, kills = random.Random(options.seed), dict.fromkeys(KINDS, 0)
     rewritten: list[str] = []
     results, most = [], 0
     while sum(kills.values()) < num_kills:
@@ -183,6 +167,7 @@ def soak(folder: Path, num_kills: int, seed: int, max_updates: int) -> dict[str,
         "recorded_twice": rewritten,
         "alone": fingerprint(folder / "alone"),
         "killed": results,
+        "shared": share(folder),
     }
 
 
@@ -207,30 +192,17 @@ def _digest(document: object) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--updates", type=int, default=24)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = soak(Path(folder), options.kills, options.seed, options.updates)
-        report["shared"] = share(Path(folder))
-    report["elapsed_s"] = round(time.monotonic() - began, 1)
-    print(json.dumps(report, indent=1))
+def is_good(report: dict[str, object]) -> bool:
+    """Return whether the kills have changed nothing, and two commands have shared the work."""
     trained = [cell for each in report["shared"]["trained"] for cell in each]
-    good = (
-        report["num_kills"] == options.kills
-        and (report["recorded_before_the_last_attempt"] or options.kills < MANY)
+    return (
+        (report["recorded_before_the_last_attempt"] or report["num_kills"] < MANY)
         and not report["recorded_twice"]
         and all(each == report["alone"] for each in report["killed"])
         and report["alone"] == report["shared"]["result"]
         and len(trained) == len(set(trained)) == toy_paper.NUM_CELLS
     )
-    sys.exit(not good)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, soak, is_good, kills=30, seed=1, updates=24)

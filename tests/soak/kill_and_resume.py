@@ -19,16 +19,23 @@ import json
 import random
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-import torch
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 import process_group
-from process_group import TIMEOUT_S, finish, has_ended, kill, kill_own, wrap_operations
+from process_group import (
+    finish,
+    kill,
+    killing,
+    run_script,
+    wait_until,
+    without_clock,
+    wrap_operations,
+    write_toy,
+)
 
 from shapeshift.lab.final import AVERAGE
 from shapeshift.training.checkpoints import Checkpoints
@@ -43,45 +50,14 @@ KINDS = ("save", "update", "save", "start", "update")
 
 def write_project(folder: Path, max_updates: int) -> None:
     """Write text whose translation is upper case, and the configuration of a tiny model."""
-    rng = random.Random(4)
-    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
-    (folder / "text").mkdir()
-    sizes = {"train": 100, "valid": 8, "test": 4}
-    for split, size in sizes.items():
-        lines = [" ".join(rng.choices(words, k=rng.randint(1, 6))) + "\n" for _ in range(size)]
-        (folder / "text" / f"{split}.low").write_text("".join(lines), encoding="utf-8")
-        (folder / "text" / f"{split}.up").write_text("".join(lines).upper(), encoding="utf-8")
-    corpus = {"corpus": "files", "root": "text", "source": "low", "target": "up"}
-    document = {
-        "data": {
-            "corpus": corpus | {split: [split] for split in sizes},
-            "subwords": {"vocab_size": 40},
-        },
-        "model": {
-            "dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1,
-            "dropout": 0.1,
-        },
-        "position": "shape",
-        "training": {
-            "max_updates": max_updates,
-            "batch": {"max_sentences": 8},
-            "accumulation": 2,
-            "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 20},
-            "precision": "fp32",
-            "device": "cpu",
-            "log_every": 1,
-            "checkpoint_every": CHECKPOINT_EVERY,
-            "keep_checkpoints": 2,
-            "average_checkpoints": 2,
-        },
-    }  # fmt: skip
-    (folder / "toy.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    toy = write_toy(folder, max_updates, accumulation=2, checkpoint_every=CHECKPOINT_EVERY)
+    document = yaml.safe_dump(toy | {"position": "shape"})
+    (folder / "toy.yaml").write_text(document, encoding="utf-8")
 
 
 def arm(place: int, when: str) -> None:
-    """Kill this process at an operation of its saves, which record a validation as well; the one
-    numbered `place` counting from 0."""
-    count, saving = 0, False
+    """Kill this process at an operation of its saves, which record a validation as well."""
+    saving = False
 
     def while_saving(method):
         def call(*arguments, **named):
@@ -93,27 +69,9 @@ def arm(place: int, when: str) -> None:
 
         return call
 
-    def counted(operation):
-        def call(self, *arguments):
-            nonlocal count
-            here = saving and count == place
-            count += saving
-            if here and when == "during" and operation.__name__ == "write":
-                file, data = arguments
-                operation(self, file, data[: len(data) // 2])
-                kill_own()
-            if here and when != "after":
-                kill_own()
-            result = operation(self, *arguments)
-            if here:
-                kill_own()
-            return result
-
-        return call
-
     Checkpoints.save = while_saving(Checkpoints.save)
     Checkpoints.record = while_saving(Checkpoints.record)
-    wrap_operations(counted)
+    wrap_operations(killing(place, when, lambda: saving))
 
 
 def start(folder: Path, run: str, output: Path, bomb: tuple[int, str] | None = None) -> int:
@@ -137,12 +95,8 @@ def attempt(folder: Path, output: Path, kind: str, rng: random.Random) -> bool:
     else:
         before, child = num_updates(run), start(folder, "killed", output)
         if kind == "update":
-            more = rng.randint(1, 2 * CHECKPOINT_EVERY)
-            deadline = time.monotonic() + TIMEOUT_S
-            while num_updates(run) < before + more and time.monotonic() < deadline:
-                if has_ended(child):
-                    break
-                time.sleep(0.001)
+            enough = before + rng.randint(1, 2 * CHECKPOINT_EVERY)
+            wait_until(lambda: num_updates(run) >= enough, child)
             time.sleep(rng.uniform(0, 0.02))
         else:
             time.sleep(rng.uniform(0, 0.4))
@@ -169,10 +123,7 @@ def fingerprint(run: Path) -> dict[str, object]:
 
     last = Checkpoints(run / "checkpoints", 1).path(newest(run) or 0)
     progress = read_manifest(last).progress
-    log = read_log(run / "log.jsonl")
-    for line in log:
-        line.pop("tokens_per_s", None)
-        line.pop("elapsed_s")
+    log = without_clock(read_log(run / "log.jsonl"))
     return {
         "weights": sha256(last / MODEL),
         "optimizer": sha256(last / OPTIMIZER),
@@ -183,15 +134,15 @@ def fingerprint(run: Path) -> dict[str, object]:
     }
 
 
-def soak(folder: Path, num_kills: int, seed: int) -> dict[str, object]:
-    """Kill a run `num_kills` times; return what was done and what came out."""
+def soak(folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """Kill a run again and again; return what was done and what came out."""
     # A kill undoes nothing that was saved, and lets through two saves or so at most.
-    max_updates = CHECKPOINT_EVERY * (2 * num_kills + 4) + 1
+    max_updates = CHECKPOINT_EVERY * (2 * options.kills + 4) + 1
     write_project(folder, max_updates)
     output = folder / "output.txt"
-    rng, kills = random.Random(seed), dict.fromkeys(KINDS, 0)
+    rng, kills = random.Random(options.seed), dict.fromkeys(KINDS, 0)
     misreported, run = [], folder / "killed"
-    for number in range(num_kills):
+    for number in range(options.kills):
         kind, before = KINDS[number % len(KINDS)], newest(run)
         if not attempt(folder, output, kind, rng):
             break
@@ -215,25 +166,11 @@ def soak(folder: Path, num_kills: int, seed: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        report = soak(Path(folder), options.kills, options.seed)
-    report["elapsed_s"] = round(time.monotonic() - began, 1)
-    print(json.dumps(report, indent=2))
-    good = (
-        report["num_kills"] == options.kills
-        and report["alone"] == report["killed"]
-        and not report["leftovers"]
-        and not report["misreported"]
-    )
-    sys.exit(not good)
+def is_good(report: dict[str, object]) -> bool:
+    """Return whether the kills have changed nothing."""
+    spoilt = report["leftovers"] or report["misreported"]
+    return report["alone"] == report["killed"] and not spoilt
 
 
 if __name__ == "__main__":
-    main()
+    run_script(__doc__, soak, is_good, kills=50, seed=1)

@@ -1,4 +1,4 @@
-"""The command in a process group of its own, and its end by SIGKILL.
+"""The command in a process group of its own, its end by SIGKILL, and a toy to train meanwhile.
 
 Attempts are forked from one process that has imported the package, so that time goes into the work
 and not into imports.
@@ -6,12 +6,18 @@ and not into imports.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import torch
 
 from shapeshift.cli import main as shapeshift_main
 from shapeshift.disk import Disk
@@ -30,10 +36,49 @@ def wrap_operations(wrapper: Callable[[Callable], Callable]) -> None:
         setattr(Disk, name, wrapper(getattr(Disk, name)))
 
 
-def kill_own() -> None:
-    """End this process and all others of its group, as a power cut would."""
-    os.killpg(0, signal.SIGKILL)
-    time.sleep(TIMEOUT_S)  # the signal may take a moment to arrive
+def killing(
+    place: int, when: str, counts: Callable[[], bool] = lambda: True
+) -> Callable[[Callable], Callable]:
+    """Return a wrapper of methods that kills this process group, as a power cut would.
+
+    Args:
+        place: the number of the call at which it does, from 0, of all methods that are wrapped.
+        when: before that call, after it, or in the middle (`during`) if it writes, else before.
+        counts: whether a call counts.
+    """
+    num_calls = 0
+
+    def kill_group() -> None:
+        os.killpg(0, signal.SIGKILL)
+        time.sleep(TIMEOUT_S)  # the signal may take a moment to arrive
+
+    def wrapper(method: Callable) -> Callable:
+        def call(self, *arguments):
+            nonlocal num_calls
+            counting = counts()
+            here = counting and num_calls == place
+            num_calls += counting
+            if here and when == "during" and method.__name__ == "write":
+                file, data = arguments
+                method(self, file, data[: len(data) // 2])
+                kill_group()
+            if here and when != "after":
+                kill_group()
+            result = method(self, *arguments)
+            if here:
+                kill_group()
+            return result
+
+        return call
+
+    return wrapper
+
+
+def wait_until(done: Callable[[], bool], child: int) -> None:
+    """Wait until something has happened, or a process is over."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not done() and not has_ended(child) and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def kill(child: int) -> None:
@@ -94,3 +139,64 @@ def finish(child: int, output: Path) -> bool:
 def has_ended(child: int) -> bool:
     """Return whether a process is over, and leave it to `finish`."""
     return bool(os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT))
+
+
+def write_toy(folder: Path, max_updates: int, **training: object) -> dict[str, object]:
+    """Write text whose translation is upper case; return the configuration of a tiny model."""
+    rng = random.Random(4)
+    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
+    text = folder / "text"
+    text.mkdir(parents=True)
+    sizes = {"train": 100, "valid": 8, "test": 8}
+    for split, size in sizes.items():
+        lines = [" ".join(rng.choices(words, k=rng.randint(1, 6))) + "\n" for _ in range(size)]
+        (text / f"{split}.low").write_text("".join(lines), encoding="utf-8")
+        (text / f"{split}.up").write_text("".join(lines).upper(), encoding="utf-8")
+    corpus = {"corpus": "files", "root": str(text), "source": "low", "target": "up"}
+    return {
+        "data": {
+            "corpus": corpus | {split: [split] for split in sizes},
+            "subwords": {"vocab_size": 40},
+        },
+        "model": {
+            "dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1,
+            "dropout": 0.1,
+        },
+        "training": {
+            "max_updates": max_updates,
+            "batch": {"max_sentences": 8},
+            "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 20},
+            "precision": "fp32",
+            "device": "cpu",
+            "log_every": 1,
+            "keep_checkpoints": 2,
+            "average_checkpoints": 2,
+            **training,
+        },
+    }  # fmt: skip
+
+
+def without_clock(log: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return the lines of a log without what differs from run to run."""
+    return [{k: v for k, v in x.items() if k not in ("tokens_per_s", "elapsed_s")} for x in log]
+
+
+def run_script(
+    documentation: str,
+    soak: Callable[[Path, argparse.Namespace], dict[str, object]],
+    is_good: Callable[[dict[str, object]], bool],
+    **options: int,
+) -> None:
+    """Run a soak test in a new folder with numbers from the command line; print its report, and
+    exit with 1 if it is not good."""
+    parser = argparse.ArgumentParser(description=documentation.split("\n")[0])
+    for name, default in options.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = soak(Path(folder), chosen)
+    report["elapsed_s"] = round(time.monotonic() - began, 1)
+    print(json.dumps(report, indent=2))
+    sys.exit(not (report["num_kills"] == chosen.kills and is_good(report)))

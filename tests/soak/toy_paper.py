@@ -8,12 +8,14 @@ runs the command line in FOLDER, with the paper `toy` known.
 from __future__ import annotations
 
 import os
-import random
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from process_group import write_toy
 
 from shapeshift.cli import main as shapeshift_main
 from shapeshift.lab.grid import Grid
@@ -25,42 +27,11 @@ from shapeshift.papers.item import Content, Item, Paper
 from shapeshift.papers.study import Study
 
 NUM_CELLS = 4
-CHECKPOINT_EVERY = 4
-CORPUS = ("train", 100), ("valid", 8), ("test", 8)
 
 
 def write_project(folder: Path, max_updates: int) -> None:
     """Write text whose translation is upper case, and a grid: two positions, two seeds."""
-    rng = random.Random(4)
-    vocabulary = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
-    (folder / "text").mkdir(parents=True)
-    for split, size in CORPUS:
-        lines = [" ".join(rng.choices(vocabulary, k=rng.randint(1, 6))) + "\n" for _ in range(size)]
-        (folder / "text" / f"{split}.low").write_text("".join(lines), encoding="utf-8")
-        (folder / "text" / f"{split}.up").write_text("".join(lines).upper(), encoding="utf-8")
-    corpus = {"corpus": "files", "root": str(folder / "text"), "source": "low", "target": "up"}
-    base = {
-        "data": {
-            "corpus": corpus | {split: [split] for split, _ in CORPUS},
-            "subwords": {"vocab_size": 40},
-        },
-        "model": {
-            "dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1,
-            "dropout": 0.1,
-        },
-        "training": {
-            "max_updates": max_updates,
-            "batch": {"max_sentences": 8},
-            "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 20},
-            "precision": "fp32",
-            "device": "cpu",
-            "log_every": 1,
-            "checkpoint_every": CHECKPOINT_EVERY,
-            "keep_checkpoints": 2,
-            "average_checkpoints": 2,
-        },
-        "decoding": {"beam": 1},
-    }  # fmt: skip
+    base = write_toy(folder, max_updates, checkpoint_every=4) | {"decoding": {"beam": 1}}
     grid = {
         "title": "a toy",
         "axes": {"position": {"ape": ["position=ape"], "shape": ["position=shape"]}},

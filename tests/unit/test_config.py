@@ -29,18 +29,31 @@ def position(*parts: dict, **position_ids: object) -> dict:
     }
 
 
-def test_nothing_given_is_the_default() -> None:
-    config = parse_config({})
-    assert config == Config()
-    assert config.position.scheme == PRESETS["ape"]
+def model(**settings: object) -> dict:
+    return {"model": settings}
+
+
+NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
+XPOS = {"kind": "xpos", "stacks": "decoder"}
+
+
+def test_nothing_given_is_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "empty.yaml"
+    path.write_text("# nothing\n")
+    assert parse_config({}) == load_config(path) == Config()
+    assert Config().position.scheme == PRESETS["ape"]
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
-def test_a_preset_by_name_and_spelled_out(name: str) -> None:
+def test_a_preset_by_name_in_a_mapping_and_spelled_out(name: str, tmp_path: Path) -> None:
     config = parse_config({"position": name})
-    assert config.position.scheme == PRESETS[name]
-    assert config.position.name == name
+    assert (config.position.name, config.position.scheme) == (name, PRESETS[name])
     assert parse_config({"position": expand_preset(name)}) == config
+    assert parse_config({"position": {"name": name}}) == config
+    assert parse_config({"position": "ape"}, [f"position.name={name}"]) == config
+    path = tmp_path / "run.yaml"
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(path) == config
 
 
 def test_a_scheme_of_ones_own() -> None:
@@ -59,57 +72,42 @@ def test_a_scheme_of_ones_own() -> None:
     )
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
-def test_the_resolved_configuration_loads_back(name: str, tmp_path: Path) -> None:
-    overrides = [f"position={name}", "training.optimizer.betas=[0.8, 0.9]", "model.size=tiny"]
-    config = parse_config({"training": {"schedule": {"name": "cosine"}}}, overrides)
-    path = tmp_path / "run.yaml"
-    path.write_text(config.to_yaml(), encoding="utf-8")
-    assert load_config(path) == config
-    assert config.training.optimizer.betas == (0.8, 0.9)
-    assert config.model.dim == 128
-
-
-def test_files_of_text_load_back(tmp_path: Path) -> None:
-    corpus = {"corpus": "files", "root": "text/ü", "source": "en", "target": "de"}
-    corpus |= {"train": ["a", "b"], "valid": ["c"], "test": ["d"]}
-    config = parse_config({"data": {"corpus": corpus}})
-    path = tmp_path / "run.yaml"
-    path.write_text(config.to_yaml(), encoding="utf-8")
-    assert load_config(path) == config
-
-
-def test_all_errors_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
     message = refused(
         {
             "modle": {},
-            "model": {"dims": 4, "dropout": 1.5},
-            "training": {"max_updates": "many"},
-            "position": "shappe",
+            "model": {
+                "dims": 4, "dim": 36, "num_heads": 4, "dropout": 1.5, "share_embeddings": True
+            },
+            "position": "rope",
+            "data": {"subwords": {"joint": False, "vocab_size": 1}},
+            "training": {"max_updates": "many", "average_checkpoints": 3, "keep_checkpoints": 2},
         }
-    )
-    assert "modle: unknown key; did you mean 'model'?" in message
-    assert "model.dims: unknown key; did you mean 'model.dim'?" in message
-    assert "model.dropout" in message
-    assert "1.5" in message
-    assert "training.max_updates" in message
-    assert "'many'" in message
-    assert "unknown preset 'shappe'; did you mean 'shape'?" in message
+    )  # fmt: skip
+    for problem in (
+        "modle: unknown key; did you mean 'model'?",
+        "model.dims: unknown key; did you mean 'model.dim'?",
+        "model.dropout: Input should be less than 1, got 1.5",
+        "heads have 9",
+        "data.subwords.vocab_size",
+        "model.share_embeddings needs one vocabulary",
+        "training.max_updates: Input should be a valid integer, unable to parse",
+        "training.average_checkpoints: 3 needs",
+    ):
+        assert message.count(problem) == 1, (problem, message)
+    assert "unknown preset 'shappe'; did you mean 'shape'?" in refused({"position": "shappe"})
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "problem"),
     [
         (position({"kind": "shav"}), "did you mean 'shaw'?"),
         (position({"kind": "shaw", "max_distanc": 2}), "did you mean 'max_distance'?"),
         (position({"kind": "shaw", "max_distance": "16"}), "Shaw.max_distance: .*got '16'"),
-        (position({"kind": "shaw", "max_distance": 2.5}), "Shaw.max_distance: .*got 2.5"),
         (position({"kind": "shaw", "add_to": "queries"}), "Shaw.add_to: .*got 'queries'"),
         (position({"kind": "shaw", "per_head": "no"}), "Shaw.per_head: .*got 'no'"),
-        (position({"kind": "sinusoidal", "channels": "half"}), "Sinusoidal.channels"),
         (position({"kind": "shaw", "place": "cross"}), "no meaning at 'cross'"),
         (position({"place": "self"}), "a part needs a kind"),
-        (position({"kind": "shaw", "layers": "two"}), "layers of a part .*'two'"),
         (position({"kind": "shaw", "layers": True}), "layers of a part .*True"),
         (position({"kind": 3}), "kind of a part .*got 3"),
         (position({"kind": ["shaw"]}), "kind of a part"),
@@ -122,27 +120,8 @@ def test_all_errors_are_told_at_once() -> None:
         ({1: 2}, "1"),
         (["model"], "expected sections .*got list"),
         ("model", "expected sections .*got str"),
-        ({"model": {"dim": 10, "num_heads": 4}}, "model.num_heads: dim 10 is not a multiple"),
-    ],
-)
-def test_one_line_names_the_setting_and_the_value(document: object, said: str) -> None:
-    message = refused(document)
-    assert said in message or re.search(said, message), message
-
-
-def model(**settings: object) -> dict:
-    return {"model": settings}
-
-
-NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
-XPOS = {"kind": "xpos", "stacks": "decoder"}
-
-
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
+        (model(dim=10, num_heads=4), "model.num_heads: dim 10 is not a multiple"),
         (model(dim=36, num_heads=4) | {"position": "rope"}, "heads have 9; choose model.dim"),
-        (model(dim=33, num_heads=3) | {"position": "ape"}, "even width of 4 or more, got 33"),
         (model(dim=33, num_heads=3), "even width of 4 or more, got 33"),
         (
             model(dim=16, num_heads=2) | position({**NTK, "fraction": 0.25}),
@@ -174,10 +153,9 @@ XPOS = {"kind": "xpos", "stacks": "decoder"}
         (position({**XPOS, "centre": 20000}), "centre=20000; use a smaller centre"),
     ],
 )
-def test_what_could_not_be_built_or_run_is_refused_at_once(document: dict, said: str) -> None:
+def test_one_line_names_the_setting_and_the_value(document: object, problem: str) -> None:
     message = refused(document)
-    assert message.startswith("position: ")
-    assert re.search(said, message), message
+    assert problem in message or re.search(problem, message), message
 
 
 @pytest.mark.parametrize(
@@ -199,11 +177,6 @@ def test_what_can_be_built_is_not_refused(document: dict) -> None:
     config = parse_config(document)
     with torch.device("meta"):
         build(config.model, config.position.scheme, 50, 50)
-
-
-def test_an_error_between_sections_names_them_itself() -> None:
-    said = refused(model(share_embeddings=True) | {"data": {"subwords": {"joint": False}}})
-    assert said.startswith("model.share_embeddings needs one vocabulary")
 
 
 def test_overrides_reach_into_sections_presets_and_lists() -> None:
@@ -228,33 +201,13 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
     assert parse_config({"position": "rpe"}).position.scheme == PRESETS["rpe"], "the preset changed"
 
 
-def test_all_errors_are_told_at_once_across_and_within_sections() -> None:
-    message = refused(
-        {
-            "model": {"dim": 36, "num_heads": 4, "dropout": 2, "share_embeddings": True},
-            "position": "rope",
-            "data": {"subwords": {"joint": False, "vocab_size": 1}},
-            "training": {"seed": -1, "average_checkpoints": 3, "keep_checkpoints": 2},
-        }
-    )
-    for said in (
-        "model.dropout",
-        "heads have 9",
-        "data.subwords.vocab_size",
-        "model.share_embeddings needs one vocabulary",
-        "training.seed",
-        "training.average_checkpoints: 3 needs",
-    ):
-        assert message.count(said) == 1, (said, message)
-
-
 def test_overrides_of_the_default_position_start_from_it() -> None:
     config = parse_config({}, ["position.name=mine", "position.parts.0.start=1"])
     assert config.position.scheme.parts == (Part("sinusoidal", "embedding", options={"start": 1}),)
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "problem"),
     [
         ("training.max_updates", "an override looks like"),
         ("=3", "an override looks like"),
@@ -265,32 +218,25 @@ def test_overrides_of_the_default_position_start_from_it() -> None:
         ("training.max_update=3", "did you mean 'training.max_updates'?"),
     ],
 )
-def test_overrides_that_cannot_be(override: str, said: str) -> None:
-    assert said in refused({"training": {"seed": 1}, "position": "ape"}, override)
-
-
-def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
-    path = tmp_path / "empty.yaml"
-    path.write_text("# nothing\n")
-    assert load_config(path) == Config()
+def test_overrides_that_cannot_be(override: str, problem: str) -> None:
+    assert problem in refused({"training": {"seed": 1}, "position": "ape"}, override)
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
-    [(b"model:\n  dim: [1\n", 3), (b"a: b: c\n", 1), (b"model: \x07\n", None), (b"\xff\xfe", None)],
+    [
+        (b"model:\n  dim: [1\n", 3),
+        (b"a: b: c\n", 1),
+        (b"model: \x07\n", None),
+        (b"\xff\xfe", None),
+        (None, None),
+    ],
 )
-def test_a_file_that_is_not_yaml(content: bytes, line: int | None, tmp_path: Path) -> None:
+def test_a_file_that_is_not_yaml(content: bytes | None, line: int | None, tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(ShapeshiftError) as raised:
         load_config(path)
-    assert raised.value.path == path
-    assert raised.value.line == line
+    assert (raised.value.path, raised.value.line) == (path, line)
     assert "\n" not in str(raised.value)
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.yaml", tmp_path):
-        with pytest.raises(ShapeshiftError) as raised:
-            load_config(path)
-        assert raised.value.path == path

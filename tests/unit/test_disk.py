@@ -14,7 +14,6 @@ from shapeshift.disk import (
     remove_directory,
     replace_file,
     replacing,
-    save,
     write_file,
 )
 from shapeshift.errors import ShapeshiftError
@@ -33,30 +32,26 @@ def test_a_file_is_replaced_when_all_of_it_is_there(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("at", ["the start", "the end"])
 @pytest.mark.parametrize("old", [None, "old"])
-def test_a_file_that_is_not_finished_never_appears(tmp_path, old):
+def test_a_file_that_is_not_finished_never_appears(tmp_path, old, at, monkeypatch):
     path = tmp_path / "out"
     if old:
         path.write_text(old)
 
-    def interrupted():
-        with replacing(path) as stream:
-            stream.write("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert [x.read_text() for x in tmp_path.iterdir()] == ([old] if old else [])
-
-
-def test_a_signal_right_after_the_file_is_made_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shapeshift.disk.fcntl.flock", interrupted)
-    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "out.txt"):
-        pass
-    assert list(tmp_path.iterdir()) == []
+    def write():
+        with replacing(path) as stream:
+            stream.write("half")
+            interrupted()
+
+    if at == "the start":  # right after the file is made
+        monkeypatch.setattr("shapeshift.disk.fcntl.flock", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert [x.read_text() for x in tmp_path.iterdir()] == ([old] if old else [])
 
 
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path):
@@ -120,14 +115,11 @@ def test_deleting_a_folder_deletes_the_links_in_it_alone(tmp_path, precious):
     (doomed / "deep").mkdir(parents=True)
     (doomed / "deep" / "link").symlink_to(precious)
     (doomed / "file").symlink_to(precious / "inner" / "file")
+    (doomed / "missing").symlink_to("nothing")
+    for number, target in enumerate(("precious", "precious/inner/file", "missing")):
+        (tmp_path / str(number)).symlink_to(target)
+        remove_directory(Disk(), tmp_path / str(number))
     remove_directory(Disk(), doomed)
-    assert not doomed.exists()
-
-
-@pytest.mark.parametrize("target", ["precious", "precious/inner/file", "missing"])
-def test_deleting_a_link_deletes_the_link(tmp_path, precious, target):
-    (tmp_path / "link").symlink_to(target)
-    remove_directory(Disk(), tmp_path / "link")
     assert os.listdir(tmp_path) == ["precious"]
 
 
@@ -147,38 +139,14 @@ def test_a_link_swapped_in_while_a_folder_is_deleted_is_not_followed(
         remove_directory(Disk(), tmp_path / "doomed")
 
 
-@pytest.mark.parametrize("write", [write_file, replace_file])
 @pytest.mark.parametrize("name", ["out", ".partial-out"])
-def test_a_link_in_the_place_of_an_own_file_is_replaced(tmp_path, precious, write, name):
-    (tmp_path / name).symlink_to(precious / "inner" / "file")
-    write(Disk(), tmp_path / "out", [b"text"])
-    assert (tmp_path / "out").read_bytes() == b"text"
-    assert not (tmp_path / "out").is_symlink()
-
-
-def test_saving_replaces_links_and_pipes_and_makes_the_folder(tmp_path, precious):
-    save(tmp_path / "a" / "b" / "new", "text")
-    (tmp_path / "link").symlink_to(precious / "inner" / "file")
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("a/b/new", "link", "pipe"):
-        save(tmp_path / name, "Wörter")
-        assert (tmp_path / name).read_bytes() == "Wörter".encode()
-        assert not (tmp_path / name).is_symlink()
-    assert sorted(os.listdir(tmp_path)) == ["a", "link", "pipe", "precious"]
-
-
-def test_a_save_that_fails_leaves_the_older_file(tmp_path, monkeypatch):
-    save(tmp_path / "out", "old")
-
-    def full(disk, file, data):
-        file.write(data[:1])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Disk, "write", full)
-    with pytest.raises(ShapeshiftError, match=r"out: cannot be written: No space") as caught:
-        save(tmp_path / "out", "new")
-    assert caught.value.path == tmp_path / "out"
-    assert [x.read_text() for x in tmp_path.iterdir()] == ["old"]
+def test_a_link_in_the_place_of_an_own_file_is_replaced(tmp_path, precious, name):
+    for write in (write_file, replace_file):
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).symlink_to(precious / "inner" / "file")
+        write(Disk(), tmp_path / "out", [b"text"])
+        assert (tmp_path / "out").read_bytes() == b"text"
+        assert not (tmp_path / "out").is_symlink()
 
 
 @pytest.mark.parametrize("binary", [False, True])

@@ -184,22 +184,6 @@ def test_a_full_disk_leaves_files_complete_or_not_at_all(tmp_path, name):
         assert written == {}
 
 
-def test_a_closed_folder_is_one_line(tmp_path):
-    (tmp_path / "closed").mkdir(mode=0o555)
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        with pytest.raises(ShapeshiftError, match="Permission denied"):
-            save(tmp_path / "closed" / "out", "text")
-    finally:
-        if root:
-            os.seteuid(0)
-
-
 OWN = sorted(set(WRITERS) - {"preparation", "output"})
 """Those that write into folders of ours; a preparation begins with a new folder."""
 

@@ -24,6 +24,8 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     for before, now in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
+TOO_LARGE = ["[" * 100 + "]" * 100, "- " * 5000 + "x", "&a [*a]", BOMB]
+
 
 @pytest.mark.parametrize(
     ("text", "value"),
@@ -50,32 +52,28 @@ def test_what_plain_values_are(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "line"),
+    ("text", "message", "line"),
     [
         ("a: 1\nb: 2\na: 3", "the key 'a' is given twice", 3),
         ("a:\n  {b: 1, b: 1}", "the key 'b' is given twice", 2),
-        ("!!int x", "no whole number", 1),
-        ("!!float x", "no number", 1),
-        ("!!bool x", "neither true nor false", 1),
-        ("!!timestamp x", "could not determine a constructor", 1),
-        ("!!set {a, b}", "could not determine a constructor", 1),
-        ("!!python/object:os.system x", "could not determine a constructor", 1),
+        *((f"!!{name} x", f"not a valid {name}", 1) for name in ("int", "float", "bool", "null")),
+        *(
+            (f"!!{name}", "could not determine a constructor", 1)
+            for name in ("timestamp x", "set {a, b}", "python/object:os.system x")
+        ),
         ("!!map x", "expected a mapping", 1),
-        ("9" * 5000, "no whole number", 1),
-        ("[" * 100 + "]" * 100, "more than 50 levels", 1),
-        ("- " * 5000 + "x", "more than 50 levels", 1),
-        (BOMB, "more than 50,000 values", None),
-        ("&a [*a]", "inside of what it stands for", 1),
+        ("9" * 5000, "not a valid int", 1),
+        *((text, "more than 50,000 values or 50 levels", None) for text in TOO_LARGE),
         ('"a\\0b"', "a character that is no text", 1),
         ('"\\ud800"', "a character that is no text", 1),
         ("? [a, b]\n: 1", "a key that is no text", 1),
         ("? {a: 1}\n: 1", "a key that is no text", 1),
     ],
 )
-def test_what_is_refused(text: str, said: str, line: int | None) -> None:
-    with pytest.raises(ShapeshiftError, match=said) as raised:
+def test_what_is_refused(text: str, message: str, line: int | None) -> None:
+    with pytest.raises(ShapeshiftError, match=message) as raised:
         parse_yaml(text)
-    assert line is None or raised.value.line == line
+    assert raised.value.line == line
     assert len(str(raised.value)) < 500
 
 
@@ -84,20 +82,11 @@ def test_a_file_is_read_no_further_than_a_configuration_goes() -> None:
         read_yaml(Path("/dev/zero"))
 
 
-@pytest.mark.parametrize("other", ['"a\\0b"', "a" * 5000, "[a]", "''", "."])
-def test_what_cannot_be_extended(other: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(f"extends: {other}")
-    with pytest.raises(ShapeshiftError):
-        load_config(path)
-
-
 @pytest.mark.parametrize(
     "override",
     [
         "training.rank_timeout_s=.inf",
         'training.rank_timeout_s="inf"',
-        "training.clip_norm=.inf",
         "training.clip_norm=1e999",
         "model.dropout=.nan",
         "position={name: mine, parts: [{kind: rotary, base: .inf}]}",
@@ -138,18 +127,8 @@ NASTY = (
     *("[" * 60, "{name: [shape]}", "{name: {}}", "{kind: 3}", "ä😀", "|\n  text", "1_0", "010"),
 )
 KEYS = (
-    "name",
-    "corpus",
-    "kind",
-    "parts",
-    "position_ids",
-    "extends",
-    "seed",
-    "1",
-    "<<",
-    "null",
-    "0",
-    "?",
+    *("name", "corpus", "kind", "parts", "position_ids", "extends", "seed"),
+    *("1", "<<", "null", "0", "?"),
 )
 
 
@@ -171,9 +150,7 @@ def mutated(rng: random.Random) -> str:
                 lines = lines or [""]
             case _:
                 place = rng.randint(0, len(lines[at]))
-                new = rng.choice(
-                    ["\t", ":", "- ", "{", "]", "'", "*", "&x ", "!!", "\x85", "#", "%"]
-                )
+                new = rng.choice(["\t", "- ", "\x85", "&x ", "!!", *":{]'*#%"])
                 lines[at] = lines[at][:place] + new + lines[at][place:]
     return "\n".join(lines)
 

@@ -204,9 +204,9 @@ def show_scores(name: str, scores: Scores) -> None:
 
     from shapeshift.evaluation.tables import length_table, score_table
 
-    table = score_table({name: scores})
+    table = score_table(name, scores)
     if scores.by_length is not None:  # all notes stand at the end, each once
-        lengths = length_table({name: scores})
+        lengths = length_table(name, scores)
         show_table(replace(table, notes=()))
         table = replace(lengths, notes=list(dict.fromkeys([*table.notes, *lengths.notes])))
     show_table(table)

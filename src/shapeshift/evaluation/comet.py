@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, reason
 
 DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 """The NHK study's (LREC-COLING 2024, section 3.1)."""
@@ -58,10 +57,10 @@ class Comet:
             {"src": source, "mt": hypothesis, "ref": reference}
             for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
         ]
-        found = network.predict(
+        prediction = network.predict(
             samples, batch_size=self.batch_size, progress_bar=False, **_hardware(self.device)
         )
-        return SCALE * float(found.system_score), signature
+        return SCALE * float(prediction.system_score), signature
 
     def fetch(self) -> None:
         """Download the model if it is not on this machine.
@@ -103,17 +102,15 @@ def _load(name: str) -> tuple[Any, str]:
             network = comet.load_from_checkpoint(str(path))
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
-            f"the COMET model {name!r} cannot be loaded ({_reason(error)}); name another with"
+            f"the COMET model {name!r} cannot be loaded ({reason(error)}); name another with"
             " evaluation.comet_model",
             path=path,
         ) from error
-    parts = {
-        "model": Path(name).name if Path(name).exists() else name,
-        "sha256": _sha256(path)[:16],
-        "version": comet.__version__,
-        "scale": SCALE,
-    }
-    return network, "|".join(f"{key}:{value}" for key, value in parts.items())
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    model = Path(name).name if Path(name).exists() else name
+    signature = f"model:{model}|sha256:{sha256[:16]}|version:{comet.__version__}|scale:{SCALE}"
+    return network, signature
 
 
 @contextmanager
@@ -121,16 +118,14 @@ def _weights_only() -> Iterator[None]:
     """Make PyTorch, with which COMET reads its checkpoint, accept tensors and plain values only: a
     checkpoint with other objects could run code, and is refused."""
     forced = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
-    before = {name: os.environ.get(name) for name in forced}
+    before = {name: os.environ.pop(name) for name in forced if name in os.environ}
     os.environ.update(forced)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in forced:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def require_comet() -> ModuleType:
@@ -143,7 +138,7 @@ def require_comet() -> ModuleType:
         import comet
     except ImportError as error:
         raise ShapeshiftError(
-            f"COMET needs unbabel-comet, which cannot be imported ({_reason(error)}); pip install"
+            f"COMET needs unbabel-comet, which cannot be imported ({reason(error)}); pip install"
             " 'shapeshift[comet]', or leave comet out of the metrics"
         ) from error
     for logger in ("pytorch_lightning", "lightning.pytorch"):  # they log each use of a device
@@ -164,19 +159,6 @@ def _find(comet: ModuleType, name: str) -> Path:
         return Path(comet.download_model(name))
     except Exception as error:  # of the network, of the hub, of the package
         raise ShapeshiftError(
-            f"the COMET model {name!r} cannot be downloaded ({_reason(error)}); connect to the"
+            f"the COMET model {name!r} cannot be downloaded ({reason(error)}); connect to the"
             " internet, or set evaluation.comet_model to the path of its model.ckpt"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _sha256(path: Path) -> str:
-    """Return the SHA-256 of a checkpoint; the hub's cache names its files by it."""
-    name = path.resolve().name
-    if re.fullmatch(r"[0-9a-f]{64}", name):
-        return name
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

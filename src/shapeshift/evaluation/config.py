@@ -13,8 +13,6 @@ from shapeshift.evaluation.tokenizers import AUTO, check_name
 from shapeshift.schema import Grown
 from shapeshift.training.config import MetricName
 
-__all__ = ["EvaluationConfig", "MetricName"]
-
 
 class EvaluationConfig(Grown):
     """How translations of the test set are scored after training.

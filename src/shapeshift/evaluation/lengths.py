@@ -79,11 +79,7 @@ def bleu_by_length(
             tokenizer that cannot be used.
     """
     check_parallel(len(hypotheses), len(references))
-    if len(lengths) != len(hypotheses):
-        raise ShapeshiftError(
-            f"{len(lengths)} source lengths but {len(hypotheses)} hypotheses: expected one length "
-            "for each hypothesis; give the source file that was translated"
-        )
+    check_parallel(len(hypotheses), len(lengths), "source lengths")
     if any(low >= high for low, high in pairwise([0, *length_buckets])):
         raise ShapeshiftError(
             "bounds of the length buckets must be positive and ascend, like 10,20,30; "
@@ -93,16 +89,11 @@ def bleu_by_length(
     for segment, length in enumerate(lengths):
         members[bisect_right(length_buckets, length)].append(segment)
     buckets = []
-    for low, high, segments in zip(
-        [0, *length_buckets], [*length_buckets, None], members, strict=True
-    ):
+    bounds = zip([0, *length_buckets], [*length_buckets, None], strict=True)
+    for (low, high), segments in zip(bounds, members, strict=True):
         score = None
         if segments:
-            [score] = score_corpus(
-                [hypotheses[i] for i in segments],
-                [references[i] for i in segments],
-                ("bleu",),
-                tokenizer=tokenizer,
-            )
+            own, wanted = ([texts[i] for i in segments] for texts in (hypotheses, references))
+            [score] = score_corpus(own, wanted, ("bleu",), tokenizer=tokenizer)
         buckets.append(LengthBucket(low=low, high=high, num_segments=len(segments), score=score))
     return buckets

@@ -94,11 +94,8 @@ def score_corpus(
                 + nearest(name, METRICS)
             )
     check_parallel(len(hypotheses), len(references))
-    if sources is not None and len(sources) != len(hypotheses):
-        raise ShapeshiftError(
-            f"{len(sources)} sources but {len(hypotheses)} hypotheses: expected one source for"
-            " each hypothesis; give the file that was translated"
-        )
+    if sources is not None:
+        check_parallel(len(hypotheses), len(sources), "sources")
     scores = []
     for name in metrics:
         if name in SACREBLEU:
@@ -155,12 +152,12 @@ def score_sentences(
     ]
 
 
-def check_parallel(num_hypotheses: int, num_references: int) -> None:
+def check_parallel(num_hypotheses: int, num_others: int, others: str = "references") -> None:
     """Raise `ShapeshiftError` unless both counts are the same and not zero."""
-    if num_hypotheses != num_references:
+    if num_hypotheses != num_others:
         raise ShapeshiftError(
-            f"{num_hypotheses} hypotheses but {num_references} references: expected one "
-            "reference for each hypothesis; score the file that was translated, whole"
+            f"{num_hypotheses} hypotheses but {num_others} {others}: expected one for each; score"
+            " the file that was translated, whole"
         )
     if num_hypotheses == 0:
         raise ShapeshiftError("nothing to score: expected at least one segment, got none")

@@ -120,43 +120,15 @@ def sha256_lines(lines: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def check_comparable(systems: Mapping[str, Scores]) -> None:
-    """Raise `ShapeshiftError` unless the systems were scored on the same references, with the
-    same signature for each metric and, where they have length buckets, in the same buckets."""
-    if not systems:
-        raise ShapeshiftError("no scores to compare: expected at least one system")
-    (first_name, first), *others = systems.items()
-    for name, scores in others:
-        both = f"{first_name!r} and {name!r}"
-        if scores.references_sha256 != first.references_sha256:
-            raise ShapeshiftError(
-                f"{both} were scored against different references; score them on one test set"
-            )
-        for score in scores.scores:
-            _check_signature(first.find(score.name), score, both)
-        if _bounds(scores) != _bounds(first):
-            raise ShapeshiftError(
-                f"{both} have different length buckets; score both again with the same source "
-                "and length buckets"
-            )
-        for mine, theirs in zip(first.by_length or (), scores.by_length or (), strict=True):
-            _check_signature(mine.score, theirs.score, both)
-
-
-def _check_signature(mine: Score | None, theirs: Score | None, both: str) -> None:
-    if mine is not None and theirs is not None and mine.signature != theirs.signature:
-        raise ShapeshiftError(
-            f"{both} have different {theirs.name} signatures ({mine.signature} and"
-            f" {theirs.signature}); score both again with one version and one tokenizer"
-        )
-
-
 def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucket, ...]]:
     """Return each system's BLEU by length, after checking that they can be compared.
 
     Raises:
-        ShapeshiftError: a system has no BLEU by length, or the systems cannot be compared.
+        ShapeshiftError: there is no system; one has no BLEU by length, or was scored on other
+            references, in other length buckets, or with another signature than the first.
     """
+    if not systems:
+        raise ShapeshiftError("no scores to compare: expected at least one system")
     columns = {}
     for name, scores in systems.items():
         if scores.by_length is None:
@@ -164,11 +136,22 @@ def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucke
                 f"{name!r} has no BLEU by length; score it again with its source and length buckets"
             )
         columns[name] = scores.by_length
-    check_comparable(systems)
+    (first, scores), *_ = systems.items()
+    expected = _comparable(scores)
+    for name, scores in systems.items():
+        for what, value in _comparable(scores).items():
+            if value != expected[what]:
+                raise ShapeshiftError(
+                    f"{first!r} and {name!r} have different {what} ({expected[what]} and {value});"
+                    " score both again on one test set, in the same way"
+                )
     return columns
 
 
-def _bounds(scores: Scores) -> list[tuple[int, int | None, int]] | None:
-    if scores.by_length is None:
-        return None
-    return [(bucket.low, bucket.high, bucket.num_segments) for bucket in scores.by_length]
+def _comparable(scores: Scores) -> dict[str, object]:
+    buckets = scores.by_length or ()
+    return {
+        "references": scores.references_sha256,
+        "length buckets": [(x.low, x.high, x.num_segments) for x in buckets],
+        "BLEU signatures": sorted({x.score.signature for x in buckets if x.score is not None}),
+    }

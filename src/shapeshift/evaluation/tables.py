@@ -1,12 +1,12 @@
-"""Scores of several systems side by side: for the terminal and for documents (Markdown)."""
+"""Scores as tables: for the terminal and for documents (Markdown)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
-from shapeshift.evaluation.scores import Scores, check_comparable, length_columns
+from shapeshift.evaluation.scores import Scores, length_columns
 
 NO_VALUE = "–"
 FEW_MARK = "†"
@@ -36,54 +36,34 @@ class Table:
         return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
-def score_table(systems: Mapping[str, Scores]) -> Table:
-    """Lay out corpus scores: a row for each metric, a column for each system.
-
-    Raises:
-        ShapeshiftError: the systems cannot be compared, see `check_comparable`.
-    """
-    check_comparable(systems)
-    signatures = {score.name: score.signature for s in systems.values() for score in s.scores}
-    rows = [
-        (name, *(_number(_value(scores, name)) for scores in systems.values()))
-        for name in signatures
-    ]
-    notes = [f"{name}: {signature}" for name, signature in signatures.items()]
-    return Table(("metric", *systems), rows, notes)
+def score_table(name: str, scores: Scores) -> Table:
+    """Lay out the corpus scores of a system: a row for each metric."""
+    rows = [(score.name, _number(score.value)) for score in scores.scores]
+    notes = [f"{score.name}: {score.signature}" for score in scores.scores]
+    return Table(("metric", name), rows, notes)
 
 
-def length_table(systems: Mapping[str, Scores]) -> Table:
+def length_table(name: str, scores: Scores) -> Table:
     """Lay out BLEU by source length: a row for each bucket and one for the whole corpus, a column
-    for the number of segments and for each system.
+    for the number of segments and for the system.
 
     A value over fewer than `FEW_SEGMENTS` segments carries a dagger; an empty bucket a dash.
 
     Raises:
-        ShapeshiftError: no BLEU by length, or the systems cannot be compared.
+        ShapeshiftError: no BLEU by length.
     """
-    columns = length_columns(systems)
-    buckets = next(iter(columns.values()))
+    buckets = length_columns({name: scores})[name]
     rows = [
-        (
-            bucket.label,
-            str(bucket.num_segments),
-            *(_number(column[row].bleu, marked=bucket.is_small) for column in columns.values()),
-        )
-        for row, bucket in enumerate(buckets)
+        (bucket.label, str(bucket.num_segments), _number(bucket.bleu, marked=bucket.is_small))
+        for bucket in buckets
     ]
-    num_segments = next(iter(systems.values())).num_segments
-    total = [_value(scores, "BLEU") for scores in systems.values()]
-    rows.append(("all", str(num_segments), *map(_number, total)))
+    total = scores.find("BLEU")
+    rows.append(("all", str(scores.num_segments), _number(None if total is None else total.value)))
     signatures = {bucket.score.signature for bucket in buckets if bucket.score is not None}
     notes = [f"BLEU: {signature}" for signature in sorted(signatures)]
     if any(bucket.is_small for bucket in buckets):
         notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
-    return Table(("source length", "segments", *systems), rows, notes)
-
-
-def _value(scores: Scores, name: str) -> float | None:
-    score = scores.find(name)
-    return None if score is None else score.value
+    return Table(("source length", "segments", name), rows, notes)
 
 
 def _number(value: float | None, *, marked: bool = False) -> str:

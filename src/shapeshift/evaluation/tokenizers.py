@@ -10,7 +10,7 @@ import re
 
 from sacrebleu.metrics.bleu import BLEU
 
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, nearest, reason
 
 AUTO = "auto"
 """The tokenizer of the target language, see `BY_LANGUAGE`."""
@@ -67,11 +67,6 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
         extra = _EXTRAS.get(tokenizer)
         remedy = f"pip install 'shapeshift[{extra}]'" if extra else "connect to the internet"
         raise ShapeshiftError(
-            f"BLEU's tokenizer {tokenizer} cannot be used ({_reason(error)}); {remedy}, or use"
+            f"BLEU's tokenizer {tokenizer} cannot be used ({reason(error)}); {remedy}, or use"
             " another one (evaluation.tokenize=char, or --tokenize char)"
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of what an error says, without the advice that follows it."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from shapeshift.disk import (
     remove_directory,
     replace_file,
     write_file,
+    writing,
 )
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.manifest import (
@@ -38,7 +38,6 @@ from shapeshift.training.manifest import (
 from shapeshift.training.weights import assign, decode, weights
 
 _NAME = re.compile(r"update-(\d{8,})")
-_DAMAGED = "damaged-"
 
 
 @dataclass(frozen=True)
@@ -113,20 +112,20 @@ class Checkpoints:
                     path=self.directory,
                 )
         path = self.path(progress.update)
-        try:
-            self._tidy()
-            make_directory(self._disk, self.directory)
-            self._write(path, contents, progress)
-        except OSError as error:
-            with suppress(OSError):
+        needed = sum(x.nbytes for tensors in contents.values() for x in tensors.values())
+        remedy = (
+            f"it needs {needed:,} bytes and {free_bytes(self.directory):,} are free; earlier"
+            " checkpoints are untouched: fix that and run the same command again"
+        )
+        with writing(path, remedy):
+            try:
                 self._tidy()
-            needed = sum(x.nbytes for tensors in contents.values() for x in tensors.values())
-            raise ShapeshiftError(
-                f"cannot be saved ({error.strerror}); it needs {needed:,} bytes and"
-                f" {free_bytes(self.directory):,} are free; earlier checkpoints are untouched: fix"
-                " that and run the same command again",
-                path=path,
-            ) from error
+                make_directory(self._disk, self.directory)
+                self._write(path, contents, progress)
+            except OSError:
+                with suppress(OSError):
+                    self._tidy()
+                raise
         self._prune(progress.best_update)
         return path
 
@@ -153,14 +152,9 @@ class Checkpoints:
         """
         path = self.path(progress.update) / STATE
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
-        try:
+        remedy = "the checkpoint is complete: run the same command again to repeat the validation"
+        with writing(path, remedy):
             replace_file(self._disk, path, [manifest.encode()])
-        except OSError as error:
-            raise ShapeshiftError(
-                f"cannot be written ({error.strerror}); the checkpoint is complete: make room and"
-                " run the same command again, which repeats the validation",
-                path=path,
-            ) from error
         self._prune(progress.best_update)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> Resumed | None:
@@ -171,12 +165,8 @@ class Checkpoints:
         Raises:
             ShapeshiftError: if all are damaged, or the newest intact one is of another model.
         """
-        try:
+        with writing(self.directory):
             self._tidy()
-        except OSError as error:
-            raise ShapeshiftError(
-                f"leftovers of a save cannot be removed ({error.strerror})", path=self.directory
-            ) from error
         damaged: dict[int, DamagedError] = {}
         for update in reversed(self.updates()):
             try:
@@ -224,23 +214,16 @@ class Checkpoints:
         updates = self.updates()
         regular = [x for x in updates if x % self._every == 0]
         stays = {*regular[-self.keep :], updates[-1], best}
-        try:
-            self._delete(self.path(x) for x in updates if x not in stays)
-        except OSError as error:
-            raise ShapeshiftError(
-                f"an old checkpoint cannot be deleted ({error.strerror}); the new one is complete",
-                path=self.directory,
-            ) from error
-
-    def _delete(self, paths: Iterable[Path]) -> None:
-        # Each loses its name first: an interrupted deletion leaves no half of a checkpoint.
-        renamed = [(path, path.with_name(f"{PARTIAL}removed-{path.name}")) for path in paths]
-        for path, nameless in renamed:
-            self._disk.rename(path, nameless)
-        if renamed:
-            self._disk.sync_directory(self.directory)
-        for _, nameless in renamed:
-            remove_directory(self._disk, nameless)
+        paths = [self.path(x) for x in updates if x not in stays]
+        with writing(self.directory, "the new checkpoint is complete; an old one is not deleted"):
+            # Each loses its name first: an interrupted deletion leaves no half of a checkpoint.
+            doomed = [path.with_name(f"{PARTIAL}removed-{path.name}") for path in paths]
+            for path, partial in zip(paths, doomed, strict=True):
+                self._disk.rename(path, partial)
+            if doomed:
+                self._disk.sync_directory(self.directory)
+            for partial in doomed:
+                remove_directory(self._disk, partial)
 
     def _tidy(self) -> None:
         """Remove what an interrupted save or deletion left."""
@@ -257,18 +240,12 @@ class Checkpoints:
 
     def _set_aside(self, update: int, error: DamagedError) -> str:
         path = self.path(update)
-        aside, number = path.with_name(_DAMAGED + path.name), 1
+        aside = path.with_name(f"damaged-{path.name}")
         while os.path.lexists(aside):
-            number += 1
-            aside = path.with_name(f"{_DAMAGED}{path.name}-{number}")
-        try:
+            aside = aside.with_name(f"{aside.name}-2")
+        with writing(path, f"it is damaged ({error.reason}) and must be moved away"):
             self._disk.rename(path, aside)
             self._disk.sync_directory(self.directory)
-        except OSError as failed:
-            raise ShapeshiftError(
-                f"is damaged ({error.reason}) and cannot be moved away ({failed.strerror})",
-                path=path,
-            ) from failed
         return f"checkpoint of update {update} is damaged ({error.reason}); kept as {aside}"
 
 

@@ -149,16 +149,11 @@ class TrainingConfig(Strict):
         batches = self.accumulation
         if batches % num_processes:
             more = -(-batches // num_processes) * num_processes
-            limits = self.batch.model_dump(include={"max_tokens", "max_sentences"})
-            same_size = " ".join(
-                f"training.batch.{name}={max(1, limit * batches // more)}"
-                for name, limit in limits.items()
-                if limit is not None
-            )
+            max_tokens = max(1, self.batch.max_tokens * batches // more)
             raise ShapeshiftError(
                 f"an update of {batches} batches (training.accumulation) cannot be shared among"
-                f" {num_processes} processes; set training.accumulation={more}, and {same_size} for"
-                " updates of the same size"
+                f" {num_processes} processes; set training.accumulation={more}, and"
+                f" training.batch.max_tokens={max_tokens} for updates of the same size"
             )
 
     def last_update(self, progress: Progress) -> int:

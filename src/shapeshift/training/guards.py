@@ -39,39 +39,14 @@ class NonFinite:
 
     Attributes:
         update: its number.
-        parameter: the first one whose gradient is not finite; None if all are finite.
-        pairs: the pairs of the batch whose loss is not finite, else of all batches.
-        in_loss: whether a loss is not finite.
+        message: names the batches at fault, and the first parameter whose gradient is not finite.
     """
 
     update: int
-    parameter: str | None
-    pairs: tuple[int, ...]
-    in_loss: bool
+    message: str
 
     def __str__(self) -> str:
-        named = ", ".join(map(str, self.pairs[:MOST_NAMED]))
-        more = f" and {len(self.pairs) - MOST_NAMED} more" if len(self.pairs) > MOST_NAMED else ""
-        where = f"the batch of training pairs {named}{more} (counted from 0)"
-        if not self.in_loss:
-            return (
-                f"the gradient of {self.parameter} in update {self.update} is not finite, though"
-                f" the loss is, in {where}"
-            )
-        gradient = f"; nor is the gradient of {self.parameter}" if self.parameter else ""
-        return f"the loss of update {self.update} is not finite, in {where}{gradient}"
-
-
-class NonFiniteError(ShapeshiftError):
-    """Training ends because of a loss or gradient that is not finite.
-
-    Attributes:
-        found: the update.
-    """
-
-    def __init__(self, found: NonFinite, advice: str):
-        super().__init__(f"{found}; {advice}")
-        self.found = found
+        return self.message
 
 
 class Guard:
@@ -123,12 +98,12 @@ class Guard:
             losses: of this process's batches and parts of batches, each with the batch's number.
 
         Raises:
-            NonFiniteError: if it is bad, the policy is `stop` and nothing is deferred.
+            ShapeshiftError: if it is bad, the policy is `stop` and nothing is deferred.
         """
-        flags = [torch.zeros((), dtype=torch.int32, device=self._device) for _ in batches]
+        verdict = torch.zeros(len(batches) + 1, dtype=torch.int32, device=self._device)
         for number, loss in losses:
-            flags[number] = flags[number] | ~loss.smoothed.detach().isfinite()
-        verdict = torch.stack([*flags, self._worst_gradient()])
+            verdict[number] |= ~loss.smoothed.detach().isfinite()
+        verdict[-1] = self._worst_gradient()
         self._parallel.all_reduce_max(verdict)
         bad = verdict.any()
         self._unread.append((update, batches, verdict))
@@ -142,32 +117,35 @@ class Guard:
         """Read the verdicts since the last call, which waits for the device.
 
         Raises:
-            NonFiniteError: if one is bad and the policy is `stop`, or too many are bad in a row.
+            ShapeshiftError: if one is bad and the policy is `stop`, or too many are bad in a row.
         """
-        if self._unread:
-            verdicts = torch.stack([verdict for *_, verdict in self._unread]).tolist()
-            unread, self._unread = self._unread, []
-            for (update, batches, _), verdict in zip(unread, verdicts, strict=True):
-                if any(verdict):
-                    self._found(self._name(update, batches, verdict))
-                else:
-                    self._num_in_row = 0
+        if not self._unread:
+            return
+        verdicts = torch.stack([verdict for *_, verdict in self._unread]).tolist()
+        unread, self._unread = self._unread, []
+        names = list(self._parameters)
+        for (update, batches, _), (*in_loss, worst) in zip(unread, verdicts, strict=True):
+            if not worst and not any(in_loss):
+                self._num_in_row = 0
+                continue
+            chosen = [pairs for pairs, bad in zip(batches, in_loss, strict=True) if bad] or batches
+            parameter = names[len(names) - worst] if worst else None
+            skipped = NonFinite(update, _message(update, parameter, chosen, any(in_loss)))
+            if self._policy == "stop":
+                advice = f"{_REMEDY}, or skip such updates with training.on_nonfinite=skip"
+                raise ShapeshiftError(f"{skipped}; {advice}")
+            self._skipped.append(skipped)
+            self._num_in_row += 1
+            if self._num_in_row == MOST_SKIPPED:
+                raise ShapeshiftError(
+                    f"{skipped}; {MOST_SKIPPED} updates in a row were skipped; {_REMEDY}"
+                )
 
     def take(self) -> list[NonFinite]:
         """`check`; return the updates skipped since the last call."""
         self.check()
         skipped, self._skipped = self._skipped, []
         return skipped
-
-    def _found(self, found: NonFinite) -> None:
-        if self._policy == "stop":
-            raise NonFiniteError(
-                found, f"{_REMEDY}, or skip such updates with training.on_nonfinite=skip"
-            )
-        self._skipped.append(found)
-        self._num_in_row += 1
-        if self._num_in_row == MOST_SKIPPED:
-            raise NonFiniteError(found, f"{MOST_SKIPPED} updates in a row were skipped; {_REMEDY}")
 
     def _worst_gradient(self) -> Tensor:
         """Return 0 if all gradients are finite, else how many parameters there are from the first
@@ -184,13 +162,16 @@ class Guard:
         numbers = torch.tensor(ranks, dtype=torch.int32).to(self._device, non_blocking=True)
         return torch.where(finite, 0, numbers).amax()
 
-    def _name(self, update: int, batches: Sequence[Pairs], verdict: list[int]) -> NonFinite:
-        *in_loss, worst = verdict
-        chosen = [pairs for pairs, bad in zip(batches, in_loss, strict=True) if bad] or batches
-        names = list(self._parameters)
-        return NonFinite(
-            update=update,
-            parameter=names[len(names) - worst] if worst else None,
-            pairs=tuple(sorted(int(pair) for pairs in chosen for pair in pairs)),
-            in_loss=any(in_loss),
+
+def _message(update: int, parameter: str | None, batches: Sequence[Pairs], in_loss: bool) -> str:
+    pairs = sorted(int(pair) for batch in batches for pair in batch)
+    named = ", ".join(map(str, pairs[:MOST_NAMED]))
+    more = f" and {len(pairs) - MOST_NAMED} more" if len(pairs) > MOST_NAMED else ""
+    where = f"in the batch of training pairs {named}{more} (counted from 0)"
+    if not in_loss:
+        return (
+            f"the gradient of {parameter} in update {update} is not finite, though the loss is,"
+            f" {where}"
         )
+    gradient = f"; nor is the gradient of {parameter}" if parameter else ""
+    return f"the loss of update {update} is not finite, {where}{gradient}"

@@ -1,4 +1,4 @@
-"""The log of a run: a file of JSON lines, and TensorBoard curves."""
+"""The log of a run (JSON lines and TensorBoard curves), and the metrics between two lines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from shapeshift.disk import open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import Loss
+from shapeshift.training.parallel import Parallel
 
 
 class Log:
@@ -88,15 +92,42 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
-    return [_parse(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
+    parsed = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            parsed.append(json.loads(line))
+            parsed[-1]["update"] + 0
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            message = f"not a line of a log ({error}); remove the line or the file"
+            raise ShapeshiftError(message, path=path, line=number) from error
+    return parsed
 
 
-def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = json.loads(line)
-        values["update"] + 0
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ShapeshiftError(
-            f"not a line of a log ({error}); remove the line or the file", path=path, line=number
-        ) from error
-    return values
+class RunningMetrics:
+    """Loss and speed since it was made, for the next line of the log."""
+
+    def __init__(self, device: torch.device):
+        self._sums = torch.zeros(3, device=device, dtype=torch.float64)
+        self._began = time.perf_counter()
+
+    def add(self, losses: list[tuple[int, Loss]], bad: Tensor) -> None:
+        """Add the losses of an update, unless it is bad, without waiting for the device."""
+        for _, loss in losses:
+            num_tokens = torch.full_like(loss.nll, loss.num_tokens)
+            values = torch.stack([loss.smoothed.detach(), loss.nll, num_tokens])
+            self._sums += torch.where(bad, 0, values)
+
+    def read(self, parallel: Parallel) -> dict[str, float]:
+        """Return `loss` and `nll` a token and `tokens_per_s`, of all processes.
+
+        Empty if every update was bad.
+        """
+        loss, nll, num_tokens = parallel.all_reduce_sum(self._sums).tolist()
+        if not num_tokens:
+            return {}
+        speed = num_tokens / (time.perf_counter() - self._began)
+        return {
+            "loss": loss / num_tokens,
+            "nll": nll / num_tokens,
+            "tokens_per_s": round(speed, 1),
+        }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -94,17 +95,12 @@ def read_manifest(checkpoint: Path) -> Manifest:
         ShapeshiftError: if reading is not permitted.
     """
     path = checkpoint / STATE
-    raw = _read(path)
-    try:
-        manifest = Manifest.model_validate_json(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        reason = " ".join(f"{place} {first['msg']}".split())[:200]
-        raise DamagedError(f"not a manifest ({reason})", path) from error
-    if manifest.encode() != raw:
-        raise DamagedError("differs from what was saved (SHA-256)", path)
-    return manifest
+    content = read_file(path)
+    with suppress(ValidationError):
+        manifest = Manifest.model_validate_json(content)
+        if manifest.encode() == content:
+            return manifest
+    raise DamagedError("differs from what was saved (SHA-256)", path)
 
 
 def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
@@ -115,13 +111,19 @@ def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
         ShapeshiftError: if reading is not permitted.
     """
     path = checkpoint / name
-    content = _read(path)
+    content = read_file(path)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
         raise DamagedError("differs from what was saved (SHA-256)", path)
     return content
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: Path) -> bytes:
+    """Return a file's content.
+
+    Raises:
+        DamagedError: if it cannot be read.
+        ShapeshiftError: if reading is not permitted.
+    """
     try:
         return path.read_bytes()
     except PermissionError as error:

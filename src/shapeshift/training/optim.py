@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,17 +15,14 @@ from shapeshift.training.config import Cosine, InverseSquareRoot, Noam, Optimize
 
 def build_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> Optimizer:
     """Return the optimiser, with a learning rate of 0 until the schedule sets one."""
-    made: Optimizer
+    settings: dict[str, Any] = config.model_dump(exclude={"name"}) | {"lr": 0.0}
     match config.name:
         case "adam":
-            made = torch.optim.Adam(parameters, betas=config.betas, eps=config.eps, fused=True)
+            return torch.optim.Adam(parameters, fused=True, **settings)
         case "adamw":
-            made = torch.optim.AdamW(parameters, betas=config.betas, eps=config.eps, fused=True)
+            return torch.optim.AdamW(parameters, fused=True, **settings)
         case "radam":  # Liu et al. 2020
-            made = torch.optim.RAdam(parameters, betas=config.betas, eps=config.eps)
-    for group in made.param_groups:
-        group.update(lr=0.0, weight_decay=config.weight_decay)
-    return made
+            return torch.optim.RAdam(parameters, **settings)
 
 
 def learning_rate(

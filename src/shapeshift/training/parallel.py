@@ -7,7 +7,6 @@ the main process's, which has rank 0; the others wait for it.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
@@ -35,35 +33,21 @@ _PATIENCE = timedelta(days=7)
 its connections close, and they stop at once."""
 
 
-class _Torchrun(BaseModel):
-    """The environment variables that torchrun sets."""
-
-    WORLD_SIZE: int = Field(ge=1)
-    RANK: int = Field(ge=0)
-    LOCAL_RANK: int = Field(0, ge=0)
-    MASTER_ADDR: str = Field(min_length=1)
-    MASTER_PORT: int = Field(ge=1, le=65535)
-
-    @field_validator("RANK", "LOCAL_RANK")
-    @classmethod
-    def _check_below_world_size(cls, rank: int, info: ValidationInfo) -> int:
-        if rank >= info.data.get("WORLD_SIZE", math.inf):
-            raise ValueError("expected less than WORLD_SIZE")
-        return rank
-
-    @classmethod
-    def read(cls) -> _Torchrun:
-        """Return the environment; raise `ShapeshiftError` if it is not torchrun's."""
-        try:
-            return cls.model_validate(dict(os.environ))
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = first["loc"][0]
-            raise ShapeshiftError(
-                f"the environment variable {name} is {os.environ.get(str(name), 'not set')!r}"
-                f" ({first['msg']}); start the processes with torchrun, or unset WORLD_SIZE to"
-                " train in one process"
-            ) from error
+def _read_environment() -> tuple[int, int, int]:
+    """Return WORLD_SIZE, RANK and LOCAL_RANK, or raise `ShapeshiftError`."""
+    names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
+    variables = {"LOCAL_RANK": "0", "RANK": "", "MASTER_PORT": "", "MASTER_ADDR": "", **os.environ}
+    bad = [name for name in names if not variables[name].isdecimal()]
+    bad += [] if variables["MASTER_ADDR"] else ["MASTER_ADDR"]
+    if not bad:
+        world_size, rank, local_rank, _ = (int(variables[name]) for name in names)
+        if max(rank, local_rank) < world_size:
+            return world_size, rank, local_rank
+        bad = ["RANK" if rank >= world_size else "LOCAL_RANK"]
+    raise ShapeshiftError(
+        f"the environment variable {bad[0]} is {variables[bad[0]]!r}; start the processes with"
+        " torchrun, or unset WORLD_SIZE to train in one process"
+    )
 
 
 class Parallel:
@@ -147,15 +131,15 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
     if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Parallel()
         return
-    torchrun = _Torchrun.read()
-    config.check_shared(torchrun.WORLD_SIZE)
-    device = choose_device(config.device, torchrun.LOCAL_RANK)
+    world_size, rank, local_rank = _read_environment()
+    config.check_shared(world_size)
+    device = choose_device(config.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     with _naming_the_lost():
         timeout = timedelta(seconds=config.rank_timeout_s)
-        store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+        store, *_ = next(rendezvous("env://", timeout=timeout))
         # torchrun keeps the store when it restarts the processes, and with it outdated addresses.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         dist.init_process_group(
@@ -166,7 +150,7 @@ def join(config: TrainingConfig) -> Iterator[Parallel]:
             timeout=timeout,
         )
         try:
-            yield Parallel(rank, world_size, torchrun.LOCAL_RANK)
+            yield Parallel(rank, world_size, local_rank)
         finally:
             dist.destroy_process_group()
 

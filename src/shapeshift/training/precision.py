@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import platform
+import re
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,14 +25,12 @@ def describe_hardware(device: torch.device, number: int = 1) -> str:
         return f"{number} x {describe_hardware(device)}"
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    name = ""
+    name, threads = platform.processor() or platform.machine(), torch.get_num_threads()
     with suppress(OSError):  # it exists on Linux only
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-        name = next(named, "")
-    threads = torch.get_num_threads()
-    of_cpu = name or platform.processor() or platform.machine()
-    return f"{of_cpu}, {threads} thread{'s' * (threads > 1)}"
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if match := re.search(r"^model name\s*: (.+)$", described, re.MULTILINE):
+            name = match[1].strip()
+    return f"{name}, {threads} thread{'s' * (threads > 1)}"
 
 
 def choose_device(name: str, local_rank: int | None = None) -> torch.device:
@@ -45,25 +44,18 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     Raises:
         ShapeshiftError: for a device that is neither CPU nor CUDA, or a GPU that does not exist.
     """
-    chosen = name
-    if name == "auto":
-        chosen = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(chosen)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise ShapeshiftError(f"unknown training.device {name!r}; use auto, cpu, cuda or cuda:N")
-    if device.type == "cpu":
-        return device
-    count = torch.cuda.device_count()
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    device, count = torch.device("cuda" if name == "auto" else name), torch.cuda.device_count()
     if local_rank is None:
         if (device.index or 0) >= count:
             raise ShapeshiftError(
                 f"training.device={name}: PyTorch sees {count} GPUs here; use auto or cpu"
             )
         return device
-    if chosen != "cuda":
+    if ":" in name:
         raise ShapeshiftError(
             f"training.device={name} is one GPU and there are several processes; use"
             " training.device=cuda, which gives each its own"
@@ -84,21 +76,22 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
         ShapeshiftError: if bf16 is asked for on a GPU without it, or on a CPU where it takes many
             times longer than float32.
     """
+    if name == "fp32":
+        return torch.float32
     if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-        if name == "bf16" and not native:
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        if name == "bf16" and not fast:
             raise ShapeshiftError("this GPU has no bf16; use training.precision=fp32 or auto")
-    else:
-        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        if name == "bf16" and not (native or _has_products_in_bf16()):
+    elif name == "bf16":
+        fast = True
+        if not _has_products_in_bf16():
             raise ShapeshiftError(
                 "this CPU has no bf16, in which it would take many times as long; use"
                 " training.precision=fp32 or auto"
             )
-    if name == "bf16":
-        return torch.bfloat16
-    fast = native and (device.type == "cuda" or _multiplies_bf16_faster())
-    return torch.bfloat16 if name == "auto" and fast else torch.float32
+    else:
+        fast = _multiplies_bf16_faster()
+    return torch.bfloat16 if fast else torch.float32
 
 
 @functools.cache
@@ -118,17 +111,19 @@ def _multiplies_bf16_faster() -> bool:
             times.append(time.perf_counter() - began)
         return min(times)
 
+    if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        return False
     with torch.inference_mode():
         return shortest_s(torch.bfloat16) < 0.8 * shortest_s(torch.float32)
 
 
 def _has_products_in_bf16() -> bool:
     """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Otherwise
-    PyTorch does, number by number."""
+    PyTorch does, number by number: 9 to 77 times slower than float32 (docs/benchmarks.md)."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    known: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return known
+    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return supported
 
 
 def check_hardware(config: TrainingConfig, local_rank: int | None = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -38,37 +37,14 @@ class Objective(nn.Module):
         return loss.smoothed, loss.nll
 
 
-class Strategy(Protocol):
-    """The interface of `Replicated` and `Sharded`.
+class Replicated:
+    """The whole model in each process.
+
+    `Sharded` has the same attributes and methods.
 
     Attributes:
         train_loss, valid_loss: compute the loss in training and validation, see `Objective`.
         optimizer: of the parameters in this process.
-    """
-
-    train_loss: nn.Module
-    valid_loss: nn.Module
-    optimizer: Optimizer
-
-    def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Return the context for a forward and backward pass; `last`: the last of an update."""
-
-    def finish(self) -> None:
-        """Average the gradients over the processes, unless the backward passes have done it."""
-
-    def empty(self) -> tuple[nn.Module, Optimizer]:
-        """Return a whole model and its optimiser to load a checkpoint into."""
-
-    def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Continue from what was loaded into the result of `empty`."""
-
-    def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
-        """Return the whole model and its optimiser, to be saved. All processes must call this; the
-        result is complete where `keep` is true."""
-
-
-class Replicated:
-    """The whole model in each process.
 
     Args:
         model: on any device.
@@ -103,28 +79,30 @@ class Replicated:
             self.train_loss = self._ddp
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Exchange gradients in the last backward pass of an update."""
+        """Return the context for a forward and backward pass, which exchanges gradients if it is
+        the last of an update."""
         if self._ddp is None or last:
             return nullcontext()
         no_sync: AbstractContextManager[None] = self._ddp.no_sync()
         return no_sync
 
     def finish(self) -> None:
-        """Without overlap, exchange gradients now."""
+        """Average the gradients over the processes, unless the backward passes have done it."""
         if self._ddp is None and self._parallel.world_size > 1:
             for parameter in self._model.parameters():
                 if parameter.grad is not None:
                     self._parallel.all_reduce_sum(parameter.grad.div_(self._parallel.world_size))
 
     def empty(self) -> tuple[nn.Module, Optimizer]:
-        """Return the model itself."""
+        """Return a whole model and its optimiser to load a checkpoint into: here, the own ones."""
         return self._model, self.optimizer
 
     def scatter(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Do nothing: the model itself was loaded."""
+        """Continue from what was loaded into the result of `empty`."""
 
     def gather(self, keep: bool) -> tuple[nn.Module, Optimizer]:
-        """Return the model itself."""
+        """Return the whole model and its optimiser, to be saved. All processes must call this; the
+        result is complete where `keep` is true."""
         return self._model, self.optimizer
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -20,21 +20,18 @@ from shapeshift.model import Loss, Transformer
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.guards import Guard, NonFinite, Pairs
-from shapeshift.training.log import Log
+from shapeshift.training.log import Log, RunningMetrics
 from shapeshift.training.manifest import Progress
-from shapeshift.training.micro_batches import (
-    MicroBatch,
-    TooLargeError,
-    out_of_memory_as,
-    step_too_large,
-)
+from shapeshift.training.micro_batches import MicroBatch, OutOfMemoryError, naming_out_of_memory
 from shapeshift.training.optim import learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
-from shapeshift.training.running_metrics import RunningMetrics
 from shapeshift.training.step import compile_layers, naming_compile_errors
 from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.strategy import Replicated, Strategy
+from shapeshift.training.strategy import Replicated
+
+if TYPE_CHECKING:
+    from shapeshift.training.sharded import Sharded
 
 
 class Observer(Protocol):
@@ -53,14 +50,10 @@ class Observer(Protocol):
 class Silent:
     """An `Observer` that does nothing."""
 
-    def advanced(self, update: int) -> None:
+    def advanced(self, *args: Any, **kwargs: Any) -> None:
         """See `Observer`."""
 
-    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        """See `Observer`."""
-
-    def validated(self, update: int, values: dict[str, float]) -> None:
-        """See `Observer`."""
+    updated = validated = advanced
 
 
 class Trainer:
@@ -110,16 +103,23 @@ class Trainer:
         self.dtype = choose_precision(config.precision, self.device)
         self.model = model
         for side in (model.source, model.target):
-            side.position_ids.per_rank = (
-                False  # a micro-batch has a seed, whichever process trains it
-            )
+            # A micro-batch has a seed, whichever process trains it.
+            side.position_ids.per_rank = False
         self.config = config
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
         self.validate = validate
         if config.compile:
             compile_layers(model)
-        self.strategy = _choose_strategy(model, config, self.device, self.parallel)
+        self.strategy: Replicated | Sharded
+        if config.parallel == "fsdp" and self.parallel.world_size > 1:
+            from shapeshift.training.sharded import Sharded  # takes half a second
+
+            self.strategy = Sharded(model, self.device, self.parallel, config.optimizer)
+        else:
+            self.strategy = Replicated(
+                model, self.device, self.parallel, config.optimizer, overlap=not config.split_on_oom
+            )
         self.optimizer = self.strategy.optimizer
         self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
         self.progress = Progress()
@@ -245,7 +245,14 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(update)
         if self.guard.deferred or not bad:
-            with out_of_memory_as(lambda: step_too_large(update, self.device)):
+            with naming_out_of_memory(
+                self.device,
+                lambda: (
+                    f"in the optimiser's step of update {update}: weights, gradients and moments do"
+                    " not fit; lower model.dim, model.ff_dim or the number of layers, or share them"
+                    " among several GPUs with training.parallel=fsdp"
+                ),
+            ):
                 if self.config.clip_norm is not None:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
                 self.optimizer.step()
@@ -264,18 +271,16 @@ class Trainer:
         parts = [MicroBatch(number, pairs) for number, pairs in self.parallel.share(batches)]
         self.model.train()
         while True:
+            losses: list[tuple[int, Loss]] = []
             try:
-                losses = [
-                    (part.batch, self._add_gradient(update, part, num_tokens, part is parts[-1]))
-                    for part in parts
-                ]
-            except TooLargeError as error:
-                failed = error.micro_batch
-                if not self.config.split_on_oom or len(failed.pairs) == 1:
+                for part in parts:
+                    loss = self._add_gradient(update, part, num_tokens, part is parts[-1])
+                    losses.append((part.batch, loss))
+            except OutOfMemoryError:
+                failed = len(losses)
+                if not self.config.split_on_oom or len(parts[failed].pairs) == 1:
                     raise
-                parts = [
-                    half for part in parts for half in (part.halves() if part is failed else [part])
-                ]
+                parts[failed : failed + 1] = parts[failed].halves()
             else:
                 self.strategy.finish()
                 return losses
@@ -284,11 +289,22 @@ class Trainer:
                 torch.cuda.empty_cache()
 
     def _add_gradient(self, update: int, part: MicroBatch, num_tokens: int, last: bool) -> Loss:
+        def describe() -> str:
+            source, target = (
+                int(lengths[part.pairs].max()) + 1
+                for lengths in (self.train.source_lengths, self.train.target_lengths)
+            )
+            return (
+                f"in update {update}, with a batch of {len(part.pairs)} pairs of at most {source}"
+                f" source and {target} target tokens; lower training.batch.max_tokens (and raise"
+                " training.accumulation by as much), or set training.split_on_oom=true"
+            )
+
         torch.manual_seed(part.seed(self.config.seed, update))
         # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
         divisor = num_tokens / self.parallel.world_size
         with (
-            out_of_memory_as(lambda: TooLargeError(part, self.train, update, self.device)),
+            naming_out_of_memory(self.device, describe),
             self.strategy.accumulating(last),
             naming_compile_errors(),
         ):
@@ -326,15 +342,15 @@ class Trainer:
         if log is None:
             return
         if on_skip is not None:
-            for found in skipped:
-                on_skip(found)
-        update, counts = self.progress.update, {"skipped": len(skipped)} if skipped else {}
-        if not values:  # every update was skipped
-            log.write(update, **counts)
-            return
-        values["learning_rate"] = self._learning_rate(update)
-        log.write(update, **values, **counts)
-        observer.updated(update, values["loss"], values["tokens_per_s"])
+            for nonfinite in skipped:
+                on_skip(nonfinite)
+        update = self.progress.update
+        if values:  # else every update was skipped
+            values["learning_rate"] = self._learning_rate(update)
+            observer.updated(update, values["loss"], values["tokens_per_s"])
+        if skipped:
+            values["skipped"] = len(skipped)
+        log.write(update, **values)
 
     @torch.no_grad()
     def _validate(self, log: Log | None, observer: Observer) -> None:
@@ -386,32 +402,20 @@ class Trainer:
         return float(total / count)
 
 
-def _choose_strategy(
-    model: Transformer, config: TrainingConfig, device: torch.device, parallel: Parallel
-) -> Strategy:
-    if config.parallel == "fsdp" and parallel.world_size > 1:
-        from shapeshift.training.sharded import Sharded  # takes half a second
-
-        return Sharded(model, device, parallel, config.optimizer)
-    overlap = not config.split_on_oom
-    return Replicated(model, device, parallel, config.optimizer, overlap=overlap)
-
-
 def _check_batches(train: TokenStore, valid: TokenStore, config: BatchConfig) -> None:
     """Raise `ShapeshiftError` if a pair fits into no batch: before training, not hours later."""
-    faults = []
-    for name, store in (("training", train), ("validation", valid)):
-        lengths = np.maximum(store.source_lengths, store.target_lengths) + 1
-        if lengths.max() > config.max_tokens:
-            faults.append((name, store, int(lengths.argmax()), int(lengths.max())))
-    if faults:
-        name, store, pair, num_tokens = faults[-1]
-        ways = f"set training.batch.max_tokens={max(longest for *_, longest in faults)}"
-        if name == "training":  # no dataset leaves out validation pairs
-            limit = config.max_tokens - 1
-            ways += f", or data.dataset.name=extrapolate data.dataset.max_length={limit}"
-        raise ShapeshiftError(
-            f"{name} pair {pair} (counted from 0) has {num_tokens} tokens with </s>, and a batch"
-            f" has at most {config.max_tokens}; {ways}",
-            path=store.directory,
-        )
+    lengths = [np.maximum(x.source_lengths, x.target_lengths) + 1 for x in (train, valid)]
+    needed = max(int(x.max()) for x in lengths)
+    if needed <= config.max_tokens:
+        return
+    remedy = f"set training.batch.max_tokens={needed}"
+    name, store, own = "validation", valid, lengths[1]
+    if own.max() <= config.max_tokens:
+        name, store, own = "training", train, lengths[0]
+        limit = config.max_tokens - 1  # no dataset leaves out validation pairs
+        remedy += f", or data.dataset.name=extrapolate data.dataset.max_length={limit}"
+    raise ShapeshiftError(
+        f"{name} pair {own.argmax()} (counted from 0) has {own.max()} tokens with </s>, and a batch"
+        f" has at most {config.max_tokens}; {remedy}",
+        path=store.directory,
+    )

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from shapeshift.disk import Disk, free_bytes, replace_file
-from shapeshift.errors import ShapeshiftError
-from shapeshift.training.manifest import MODEL, STATE, read_manifest, read_verified
+from shapeshift.disk import Disk, replace_file, writing
+from shapeshift.errors import ShapeshiftError, reason
+from shapeshift.training.manifest import MODEL, STATE, read_file, read_manifest, read_verified
 
 _METADATA = "shapeshift"
 """One key, whose value is JSON: safetensors writes several in an arbitrary order."""
@@ -34,8 +34,8 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         return load(content)
     except Exception as error:  # whatever the library raises, the file is at fault
-        reason = " ".join(str(error).split())[:200]
-        raise ShapeshiftError(f"not a readable safetensors file ({reason})", path=path) from error
+        message = f"not a readable safetensors file ({reason(error)})"
+        raise ShapeshiftError(message, path=path) from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -52,12 +52,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights in a file and what `average` noted there, if it wrote the file."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ShapeshiftError("no such file", path=path) from None
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read ({error.strerror})", path=path) from error
+    if not path.exists():
+        raise ShapeshiftError("no such file", path=path)
+    content = read_file(path)
     tensors = decode(content, path)
     # safetensors returns metadata for files only, not for bytes; the header is valid by now.
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
@@ -100,26 +97,32 @@ def assign(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) -> None:
         ShapeshiftError: if names, shapes or types are not those of the model's parameters.
     """
     own = dict(model.named_parameters())
-    missing, foreign = own.keys() - loaded.keys(), loaded.keys() - own.keys()
-    if missing or foreign:
-        raise ShapeshiftError(
-            f"holds another model: {len(missing)} parameters are missing and {len(foreign)} are"
-            f" unknown, such as {min(missing or foreign)!r}",
-            path=path,
-        )
-    for name, parameter in own.items():
-        found = loaded[name]
-        if (found.shape, found.dtype) != (parameter.shape, parameter.dtype):
-            raise ShapeshiftError(
-                f"holds another model: {name} has shape {tuple(found.shape)} of {found.dtype},"
-                f" expected {tuple(parameter.shape)} of {parameter.dtype}",
-                path=path,
-            )
+    _check_same_model(loaded, own, path)
     for name, parameter in own.items():
         parameter.copy_(loaded[name])
 
 
-def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> None:
+def _check_same_model(
+    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path
+) -> None:
+    missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
+    if missing or unknown:
+        raise ShapeshiftError(
+            f"holds another model: {len(missing)} parameters are missing and {len(unknown)} are"
+            f" unknown, such as {min(missing or unknown)!r}",
+            path=path,
+        )
+    for name, parameter in expected.items():
+        tensor = tensors[name]
+        if (tensor.shape, tensor.dtype) != (parameter.shape, parameter.dtype):
+            raise ShapeshiftError(
+                f"holds another model: {name} has shape {tuple(tensor.shape)} of {tensor.dtype},"
+                f" expected {tuple(parameter.shape)} of {parameter.dtype}",
+                path=path,
+            )
+
+
+def average(paths: Sequence[Path], target: Path) -> None:
     """Write the mean of several checkpoints' weights to `target`, atomically. The file notes their
     names and its own hash.
 
@@ -129,24 +132,19 @@ def average(paths: Sequence[Path], target: Path, disk: Disk | None = None) -> No
     """
     if not paths:
         raise ShapeshiftError("there is no checkpoint to average yet")
-    total = {name: tensor.double() for name, tensor in read_weights(paths[0]).items()}
+    first = read_weights(paths[0])
+    total = {name: tensor.double() for name, tensor in first.items()}
     for path in paths[1:]:
         tensors = read_weights(path)
-        if _shapes(tensors) != _shapes(total):
-            raise ShapeshiftError(f"holds another model than {paths[0]}", path=path)
+        _check_same_model(tensors, first, path)
         for name, tensor in tensors.items():
             total[name] += tensor
     mean = {name: (tensor / len(paths)).float() for name, tensor in total.items()}
     note = {"average_of": _names(paths), "sha256": _hash(mean)}
     content = save(mean, {_METADATA: json.dumps(note)})
-    try:
-        replace_file(disk or Disk(), target, [content])
-    except OSError as error:
-        raise ShapeshiftError(
-            f"cannot be written ({error.strerror}); it needs {len(content):,} bytes and"
-            f" {free_bytes(target.parent):,} are free; fix that and run the same command again",
-            path=target,
-        ) from error
+    remedy = f"it needs {len(content):,} bytes; fix that and run the same command again"
+    with writing(target, remedy):
+        replace_file(Disk(), target, [content])
 
 
 def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
@@ -160,7 +158,3 @@ def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     return [path.parent.name for path in paths]
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -8,21 +8,10 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
 
 
-@pytest.mark.parametrize(
-    ("language", "tokenised", "expected"),
-    [
-        ("de", "Er sagt , &quot; nein &quot; ( heute ) .", 'Er sagt, "nein" (heute).'),
-        ("fr", "l&apos; eau , c&apos; est tout .", "l'eau, c'est tout."),
-        ("de", "A@-@ B &amp; C ! <sep> Ja .", None),
-    ],
-)
-def test_moses_makes_text(language, tokenised, expected):
+def test_moses_makes_text():
     pytest.importorskip("sacremoses")
-    detokenize = moses(language)
-    if expected is None:  # parts stay parts
-        assert detokenize(tokenised).split(" <sep> ")[1] == "Ja."
-    else:
-        assert detokenize(tokenised) == expected
+    assert moses("de")("Er sagt , &quot; nein &quot; .") == 'Er sagt, "nein".'
+    assert moses("fr")("l&apos; eau , c&apos; est tout .") == "l'eau, c'est tout."
 
 
 def test_each_part_is_detokenised_by_itself(monkeypatch):

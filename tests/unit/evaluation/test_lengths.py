@@ -48,7 +48,7 @@ def test_every_segment_is_counted_once(lengths, length_buckets):
     ("lengths", "length_buckets", "message"),
     [
         *(([1], bad, "positive and ascend") for bad in ([0, 10], [10, 10], [20, 10], [-5])),
-        ([], [10], "0 source lengths but 1 hypotheses"),
+        ([], [10], "1 hypotheses but 0 source lengths"),
     ],
 )
 def test_lengths_and_buckets_that_cannot_be_are_refused(lengths, length_buckets, message):

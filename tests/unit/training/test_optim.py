@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from shapeshift.training.config import (
@@ -70,8 +69,3 @@ def test_the_defaults_are_the_papers():
     )
     assert (config.label_smoothing, config.clip_norm, config.max_updates) == (0.1, None, 200_000)
     assert (config.checkpoint_every, config.average_checkpoints) == (5000, 10)
-
-
-def test_more_cannot_be_averaged_than_is_kept():
-    with pytest.raises(ValidationError, match=r"3 needs training.keep_checkpoints=3 or more"):
-        TrainingConfig(average_checkpoints=3, keep_checkpoints=2)

@@ -40,7 +40,7 @@ def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
 @pytest.mark.parametrize(
     ("name", "local_rank", "number", "message"),
     [
-        *((name, None, 0, "use auto, cpu, cuda or cuda:N$") for name in ("gpu", "meta", "mps", "")),
+        *((name, None, 0, "use auto, cpu, cuda or cuda:N$") for name in ("mps", "")),
         ("cuda", None, 0, "cuda: PyTorch sees 0 GPUs"),
         ("cuda:2", None, 2, "cuda:2: PyTorch sees 2 GPUs"),
         ("cuda:0", 1, 2, "there are several processes"),
@@ -82,8 +82,6 @@ def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
 
 
 def test_bf16_where_there_is_none_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(precision, "_has_products_in_bf16", lambda: True)
     assert choose_precision("bf16", CPU) == torch.bfloat16
