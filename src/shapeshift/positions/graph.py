@@ -13,7 +13,7 @@ from shapeshift.errors import ShapeshiftError
 from .base import Representation, inherits
 from .edges import Edges
 from .pairs import by_table
-from .relative import AddTo, tables
+from .shaw import AddTo, tables
 from .temporary import temporarily_set
 
 
