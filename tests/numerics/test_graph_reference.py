@@ -175,10 +175,9 @@ def test_the_complete_graph_of_clipped_distances_is_shaw(options, common) -> Non
     shaw = make_layer(Shaw(num_heads=HEADS, head_dim=WIDTH, max_distance=k, **options))
     ours = make_layer(Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=2 * k + 1, **options))
     ours.load_state_dict(shaw.state_dict())
-    labels = torch.tensor(
-        [[max(-k, min(k, j - i)) + k for j in range(length)] for i in range(length)]
-    )
-    edges = Edges.from_matrix(labels.expand(1 if common else 3, -1, -1))
+    pairs = [(i, j, max(-k, min(k, j - i)) + k) for i in range(length) for j in range(length)]
+    count = 1 if common else 3
+    edges = Edges.from_lists([pairs] * count, [length] * count)
     x, pos = torch.randn(3, length, DIM, dtype=torch.float64), torch.arange(length)[None]
     expected = shaw(x, x, pos, pos, None)
     with use_edges(ours, edges):

@@ -4,8 +4,7 @@ from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
 from .by_name import fitted, get
 from .dropin import SHAPE
-from .edges import Edges
-from .graph import Graph, use_edges
+from .graph import Edges, Graph, use_edges
 from .learned import Learned
 from .placement import Placed, Stack, build_position_ids, check, place
 from .position_ids import Absolute, Randomized, Shifted

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations, permutations
 from typing import Any, ClassVar
 
@@ -338,3 +339,19 @@ def _name(kind: Representation) -> str:
 def _total(terms: list[Tensor | None]) -> Tensor | None:
     present = [term for term in terms if term is not None]
     return sum(present[1:], present[0]) if present else None
+
+
+@contextmanager
+def temporarily_set(modules: Sequence[nn.Module], name: str, value: object) -> Iterator[None]:
+    """Set the attribute `name` of `modules` to `value` until the block ends.
+
+    The old values come back at the end, also after an exception.
+    """
+    before = [getattr(module, name) for module in modules]
+    try:
+        for module in modules:
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, old in zip(modules, before, strict=True):
+            setattr(module, name, old)

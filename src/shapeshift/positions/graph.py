@@ -2,19 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, inherits
-from .edges import Edges
+from .base import Representation, inherits, temporarily_set
+from .checks import describe, is_integer
 from .pairs import by_table
 from .shaw import AddTo, tables
-from .temporary import temporarily_set
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges of B graphs, N together; edge number e leads from node `query[e]` to node `key[e]`
+    of graph `graph[e]`, and is what the first sees of the second: a_ij for i = query, j = key.
+
+        Edges.from_lists([[(0, 1, 2), (1, 0, 0)], [(2, 0, 1)]], num_nodes=[2, 3])
+
+    Edges are directed; give a pair its edge in the other direction, too, if both ends see it.
+    Several edges of one pair add up. An edge may have a weight, so that edges with a vector of F
+    features, instead of a label, are F edges each, with the labels 0 … F − 1 and the features as
+    weights: a_ij is then a trained linear map of the features.
+
+    Args:
+        graph, query, key, label: integers `(N,)`.
+        num_nodes: of each graph, B numbers. Padding has no edges.
+        weight: `(N,)`, floating; None is 1 for every edge.
+
+    Raises:
+        ShapeshiftError: if shapes or types do not fit, or an edge names a graph, a node or a label
+            that cannot be; the latter is not looked at in what `torch.compile` and `torch.export`
+            trace, nor on another device than the CPU.
+    """
+
+    graph: Tensor
+    query: Tensor
+    key: Tensor
+    label: Tensor
+    num_nodes: tuple[int, ...]
+    weight: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if not self.num_nodes or min(self.num_nodes) < 0:
+            raise ShapeshiftError(
+                f"num_nodes must give each graph's size from 0, got {self.num_nodes}"
+            )
+        for name in ("graph", "query", "key", "label"):
+            tensor = getattr(self, name)
+            if not is_integer(tensor) or tensor.ndim != 1 or tensor.shape != self.graph.shape:
+                raise ShapeshiftError(
+                    f"{name} must be integers, one number for each edge as in graph, got"
+                    f" {describe(tensor)}"
+                )
+            object.__setattr__(self, name, tensor.long())  # which index tensors
+        weight = self.weight
+        if weight is not None and not (
+            weight.is_floating_point() and weight.shape == self.graph.shape
+        ):
+            raise ShapeshiftError(
+                f"weight must be floating-point numbers, one for each edge, got {describe(weight)}"
+            )
+        # A compiled graph cannot ask what its numbers are, and asking a GPU would wait for it.
+        if not torch.compiler.is_compiling() and self.graph.device.type == "cpu":
+            self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        columns = graph, query, key, label = self.graph, self.query, self.key, self.label
+        wrong = (graph < 0) | (graph >= self.num_graphs)
+        sizes = torch.tensor(self.num_nodes)[graph.masked_fill(wrong, 0)]  # (N,)
+        wrong |= (
+            (torch.minimum(query, key) < 0) | (torch.maximum(query, key) >= sizes) | (label < 0)
+        )
+        if wrong.any():
+            e = int(wrong.nonzero()[0, 0])
+            b, i, j, number = (int(column[e]) for column in columns)
+            raise ShapeshiftError(
+                f"edge {e}, from node {i} to {j} of graph {b} with label {number}, cannot be: there are"
+                f" {self.num_graphs} graphs, nodes count from 0 below num_nodes, labels from 0"
+            )
+
+    @property
+    def num_graphs(self) -> int:
+        """B."""
+        return len(self.num_nodes)
+
+    @property
+    def length(self) -> int:
+        """The nodes of the largest graph."""
+        return max(self.num_nodes)
+
+    @classmethod
+    def from_lists(
+        cls, edges: Sequence[Sequence[Sequence[int]]], num_nodes: Sequence[int]
+    ) -> Edges:
+        """Return the edges that B lists name, one list a graph.
+
+        Args:
+            edges: for each graph a list of (query, key, label).
+            num_nodes: of each graph, for some may have no edge.
+
+        Raises:
+            ShapeshiftError: if a list has another row, or there are not B numbers.
+        """
+        if len(edges) != len(num_nodes):
+            raise ShapeshiftError(
+                f"num_nodes must give one number for each graph, got {len(num_nodes)} for"
+                f" {len(edges)} lists of edges"
+            )
+        rows = [(b, *row) for b, each in enumerate(edges) for row in each]
+        for row in rows:
+            if len(row) != 4 or not all(isinstance(number, int) for number in row):
+                raise ShapeshiftError(
+                    f"edges of graph {row[0]} must be rows of three integers (query, key, label),"
+                    f" got {row[1:]}"
+                )
+        columns = torch.tensor(rows, dtype=torch.long).view(-1, 4).unbind(1)
+        return cls(*columns, num_nodes=tuple(num_nodes))
+
+    def to(self, device: torch.device | str) -> Edges:
+        """Return the same edges on `device`, as `Tensor.to`."""
+        names = ("graph", "query", "key", "label", "weight")
+        given = {name: getattr(self, name) for name in names}
+        moved = {name: each.to(device) for name, each in given.items() if each is not None}
+        return replace(self, **moved)
+
+    def padding_mask(self) -> Tensor:
+        """Return `(B, n)`, n the largest graph's nodes: true where there is no node, which is what
+        torch.nn calls `key_padding_mask`."""
+        sizes = torch.tensor(self.num_nodes, device=self.graph.device)
+        return torch.arange(self.length, device=sizes.device) >= sizes.unsqueeze(1)
 
 
 class Graph(Representation):
@@ -139,17 +260,14 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
 
     Blocks nest, and the inner one holds; parts of a model can be given different edges. What was
     there before comes back, also after an exception. Like weights, edges belong to the model: two
-    threads that give it different ones need a copy of it each. `torch.compile` takes the model with
-    them as one graph, and compiles again for other numbers of edges or nodes. `torch.export` keeps
-    them as constants; a forward pass that makes its `Edges` of tensors and has this block in it is
-    exported for any edges (in torch 2.9 with `strict=False`, its default).
+    threads that give it different ones need a copy of it each.
 
     Args:
         model: a `Graph`, or any module that holds some.
         edges: B graphs for a batch of B, or one for the whole batch, on the batch's device.
 
     Raises:
-        ShapeshiftError: if `model` has no `Graph`, or one with too few labels.
+        ShapeshiftError: if `model` has no `Graph`, or one with too few labels (on a CPU).
     """
     graphs = [module for module in model.modules() if isinstance(module, Graph)]
     if not graphs:
@@ -158,10 +276,11 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
             "Graph(num_heads=…, head_dim=…, num_labels=…)"
         )
     fewest = min(graph.num_labels for graph in graphs)
-    if not torch.compiler.is_compiling() and edges.num_labels > fewest:
+    readable = not torch.compiler.is_compiling() and edges.label.device.type == "cpu"
+    if readable and (edges.label >= fewest).any():
         raise ShapeshiftError(
             f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
-            f" with label {edges.num_labels - 1}"
+            f" with label {int(edges.label.max())}"
         )
     with temporarily_set(graphs, "edges", edges):
         yield
@@ -181,9 +300,9 @@ def _carry(
     B, H, Q, _ = x.shape
     # In float32 at least: thousands of small numbers may fall into one sum.
     dtype = torch.promote_types(x.dtype, torch.float32)
-    found = x.transpose(0, 1).flatten(1).index_select(1, source).to(dtype)  # (H, N)
+    taken = x.transpose(0, 1).flatten(1).index_select(1, source).to(dtype)  # (H, N)
     if weights is not None:
-        found = found * weights.to(dtype)
-    sums = found.new_zeros(H, B * Q * width).index_add(1, target, found)
-    made: Tensor = sums.view(H, B, Q, width).transpose(0, 1).to(x.dtype)  # (B, H, Q, width)
-    return made
+        taken = taken * weights.to(dtype)
+    sums = taken.new_zeros(H, B * Q * width).index_add(1, target, taken)
+    out: Tensor = sums.view(H, B, Q, width).transpose(0, 1).to(x.dtype)  # (B, H, Q, width)
+    return out

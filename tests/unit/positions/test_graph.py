@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
-from shapeshift.positions import Chain, Edges, Graph, Shaw, use_edges
+from shapeshift.positions import Edges, Graph, Shaw, use_edges
 
 H, E, D, R = 2, 4, 8, 3
 SIZES = (5, 2, 4)
@@ -41,19 +39,6 @@ def nodes() -> Tensor:
 def heads() -> tuple[Tensor, Tensor]:
     torch.manual_seed(2)
     return torch.randn(3, H, N, E), torch.rand(3, H, N, N)
-
-
-def test_tables_and_initial_values() -> None:
-    def rows(**options: object) -> dict[str, tuple[int, ...]]:
-        named = Graph(num_heads=2, head_dim=4, num_labels=5, **options).named_parameters()
-        return {name: tuple(parameter.shape) for name, parameter in named}
-
-    assert rows() == {"keys": (1, 5, 4), "values": (1, 5, 4)}
-    assert rows(per_head=True, add_to="keys") == {"keys": (2, 5, 4)}
-    assert rows(share_tables=True) == {"keys": (1, 5, 4)}
-    limit = (6 / (200 + 64)) ** 0.5
-    for table in Graph(num_heads=1, head_dim=64, num_labels=200).parameters():
-        assert 0.99 * limit < table.abs().max() <= limit
 
 
 def test_a_node_sees_along_its_own_edges_alone() -> None:
@@ -112,14 +97,16 @@ def test_one_graph_serves_the_whole_batch() -> None:
 
 def test_edges_add_up() -> None:
     graph, (q, probs) = Graph(num_heads=H, head_dim=E, num_labels=R), heads()
-    first, second = edges_of(), edges_of([[(0, 1, 1)], [(0, 1, 1), (1, 0, 2)], [(3, 2, 0)]])
+    more = [[(0, 1, 1)], [(0, 1, 1), (1, 0, 2)], [(3, 2, 0)]]
+    both = edges_of([[*one, *other] for one, other in zip(GRAPHS, more, strict=True)])
+    first, second = edges_of(), edges_of(more)
 
     def hooks(edges: Edges) -> tuple[Tensor, Tensor]:
         with use_edges(graph, edges):
             return graph.query_bias(q, POS, POS), graph.value_bias(probs, POS, POS)
 
-    for both, one, other in zip(*map(hooks, (first + second, first, second)), strict=True):
-        torch.testing.assert_close(both, one + other)
+    for total, one, other in zip(*map(hooks, (both, first, second)), strict=True):
+        torch.testing.assert_close(total, one + other)
 
 
 def given(model: nn.Module) -> list[Edges | None]:
@@ -137,28 +124,6 @@ def test_blocks_nest_and_what_was_there_comes_back() -> None:
             raise KeyError
         assert given(model) == [outer, outer]
     assert given(model) == [None, None]
-
-
-def test_edges_reach_every_graph_that_takes_some() -> None:
-    first, second = (
-        Graph(num_heads=H, head_dim=E, num_labels=R),
-        Graph(num_heads=H, head_dim=E, num_labels=5),
-    )
-    model = nn.ModuleList([Chain(Shaw(num_heads=H, head_dim=E), first), second])
-    edges = edges_of()
-    with use_edges(model, edges):
-        assert (first.edges, second.edges) == (edges, edges)
-
-
-def test_edges_are_neither_saved_nor_needed_to_copy() -> None:
-    model = encoder()
-    names = set(model.state_dict())
-    with use_edges(model, edges_of()):
-        assert set(model.state_dict()) == names
-        expected = model(nodes())
-    copied = deepcopy(model)
-    with use_edges(copied, edges_of()):
-        assert torch.equal(copied(nodes()), expected)
 
 
 class Checkpointed(nn.Module):
@@ -213,25 +178,6 @@ def test_no_tensor_has_pairs_times_width_or_pairs_times_labels(add_to: str) -> N
             if made is not None:
                 made.square().sum().backward()
     assert largest.numel == 2 * H * length * length
-
-
-def test_what_is_kept_for_the_backward_pass_grows_with_edges_and_not_with_pairs() -> None:
-    def kept(length: int) -> int:
-        graph = Graph(num_heads=H, head_dim=16, num_labels=R)
-        edges = edges_of([[(i, i - 1, 0) for i in range(1, length)]], (length,))
-        q, pos = torch.randn(1, H, length, 16, requires_grad=True), torch.arange(length)[None]
-        probs = torch.rand(1, H, length, length, requires_grad=True)
-        sizes = {}
-
-        def pack(tensor: Tensor) -> Tensor:
-            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with use_edges(graph, edges), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            graph.query_bias(q, pos, pos), graph.value_bias(probs, pos, pos)
-        return sum(sizes.values())
-
-    assert kept(400) < 2.2 * kept(200)
 
 
 def test_half_precision_sums_many_edges_without_losing_them() -> None:
@@ -304,55 +250,60 @@ def run(graph: Graph, edges: Edges, batch: int = 3, queries: int = N, keys: int 
         )
 
 
+def graph(num_labels: int = R, **options: object) -> Graph:
+    return Graph(num_heads=H, head_dim=E, num_labels=num_labels, **options)
+
+
+def direct(**changes: object) -> Edges:
+    fields = {name: torch.zeros(2, dtype=torch.long) for name in ("graph", "query", "key", "label")}
+    return Edges(**{**fields, "num_nodes": (1, 1), **changes})
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Graph(num_heads=H, head_dim=E, num_labels=0),
-            "num_labels must be at least 1.*got 0",
-        ),
-        (
-            lambda: Graph(num_heads=H, head_dim=E, num_labels=R, add_to="key"),
-            "add_to must be 'both', 'keys' or 'values', got 'key'",
-        ),
-        (
-            lambda: Graph(num_heads=H, head_dim=E, num_labels=R).query_bias(
-                torch.zeros(3, H, N, E), POS, POS
-            ),
-            r"needs edges: .*with use_edges\(model, edges\)",
-        ),
-        (
-            lambda: Graph(num_heads=H, head_dim=E, num_labels=R).value_bias(
-                torch.zeros(3, H, N, N), POS, POS
-            ),
-            r"needs edges: .*with use_edges\(model, edges\)",
-        ),
+        (lambda: graph(0), "num_labels must be at least 1.*got 0"),
+        (lambda: graph(add_to="key"), "'both', 'keys' or 'values', got 'key'"),
+        (lambda: graph().query_bias(heads()[0], POS, POS), r"needs edges: .*use_edges"),
+        (lambda: graph().value_bias(heads()[1], POS, POS), r"needs edges: .*use_edges"),
         (lambda: run(nn.Linear(2, 2), edges_of()), "Linear has no Graph; .*num_labels"),
-        (
-            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=2), edges_of()),
-            "at most 1 in a model with num_labels=2, got an edge with label 2",
-        ),
-        (
-            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=R), edges_of(), batch=2),
-            "3 graphs of up to 5 nodes, got a batch of 2 with 5 queries and 5 keys",
-        ),
-        (
-            lambda: run(
-                Graph(num_heads=H, head_dim=E, num_labels=R), edges_of(), queries=4, keys=4
-            ),
-            "up to 5 nodes, got a batch of 3 with 4 queries",
-        ),
-        (
-            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=R), edges_of(), keys=7),
-            "5 queries and 7 keys; both must be all the nodes",
-        ),
-        (
-            lambda: run(Graph(num_heads=H, head_dim=E, num_labels=R), edges_of().to("meta")),
-            r"edges are on meta and the batch on cpu; use edges.to\(device\)",
-        ),
+        (lambda: run(graph(2), edges_of()), "at most 1 .*num_labels=2, got an edge with label 2"),
+        (lambda: run(graph(), edges_of(), batch=2), "3 graphs of up to 5 nodes, got a batch of 2"),
+        (lambda: run(graph(), edges_of(), queries=4, keys=4), "batch of 3 with 4 queries"),
+        (lambda: run(graph(), edges_of(), keys=7), "5 queries and 7 keys; both must be"),
+        (lambda: run(graph(), edges_of().to("meta")), "batch on cpu; use edges.to"),
+        (lambda: edges_of([[(0, 1, 0)], [(0, 3, 1)]], (2, 3)), "edge 1, from node 0 to 3"),
+        (lambda: edges_of([[(-1, 0, 0)]], (2,)), "from node -1 to 0"),
+        (lambda: edges_of([[(0, 1, -2)]], (2,)), "label -2, cannot be: .*labels from 0"),
+        (lambda: edges_of([[]], (2, 3)), "got 2 for 1 lists"),
+        (lambda: edges_of([], ()), "num_nodes must give each graph's size"),
+        (lambda: edges_of([[]], (-1,)), "num_nodes must give each graph's size"),
+        (lambda: edges_of([[], [(0, 1)]], (2, 2)), r"graph 1 must be rows of three.*\(0, 1\)"),
+        (lambda: edges_of([[(0, 1, 0.5)]], (2,)), "three integers"),
+        (lambda: direct(graph=torch.tensor([0, 2])), "of graph 2 .*there are 2 graphs"),
+        (lambda: direct(label=torch.zeros(3).long()), r"label must be integers.*int64 \(3,\)"),
+        (lambda: direct(query=torch.zeros(2, 1).long()), r"query must be .*int64 \(2, 1\)"),
+        (lambda: direct(key=torch.ones(2).bool()), "key must be integers.*bool"),
+        (lambda: direct(weight=torch.ones(2).long()), "weight must be floating-point"),
+        (lambda: direct(weight=torch.ones(2, 1)), "weight must be floating-point"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(make, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message) as raised:
         make()
     assert "\n" not in str(raised.value)
+
+
+def test_edges_of_lists_are_columns_of_integers() -> None:
+    edges = edges_of([[(0, 1, 2), (1, 0, 0)], [], [(2, 0, 1)]], (2, 0, 4))
+    assert (edges.num_graphs, edges.length) == (3, 4)
+    assert edges.graph.tolist() == [0, 0, 2]
+    assert edges.label.tolist() == [2, 0, 1]
+    assert edges_of([[], []], (2, 1)).label.tolist() == []
+    assert edges.padding_mask().tolist() == [
+        [False, False, True, True], [True] * 4, [False] * 4
+    ]  # fmt: skip
+    columns = torch.tensor([[1, 0], [2, 0], [1, 0], [3, 4]], dtype=torch.uint8)
+    assert Edges(*columns, num_nodes=(1, 3)).graph.dtype == torch.long  # bytes index as a mask
+    moved = Edges(*columns, num_nodes=(1, 3), weight=torch.ones(2)).to("meta")
+    assert moved.weight.device.type == moved.key.device.type == "meta"

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.temporary import temporarily_set
+from shapeshift.positions.base import temporarily_set
 
 from .attention import MultiheadAttention
 from .checks import as_position, check_place, check_sharing
