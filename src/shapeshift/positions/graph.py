@@ -82,8 +82,8 @@ class Edges:
             e = int(wrong.nonzero()[0, 0])
             b, i, j, number = (int(column[e]) for column in columns)
             raise ShapeshiftError(
-                f"edge {e}, from node {i} to {j} of graph {b} with label {number}, cannot be: there are"
-                f" {self.num_graphs} graphs, nodes count from 0 below num_nodes, labels from 0"
+                f"edge {e}, from node {i} to {j} of graph {b} with label {number}, cannot be:"
+                f" there are {self.num_graphs} graphs, nodes from 0, labels from 0"
             )
 
     @property
@@ -121,8 +121,8 @@ class Edges:
                     f"edges of graph {row[0]} must be rows of three integers (query, key, label),"
                     f" got {row[1:]}"
                 )
-        columns = torch.tensor(rows, dtype=torch.long).view(-1, 4).unbind(1)
-        return cls(*columns, num_nodes=tuple(num_nodes))
+        graph, query, key, label = torch.tensor(rows, dtype=torch.long).view(-1, 4).unbind(1)
+        return cls(graph, query, key, label, tuple(num_nodes))
 
     def to(self, device: torch.device | str) -> Edges:
         """Return the same edges on `device`, as `Tensor.to`."""

@@ -25,6 +25,7 @@ from .tupe import TUPE
 from .xpos import XPos
 
 M = TypeVar("M", bound=nn.Module, covariant=True)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ POSITION_IDS: dict[str, Entry[Absolute]] = {
 }
 
 
-def entry(registry: Mapping[str, Entry[M]], name: str, what: str) -> Entry[M]:
+def entry(registry: Mapping[str, T], name: str, what: str) -> T:
     """Return the entry `name`, or raise an error that names the nearest one."""
     if name not in registry:
         raise ShapeshiftError(
