@@ -166,7 +166,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
         a, b = wide[..., ::2], wide[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     else:
-        numbers = torch.view_as_complex(wide.contiguous().unflatten(-1, (-1, 2)))
+        wide = wide.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).contiguous()
+        numbers = torch.view_as_complex(wide)
         turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
     return turned.to(x.dtype)
 
