@@ -3,7 +3,7 @@
 from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
 from .dropin import SHAPE
-from .graph import Edges, Graph, use_edges
+from .graph import Graph, use_edges
 from .learned import Learned
 from .placement import Placed, Stack, build_position_ids, check, fitted, get, place
 from .position_ids import Absolute, Randomized, Shifted
@@ -27,7 +27,6 @@ __all__ = [
     "ALiBi",
     "Absolute",
     "Chain",
-    "Edges",
     "Encoding",
     "Graph",
     "Learned",

@@ -2,140 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, inherits, temporarily_set
-from .checks import describe, is_integer
-from .pairs import by_table
-from .shaw import AddTo, tables
-
-
-@dataclass(frozen=True, eq=False)
-class Edges:
-    """The edges of B graphs, N together; edge number e leads from node `query[e]` to node `key[e]`
-    of graph `graph[e]`, and is what the first sees of the second: a_ij for i = query, j = key.
-
-        Edges.from_lists([[(0, 1, 2), (1, 0, 0)], [(2, 0, 1)]], num_nodes=[2, 3])
-
-    Edges are directed; give a pair its edge in the other direction, too, if both ends see it.
-    Several edges of one pair add up. An edge may have a weight, so that edges with a vector of F
-    features, instead of a label, are F edges each, with the labels 0 … F − 1 and the features as
-    weights: a_ij is then a trained linear map of the features.
-
-    Args:
-        graph, query, key, label: integers `(N,)`.
-        num_nodes: of each graph, B numbers. Padding has no edges.
-        weight: `(N,)`, floating; None is 1 for every edge.
-
-    Raises:
-        ShapeshiftError: if shapes or types do not fit, or an edge names a graph, a node or a label
-            that cannot be; the latter is not looked at in what `torch.compile` and `torch.export`
-            trace, nor on another device than the CPU.
-    """
-
-    graph: Tensor
-    query: Tensor
-    key: Tensor
-    label: Tensor
-    num_nodes: tuple[int, ...]
-    weight: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if not self.num_nodes or min(self.num_nodes) < 0:
-            raise ShapeshiftError(
-                f"num_nodes must give each graph's size from 0, got {self.num_nodes}"
-            )
-        for name in ("graph", "query", "key", "label"):
-            tensor = getattr(self, name)
-            if not is_integer(tensor) or tensor.ndim != 1 or tensor.shape != self.graph.shape:
-                raise ShapeshiftError(
-                    f"{name} must be integers, one number for each edge as in graph, got"
-                    f" {describe(tensor)}"
-                )
-            object.__setattr__(self, name, tensor.long())  # which index tensors
-        weight = self.weight
-        if weight is not None and not (
-            weight.is_floating_point() and weight.shape == self.graph.shape
-        ):
-            raise ShapeshiftError(
-                f"weight must be floating-point numbers, one for each edge, got {describe(weight)}"
-            )
-        # A compiled graph cannot ask what its numbers are, and asking a GPU would wait for it.
-        if not torch.compiler.is_compiling() and self.graph.device.type == "cpu":
-            self._check_ranges()
-
-    def _check_ranges(self) -> None:
-        columns = graph, query, key, label = self.graph, self.query, self.key, self.label
-        wrong = (graph < 0) | (graph >= self.num_graphs)
-        sizes = torch.tensor(self.num_nodes)[graph.masked_fill(wrong, 0)]  # (N,)
-        wrong |= (
-            (torch.minimum(query, key) < 0) | (torch.maximum(query, key) >= sizes) | (label < 0)
-        )
-        if wrong.any():
-            e = int(wrong.nonzero()[0, 0])
-            b, i, j, number = (int(column[e]) for column in columns)
-            raise ShapeshiftError(
-                f"edge {e}, from node {i} to {j} of graph {b} with label {number}, cannot be:"
-                f" there are {self.num_graphs} graphs, nodes from 0, labels from 0"
-            )
-
-    @property
-    def num_graphs(self) -> int:
-        """B."""
-        return len(self.num_nodes)
-
-    @property
-    def length(self) -> int:
-        """The nodes of the largest graph."""
-        return max(self.num_nodes)
-
-    @classmethod
-    def from_lists(
-        cls, edges: Sequence[Sequence[Sequence[int]]], num_nodes: Sequence[int]
-    ) -> Edges:
-        """Return the edges that B lists name, one list a graph.
-
-        Args:
-            edges: for each graph a list of (query, key, label).
-            num_nodes: of each graph, for some may have no edge.
-
-        Raises:
-            ShapeshiftError: if a list has another row, or there are not B numbers.
-        """
-        if len(edges) != len(num_nodes):
-            raise ShapeshiftError(
-                f"num_nodes must give one number for each graph, got {len(num_nodes)} for"
-                f" {len(edges)} lists of edges"
-            )
-        rows = [(b, *row) for b, each in enumerate(edges) for row in each]
-        for row in rows:
-            if len(row) != 4 or not all(isinstance(number, int) for number in row):
-                raise ShapeshiftError(
-                    f"edges of graph {row[0]} must be rows of three integers (query, key, label),"
-                    f" got {row[1:]}"
-                )
-        graph, query, key, label = torch.tensor(rows, dtype=torch.long).view(-1, 4).unbind(1)
-        return cls(graph, query, key, label, tuple(num_nodes))
-
-    def to(self, device: torch.device | str) -> Edges:
-        """Return the same edges on `device`, as `Tensor.to`."""
-        names = ("graph", "query", "key", "label", "weight")
-        given = {name: getattr(self, name) for name in names}
-        moved = {name: each.to(device) for name, each in given.items() if each is not None}
-        return replace(self, **moved)
-
-    def padding_mask(self) -> Tensor:
-        """Return `(B, n)`, n the largest graph's nodes: true where there is no node, which is what
-        torch.nn calls `key_padding_mask`."""
-        sizes = torch.tensor(self.num_nodes, device=self.graph.device)
-        return torch.arange(self.length, device=sizes.device) >= sizes.unsqueeze(1)
+from .checks import can_read, describe, is_integer
+from .shaw import AddTo, key_bias, tables, value_mix
 
 
 class Graph(Representation):
@@ -145,19 +22,18 @@ class Graph(Representation):
         z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
         a_ij = w_{label of the edge i -> j}, or 0 where there is none
 
-    Several edges of one pair add up, each times its weight if it has one. Every node still attends
-    to every other, as in the paper; a mask restricts it to its neighbours.
+    Every node still attends to every other, as in the paper; a mask restricts it to its neighbours.
+    Edges are directed: if both ends see an edge, give it a label in both directions.
 
     Queries and keys are the nodes, all of them (no cross-attention, no cache); their positions are
-    not read. `use_edges` gives the edges of a batch:
+    not read. `use_edges` gives the labels of a batch:
 
         graph = Graph(num_heads=num_heads, head_dim=head_dim, num_labels=5)
-        with use_edges(model, edges):
+        with use_edges(model, labels):
             model(x)
 
-    The n × n × E tensor a_ij is never built. Queries meet the R rows of the table once, and the
-    products are added to the scores of the pairs that have an edge; probabilities are summed by
-    label before they meet the value table: O(B H (Q (K + R) + N)) memory for N edges.
+    The n × n × E tensor a_ij is never built: queries meet the R rows of the table once, and
+    probabilities are summed by label before they meet the value table.
 
     Args:
         num_heads: H.
@@ -190,7 +66,7 @@ class Graph(Representation):
             raise ShapeshiftError(f"num_labels must be at least 1, got {num_labels}")
         self.num_heads, self.head_dim = num_heads, head_dim
         self.num_labels = num_labels
-        self.edges: Edges | None = None  # set by `use_edges`
+        self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
         shape = (num_heads if per_head else 1, num_labels, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 
@@ -203,47 +79,29 @@ class Graph(Representation):
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
-        (B, _, Q, _), K = q.shape, pos_k.shape[1]
-        rows, pairs, weights = self._find(B, Q, K, q.device)
-        products = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
-        return _carry(products, rows, pairs, weights, width=K)  # (B, H, Q, K)
+        rows = self._rows((q.shape[0], q.shape[2], pos_k.shape[1]))
+        return key_bias(q, F.pad(self.keys, (0, 0, 1, 0)), rows)
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
-        B, _, Q, K = probs.shape
-        rows, pairs, weights = self._find(B, Q, K, probs.device)
-        by_label = _carry(probs, pairs, rows, weights, width=self.num_labels)  # (B, H, Q, R)
-        return by_table(by_label, self.values)  # (B, H, Q, E)
+        rows = self._rows((probs.shape[0], *probs.shape[2:]))
+        return value_mix(probs, F.pad(self.values, (0, 0, 1, 0)), rows)
 
-    def _find(
-        self, B: int, Q: int, K: int, device: torch.device
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return where each edge stands among the B · Q · R rows and the B · Q · K pairs, and its
-        weight; all `(N,)`, or `(B · N,)` if the batch has one graph in common."""
-        edges = self.edges
-        if edges is None:
+    def _rows(self, shape: tuple[int, ...]) -> Tensor:
+        """Return the row of each pair, `(B|1, 1, n, n)`; row 0 is for pairs without an edge."""
+        labels = self.labels
+        if labels is None:
             raise ShapeshiftError(
                 "a Graph needs edges: run the model, and the backward pass if that"
-                " runs it again, in `with use_edges(model, edges):`"
+                " runs it again, in `with use_edges(model, labels):`"
             )
-        if edges.num_graphs not in (1, B) or not edges.length <= Q == K:
+        if labels.shape[0] not in (1, shape[0]) or labels.shape[1:] != shape[1:]:
             raise ShapeshiftError(
-                f"the edges are those of {edges.num_graphs} graphs of up to {edges.length} nodes,"
-                f" got a batch of {B} with {Q} queries and {K} keys; both must be all the nodes"
+                f"labels must be (B|1, n, n) for a batch of {shape[0]} with {shape[1]} queries and"
+                f" {shape[2]} keys, all the nodes, got {describe(labels)}"
             )
-        if edges.graph.device != device:
-            raise ShapeshiftError(
-                f"the edges are on {edges.graph.device} and the batch on {device};"
-                " use edges.to(device)"
-            )
-        graph = edges.graph
-        if edges.num_graphs != B:
-            graph = torch.arange(B, device=device).unsqueeze(1)  # (B, 1), one graph for all
-        node = graph * Q + edges.query  # (N,) or (B, N)
-        rows, pairs = node * self.num_labels + edges.label, node * K + edges.key
-        weights = None if edges.weight is None else edges.weight.expand_as(node).flatten()
-        return rows.flatten(), pairs.flatten(), weights
+        return (labels + 1).unsqueeze(1)
 
     def extra_repr(self) -> str:
         tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
@@ -251,10 +109,10 @@ class Graph(Representation):
 
 
 @contextmanager
-def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
-    """Give `edges` to every `Graph` in `model`, until the block ends.
+def use_edges(model: nn.Module, labels: Tensor) -> Iterator[None]:
+    """Give the labels of edges to every `Graph` in `model`, until the block ends.
 
-        with use_edges(model, edges):
+        with use_edges(model, labels):
             loss = model(x).sum()
             loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
 
@@ -264,10 +122,13 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
 
     Args:
         model: a `Graph`, or any module that holds some.
-        edges: B graphs for a batch of B, or one for the whole batch, on the batch's device.
+        labels: integers `(B, n, n)`, or `(1, n, n)` for one graph in the whole batch, on the
+            batch's device: at row i, column j the label of the edge from node i to node j, which is
+            what i sees of j, or −1 where there is none, as wherever there is padding.
 
     Raises:
-        ShapeshiftError: if `model` has no `Graph`, or one with too few labels (on a CPU).
+        ShapeshiftError: if `model` has no `Graph`, labels are no integers `(B, n, n)`, or, on a
+            CPU, below −1 or above a graph's.
     """
     graphs = [module for module in model.modules() if isinstance(module, Graph)]
     if not graphs:
@@ -275,34 +136,16 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
             f"{type(model).__name__} has no Graph; build it with position="
             "Graph(num_heads=…, head_dim=…, num_labels=…)"
         )
-    fewest = min(graph.num_labels for graph in graphs)
-    readable = not torch.compiler.is_compiling() and edges.label.device.type == "cpu"
-    if readable and (edges.label >= fewest).any():
-        raise ShapeshiftError(
-            f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
-            f" with label {int(edges.label.max())}"
-        )
-    with temporarily_set(graphs, "edges", edges):
+    if not is_integer(labels) or labels.ndim != 3 or labels.shape[1] != labels.shape[2]:
+        raise ShapeshiftError(f"labels must be integers (B, n, n), got {describe(labels)}")
+    labels = labels.long()  # of another type they would not index
+    if can_read(labels) and labels.numel():
+        fewest = min(graph.num_labels for graph in graphs)
+        lowest, highest = (int(end) for end in labels.aminmax())
+        if lowest < -1 or highest >= fewest:
+            raise ShapeshiftError(
+                f"labels must be from −1 (no edge) to {fewest - 1} in a model with"
+                f" num_labels={fewest}, got {lowest if lowest < -1 else highest}"
+            )
+    with temporarily_set(graphs, "labels", labels):
         yield
-
-
-def _carry(
-    x: Tensor, source: Tensor, target: Tensor, weights: Tensor | None, *, width: int
-) -> Tensor:
-    """Return `(B, H, Q, width)`, zeros to which `x (B, H, Q, …)` is added at N places.
-
-    Args:
-        x: where to take.
-        source, target: `(N,)`, the places in x and in the result, counted through (B, Q, …).
-        weights: `(N,)`, by which to multiply; None is 1.
-        width: of the result.
-    """
-    B, H, Q, _ = x.shape
-    # In float32 at least: thousands of small numbers may fall into one sum.
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    taken = x.transpose(0, 1).flatten(1).index_select(1, source).to(dtype)  # (H, N)
-    if weights is not None:
-        taken = taken * weights.to(dtype)
-    sums = taken.new_zeros(H, B * Q * width).index_add(1, target, taken)
-    out: Tensor = sums.view(H, B, Q, width).transpose(0, 1).to(x.dtype)  # (B, H, Q, width)
-    return out

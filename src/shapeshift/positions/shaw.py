@@ -120,17 +120,12 @@ class Shaw(Representation):
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
-        by_row = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
-        return by_row.gather(-1, self.clip.rows(pos_q, pos_k).expand(*by_row.shape[:3], -1))
+        return key_bias(q, self.keys, self.clip.rows(pos_q, pos_k))
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
-        # In float32 at least: thousands of small numbers may fall into one sum.
-        wide = probs.to(torch.promote_types(probs.dtype, torch.float32))
-        sums = wide.new_zeros(*wide.shape[:3], self.clip.num_rows)  # (B, H, Q, R)
-        sums = sums.scatter_add(-1, self.clip.rows(pos_q, pos_k).expand_as(wide), wide)
-        return by_table(sums.to(probs.dtype), self.values)
+        return value_mix(probs, self.values, self.clip.rows(pos_q, pos_k))
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         faster = None if self.keys is None else self.clip.layout(self.keys, pos_q, pos_k)
@@ -186,3 +181,25 @@ def tables(
     if add_to == "keys":
         return keys, None
     return keys, keys if share else table()
+
+
+def key_bias(q: Tensor, keys: Tensor, rows: Tensor) -> Tensor:
+    """Return q_i a_ij^T, `(B, H, Q, K)`, without the n × n × E tensor a_ij.
+
+    Args:
+        q: `(B, H, Q, E)`.
+        keys: the table, `(H|1, R, E)`.
+        rows: of each pair, `(B|1, 1, Q, K)`.
+    """
+    by_row = by_table(q, keys.transpose(-1, -2))  # (B, H, Q, R)
+    return by_row.gather(-1, rows.expand(*by_row.shape[:3], -1))
+
+
+def value_mix(probs: Tensor, values: Tensor, rows: Tensor) -> Tensor:
+    """Return sum_j p_ij a_ij, `(B, H, Q, E)`, without the n × n × E tensor a_ij; `probs` are
+    `(B, H, Q, K)`, see `key_bias`."""
+    # In float32 at least: thousands of small numbers may fall into one sum.
+    wide = probs.to(torch.promote_types(probs.dtype, torch.float32))
+    sums = wide.new_zeros(*wide.shape[:3], values.shape[1])  # (B, H, Q, R)
+    sums = sums.scatter_add(-1, rows.expand_as(wide), wide)
+    return by_table(sums.to(probs.dtype), values)

@@ -149,18 +149,6 @@ def test_padding_on_the_left_changes_nothing_behind_it(
             torch.testing.assert_close(gradients(out[:, 3:]), expected)
 
 
-@pytest.mark.parametrize("name", ["attn_mask", "key_padding_mask"])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
-def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
-    ours, theirs = modules()
-    shape = {"attn_mask": (5, 5), "key_padding_mask": (B, 5)}[name]
-    x, mask = torch.randn(B, 5, D), torch.zeros(shape, dtype=dtype)
-    with pytest.raises(AssertionError, match="only bool and floating"):
-        theirs(x, x, x, **{name: mask})
-    with pytest.raises(ShapeshiftError, match=rf"^{name} must be boolean.*got {dtype}.*mask == 0"):
-        ours(x, x, x, **{name: mask})
-
-
 @pytest.mark.parametrize(
     ("position", "name", "got"),
     [
