@@ -72,7 +72,7 @@ class Graph(Representation):
 
     def overrides(self, hook: str) -> bool:
         tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(self, hook, Graph):
+        if hook in tables and inherits(type(self), hook, Graph):
             return tables[hook] is not None
         return super().overrides(hook)
 

@@ -113,7 +113,7 @@ class Shaw(Representation):
 
     def overrides(self, hook: str) -> bool:
         tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(self, hook, Shaw):
+        if hook in tables and inherits(type(self), hook, Shaw):
             return tables[hook] is not None
         return super().overrides(hook)
 
