@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
-from shapeshift.positions import Edges, Graph, use_edges
+from shapeshift.positions import Graph, use_edges
 
 DIM, HEADS, LAYERS, MAX_DEPTH = 32, 4, 3, 3
 AND, OR = 2, 3  # a node is one of these, or 0 or 1: an input of that value
@@ -76,14 +76,15 @@ class Evaluator(nn.Module):
 
     def forward(self, circuits: list[Circuit]) -> Tensor:
         """Return logits `(B, n)`."""
-        labelled = self.knows == "labels"
-        edges = Edges.from_lists(
-            [[(i, j, label * labelled) for i, j, label in c.edges] for c in circuits],
-            num_nodes=[len(c.nodes) for c in circuits],
-        )
         x = self.embed(padded([c.nodes for c in circuits]))  # (B, n, D)
-        with nullcontext() if self.knows == "nodes" else use_edges(self, edges):
-            hidden = self.encoder(x, src_key_padding_mask=edges.padding_mask())
+        labels = torch.full((*x.shape[:2], x.shape[1]), -1)  # (B, n, n)
+        for b, circuit in enumerate(circuits):
+            for i, j, label in circuit.edges:
+                labels[b, i, j] = label if self.knows == "labels" else 0
+        sizes = torch.tensor([len(c.nodes) for c in circuits])
+        padding = torch.arange(x.shape[1]) >= sizes.unsqueeze(1)  # (B, n)
+        with nullcontext() if self.knows == "nodes" else use_edges(self, labels):
+            hidden = self.encoder(x, src_key_padding_mask=padding)
         logits: Tensor = self.out(hidden).squeeze(-1)
         return logits
 

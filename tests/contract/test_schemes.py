@@ -137,12 +137,6 @@ def test_nothing_but_weights_is_saved(scheme, make_model, tmp_path) -> None:
     assert all(torch.equal(saved[name], parameters[name]) for name in saved)
 
 
-def test_the_torch_seed_decides_the_weights(scheme, make_model) -> None:
-    first, again, other = (make_model(scheme, seed=seed).state_dict() for seed in (5, 5, 6))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not any(torch.equal(first[name], other[name]) for name in first if "position" in name)
-
-
 @torch.no_grad()
 def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences, backend) -> None:
     model = make_model(scheme).float()

@@ -95,15 +95,3 @@ def test_search_forced_scoring_and_full_forward_agree(model, sentences) -> None:
         # Log-probabilities are float32, whatever the model computes in.
         assert found[row][0].log_prob == pytest.approx(alone, abs=1e-5)
         assert float(scores[row]) == pytest.approx(alone, abs=1e-5)
-
-
-def test_a_translation_does_not_depend_on_its_neighbours(model, sentences) -> None:
-    source = sentences[0]
-    limits, settings = torch.tensor([9, 30, 4]), {"beam": 3, "n_best": 3, "penalty": GnmtPenalty()}
-    together = beam_search(model.start(source, 3), limits, **settings)
-    for row, length in enumerate((9, 6, 2)):
-        state = model.start(source[row : row + 1, :length], 3)
-        (alone,) = beam_search(state, limits[row : row + 1], **settings)
-        assert [h.tokens for h in alone] == [h.tokens for h in together[row]]
-        expected = [h.score for h in together[row]]
-        assert [h.score for h in alone] == pytest.approx(expected, abs=1e-5)

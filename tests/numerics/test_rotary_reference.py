@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from shapeshift.positions import Rotary
-from shapeshift.positions.rotary import IN_CACHE
 
 WIDTH = 8
 
@@ -76,34 +75,6 @@ def test_half_precision_turns_in_float32() -> None:
     expected, _ = Rotary(head_dim=64).rotate(x.double(), x.double(), pos, pos)
     # One rounding at the end, half of the last of 8 bits.
     torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-6)
-
-
-@pytest.mark.parametrize("pairs", ["interleaved", "halves"])
-@pytest.mark.parametrize("numbered", ["alike", "each"])
-def test_a_large_batch_is_turned_as_each_of_its_sequences(pairs: str, numbered: str) -> None:
-    batch, length = 9, 512
-    rotary = Rotary(head_dim=64, pairs=pairs)
-    pos = torch.arange(length)[None] + (
-        100 * torch.arange(batch)[:, None] if numbered == "each" else 0
-    )
-    x = torch.randn(batch, length, 2, 64).bfloat16().transpose(1, 2).requires_grad_()
-    assert x.numel() > IN_CACHE
-    turned, _ = rotary.rotate(x, x, pos, pos)
-    angles = pos.double()[:, None, :, None] * torch.tensor(thetas_of(64), dtype=torch.float64)
-    by = torch.polar(torch.ones_like(angles), angles)
-
-    def expected(x, by):
-        a, b = (x[..., ::2], x[..., 1::2]) if pairs == "interleaved" else x.chunk(2, dim=-1)
-        numbers = torch.complex(a.double(), b.double()) * by
-        parts = (numbers.real, numbers.imag)
-        return (
-            torch.stack(parts, -1).flatten(-2) if pairs == "interleaved" else torch.cat(parts, -1)
-        )
-
-    torch.testing.assert_close(turned.double(), expected(x, by), rtol=2**-8, atol=1e-6)
-    back = torch.randn_like(turned)
-    turned.backward(back)
-    torch.testing.assert_close(x.grad.double(), expected(back, by.conj()), rtol=2**-8, atol=1e-6)
 
 
 def test_linear_scaling_interpolates_positions() -> None:

@@ -39,10 +39,3 @@ def test_float32_far_out_is_the_rounded_exact_value() -> None:
     got = Sinusoidal(dim=64).encode(torch.tensor([[100_000]]), torch.empty(0))[0, 0]
     assert got.dtype == torch.float32
     assert (got.double() - exact).abs().max() < 1e-7  # angles made in float32 are off by 4e-3
-
-
-def test_wavelengths_of_tensor2tensor_reach_the_base() -> None:
-    slowest = Sinusoidal(dim=8, channels="tensor2tensor").encode(
-        torch.tensor([[10_000]]), torch.empty(0, dtype=torch.float64)
-    )[0, 0, 3]
-    assert float(slowest) == pytest.approx(math.sin(1.0), abs=1e-12)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Rotary, XPos
+from shapeshift.positions import XPos
 
 WIDTH = 8
 
@@ -65,13 +65,3 @@ def test_positions_out_of_range_are_refused_with_the_remedy() -> None:
         heads(XPos(head_dim=WIDTH), torch.float32, [0, 20_000])
     heads(XPos(head_dim=WIDTH, centre=10_000), torch.float32, [0, 20_000])
     heads(XPos(head_dim=WIDTH), torch.float64, [0, 20_000])
-
-
-def test_where_nothing_fades_it_is_rotary() -> None:
-    pos = [0, 3, 100]
-    q, k = heads(XPos(head_dim=WIDTH, gamma=1e12), torch.float64, pos)
-    x = torch.tensor([pos])
-    torch.manual_seed(0)
-    given = torch.randn(1, 1, len(pos), WIDTH, dtype=torch.float64)
-    plain = Rotary(head_dim=WIDTH).rotate(given, given.flip(-1), x, x)
-    torch.testing.assert_close((q, k), plain, rtol=0, atol=1e-10)

@@ -52,7 +52,7 @@ def capacity(model: object, *, training: bool = False) -> Capacity:
 
 def _most_tokens(position_ids: Absolute, parts: Iterable[nn.Module], training: bool) -> int | None:
     if training and isinstance(position_ids, Randomized):
-        return position_ids.max_position  # no table is smaller, see `positions.limits`
+        return position_ids.max_position  # no table is smaller, see `positions.placement`
     kinds = [kind for part in parts for kind in part.modules() if isinstance(kind, Representation)]
     limits = [limit for kind in kinds if (limit := kind.max_position()) is not None]
     longest = position_ids.max_length if isinstance(position_ids, Randomized) else None

@@ -28,7 +28,7 @@ from shapeshift.model import Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import Embedding
 from shapeshift.positions import T5, Representation, Shaw
-from shapeshift.positions.temporary import temporarily_set
+from shapeshift.positions.base import temporarily_set
 
 from .support import STACKS, acting, self_attentions
 

@@ -19,35 +19,43 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.sinusoidal import Channels, Sinusoidal
 
 
-def _no_padding(module: nn.Module) -> int | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Family:
     """Position embeddings that work alike.
 
     Args:
-        rows: takes the module and the arguments of its call; returns the rows it looks up, integers
-            `(T,)`, `(1, T)` or `(B, T)`.
-        padding: returns the row of padding, which no shift may move, or None.
-        start: the row of a sequence's first token where padding has no row; else it is the row
-            after padding's.
+        numbers: takes the module and the arguments of its call; returns the number of each token,
+            integers `(T,)`, `(1, T)` or `(B, T)`.
+        start: the row of number 0.
+        padding_row: of padding, which no shift may move, or the module's attribute that holds it;
+            None if there is none.
         table: the attribute that holds the table `(rows, D)`; None if the module itself looks rows
             up, and then it need not have a table at all.
         channels: the order of a sinusoidal table's channels; None if the table is learned.
     """
 
-    rows: Callable[..., Tensor]
-    padding: Callable[[nn.Module], int | None] = _no_padding  # a lambda could not be saved
+    numbers: Callable[..., Tensor]
     start: int = 0
+    padding_row: int | str | None = None
     table: str | None = "weight"
     channels: Channels | None = None
+
+    def rows(self, module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the rows that a call of the module looks up, `(T,)`, `(1, T)` or `(B, T)`."""
+        return self.numbers(module, *args, **kwargs) + self.start
+
+    def padding(self, module: nn.Module) -> int | None:
+        """Return the row of padding, or None. One that is not before the first token's is a
+        token's own."""
+        row = self.padding_row
+        if isinstance(row, str):
+            row = getattr(module, row, None)
+        return None if row is None or (self.start and row >= self.start) else row
 
     def first(self, module: nn.Module) -> int:
         """Return the row of a sequence's first token."""
         padding = self.padding(module)
-        return self.start if padding is None else padding + 1
+        return self.start or (0 if padding is None else padding + 1)
 
     def table_of(self, module: nn.Module) -> Tensor | None:
         """Return the table `(rows, D)`, or None where the module is not known to have one."""
@@ -71,7 +79,8 @@ class Family:
         if table.is_meta:
             return True
         rows = torch.arange(table.shape[0], device=table.device)
-        rows = rows[rows != (-1 if self.padding(module) is None else self.padding(module))]
+        padding = self.padding(module)
+        rows = rows if padding is None else rows[rows != padding]
         # Loose: half precision rounds, and M2M100 computes its angles in single precision.
         return torch.allclose(self.formula(table, rows), table[rows], atol=1e-2)
 
@@ -108,10 +117,6 @@ def _counted(
     return position_ids.expand(num_sequences, -1)  # (B, T)
 
 
-def _counted_from_2(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
-    return _counted(module, *args, **kwargs) + 2
-
-
 def _masked(
     module: nn.Module,
     attention_mask: Tensor,
@@ -121,7 +126,7 @@ def _masked(
     if position_ids is None:
         position_ids = (attention_mask.cumsum(1) * attention_mask - 1).long()
         position_ids = position_ids[:, cache_length:]
-    return position_ids + 2  # (B, T); padding, at −1, is in row 1
+    return position_ids  # (B, T); padding is at −1
 
 
 def _after_padding(
@@ -130,7 +135,7 @@ def _after_padding(
     inputs_embeds: Tensor | None = None,
     cache_length: int = 0,
 ) -> Tensor:
-    padding = _padding_idx(module) or 0
+    padding = getattr(module, "padding_idx", None) or 0
     if input_ids is not None:
         real = (input_ids != padding).long()
         return (real.cumsum(1) + cache_length) * real + padding  # (B, T)
@@ -140,30 +145,14 @@ def _after_padding(
     return (rows + padding + 1).expand(num_sequences, -1)  # (B, T)
 
 
-def _given_from_2(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
-    return _given(module, *args, **kwargs) + 2
-
-
-def _row_1(module: nn.Module) -> int | None:
-    return 1
-
-
-def _padding_idx(module: nn.Module) -> int | None:
-    padding: int | None = getattr(module, "padding_idx", None)
-    return padding
-
-
-def _row_before_2(module: nn.Module) -> int | None:
-    padding = _padding_idx(module)
-    return padding if padding in (0, 1) else None
-
-
-CALLED_WITH_ROWS = Family(_given, padding=_padding_idx, table=None)
+CALLED_WITH_ROWS = Family(_given, padding_row="padding_idx", table=None)
 """A plain `nn.Embedding`, or any module whose first argument is position numbers."""
 
-_BART = Family(_counted_from_2, start=2)
+_BART = Family(_counted, start=2)
 _MARIAN = Family(_counted, channels="halves")
-_M2M100 = Family(_after_padding, padding=_padding_idx, table="weights", channels="tensor2tensor")
+_M2M100 = Family(
+    _after_padding, padding_row="padding_idx", table="weights", channels="tensor2tensor"
+)
 
 FAMILIES: dict[str, Family] = {
     "BlenderbotLearnedPositionalEmbedding": Family(_counted),
@@ -172,7 +161,7 @@ FAMILIES: dict[str, Family] = {
     "LEDLearnedPositionalEmbedding": Family(_counted),
     "MBartLearnedPositionalEmbedding": _BART,
     "PLBartLearnedPositionalEmbedding": _BART,
-    "OPTLearnedPositionalEmbedding": Family(_masked, padding=_row_1),
+    "OPTLearnedPositionalEmbedding": Family(_masked, start=2, padding_row=1),
     "TrOCRLearnedPositionalEmbedding": _BART,
     "MarianSinusoidalPositionalEmbedding": _MARIAN,
     "PegasusSinusoidalPositionalEmbedding": _MARIAN,
@@ -182,9 +171,7 @@ FAMILIES: dict[str, Family] = {
     "TrOCRSinusoidalPositionalEmbedding": _M2M100,
     "modeling_fsmt.SinusoidalPositionalEmbedding": replace(_M2M100, table="weight"),
     "WhisperPositionalEmbedding": Family(_counted),
-    "XGLMSinusoidalPositionalEmbedding": Family(
-        _given_from_2, padding=_row_before_2, table="weights", channels="tensor2tensor"
-    ),
+    "XGLMSinusoidalPositionalEmbedding": replace(_M2M100, numbers=_given, start=2),
 }
 """By the class of the position embedding; with its file where others use the same name."""
 

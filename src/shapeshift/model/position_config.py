@@ -26,7 +26,7 @@ from shapeshift.positions import (
     check,
     place,
 )
-from shapeshift.positions.limits import check_numbers
+from shapeshift.positions.placement import check_numbers
 from shapeshift.positions.registry import Entry, check_options
 from shapeshift.schema import PlainName, Strict
 

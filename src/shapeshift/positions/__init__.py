@@ -2,12 +2,10 @@
 
 from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
-from .by_name import fitted, get
 from .dropin import SHAPE
-from .edges import Edges
 from .graph import Graph, use_edges
 from .learned import Learned
-from .placement import Placed, Stack, build_position_ids, check, place
+from .placement import Placed, Stack, build_position_ids, check, fitted, get, place
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
@@ -29,7 +27,6 @@ __all__ = [
     "ALiBi",
     "Absolute",
     "Chain",
-    "Edges",
     "Encoding",
     "Graph",
     "Learned",

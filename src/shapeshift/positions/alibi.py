@@ -11,7 +11,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
 from .checks import exact_dtype
-from .relative import by_distance
+from .pairs import by_distance
 
 
 class ALiBi(Representation):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import combinations, permutations
 from typing import Any, ClassVar
 
@@ -25,9 +26,9 @@ _FASTER = {"scores": ("bias", "query_bias"), "outputs": ("value_bias",)}
 """The methods that compute what hooks add in a faster way, and which hooks they replace."""
 
 
-def _overrides(cls: type[Representation], hook: str) -> bool:
-    found: bool = getattr(cls, hook) is not getattr(Representation, hook)
-    return found
+def inherits(cls: type[Representation], hook: str, owner: type[Representation]) -> bool:
+    """Return whether `hook` of `cls` is as the class `owner` defines it."""
+    return getattr(cls, hook) is getattr(owner, hook)
 
 
 def _age(cls: type, *names: str) -> int:
@@ -105,8 +106,9 @@ class Representation(nn.Module):
                 )
             if _age(cls, *hooks) < _age(cls, faster):
                 setattr(cls, faster, getattr(Representation, faster))
-        used = ["embedding"] * _overrides(cls, "embed")
-        used += ["self", "cross"] * any(_overrides(cls, hook) for hook in _AT_ATTENTION)
+        overridden = {h for h in ("embed", *_AT_ATTENTION) if not inherits(cls, h, Representation)}
+        used = ["embedding"] * ("embed" in overridden)
+        used += ["self", "cross"] * bool(overridden - {"embed"})
         if used:
             places = tuple(place for place in cls.places if place in used)
             if not places:
@@ -119,7 +121,7 @@ class Representation(nn.Module):
     def overrides(self, hook: str) -> bool:
         """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`)
         may do anything."""
-        return _overrides(type(self), hook)
+        return not inherits(type(self), hook, Representation)
 
     def kinds(self) -> Iterator[Representation]:
         """Yield what this consists of: itself, or all parts of a chain."""
@@ -170,20 +172,18 @@ class Representation(nn.Module):
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return e_ij, `(B, H, Q, K)`, a new tensor: `q k^T + bias + query_bias`, up to a
         constant for each query, to which softmax is invariant. A subclass may know a faster way."""
-        made = q @ k.transpose(-1, -2)
+        scores = q @ k.transpose(-1, -2)
         bias = total_bias(self, q, pos_q, pos_k)
         if bias is not None:
-            add(made, bias)
-        return made
+            add(scores, bias)
+        return scores
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may know a
         faster way."""
-        made = probs @ v
-        mixed = self.value_bias(probs, pos_q, pos_k)
-        if mixed is not None:
-            made += mixed
-        return made
+        out = probs @ v
+        value_bias = self.value_bias(probs, pos_q, pos_k)
+        return out if value_bias is None else out.add_(value_bias)
 
 
 class Encoding(Representation):
@@ -238,13 +238,13 @@ class Chain(Representation):
         super().__init__()
         self.parts = nn.ModuleList(parts)
         _check_heads(list(self.kinds()))
-        self.splits &= all(part.splits for part in parts)
-        self.shift_invariant &= all(part.shift_invariant for part in parts)
-        self.position_free_heads &= all(part.position_free_heads for part in parts)
+        for promise in _PROMISES:
+            kept = getattr(self, promise) and all(getattr(part, promise) for part in parts)
+            setattr(self, promise, kept)
         self.causal_only = any(part.causal_only for part in parts)
 
     def overrides(self, hook: str) -> bool:
-        if inherits(self, hook, Chain):
+        if inherits(type(self), hook, Chain):
             return any(part.overrides(hook) for part in self._parts())
         return super().overrides(hook)
 
@@ -304,18 +304,20 @@ def _check_heads(kinds: list[Representation]) -> None:
     apart = "give them different stacks or places"
     for turning, reading in permutations(kinds, 2):
         if not turning.position_free_heads and reading.overrides("query_bias"):
+            one, other = type(turning).__name__, type(reading).__name__
             raise ShapeshiftError(
-                f"{_name(turning)} turns the queries that {_name(reading)} reads, whose scores"
-                f" would depend on where a sentence begins; {apart}, or use a kind that does not"
-                " read queries, such as T5, ALiBi or Shaw with add_to='values'"
+                f"{one} turns the queries that {other} reads, whose scores would depend on where a"
+                f" sentence begins; {apart}, or use a kind that does not read queries, such as T5,"
+                " ALiBi or Shaw with add_to='values'"
             )
     changing = [kind for kind in kinds if kind.overrides("rotate")]
     for first, second in combinations(changing, 2):
         turn = not (first.position_free_heads or second.position_free_heads)
         if turn or type(first) is type(second):
+            one, other = type(first).__name__, type(second).__name__
             raise ShapeshiftError(
-                f"{_name(first)} and {_name(second)} would both change the queries and keys of one"
-                f" attention; leave one of them out, or {apart}"
+                f"{one} and {other} would both change the queries and keys of one attention; leave"
+                f" one of them out, or {apart}"
             )
 
 
@@ -325,16 +327,22 @@ def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
     return _total([bias, position.query_bias(q, pos_q, pos_k)])
 
 
-def inherits(position: Representation, hook: str, owner: type[Representation]) -> bool:
-    """Return whether `hook` is as the class `owner` defines it."""
-    found: bool = getattr(type(position), hook) is getattr(owner, hook)
-    return found
-
-
-def _name(kind: Representation) -> str:
-    return type(kind).__name__
-
-
 def _total(terms: list[Tensor | None]) -> Tensor | None:
     present = [term for term in terms if term is not None]
     return sum(present[1:], present[0]) if present else None
+
+
+@contextmanager
+def temporarily_set(modules: Sequence[nn.Module], name: str, value: object) -> Iterator[None]:
+    """Set the attribute `name` of `modules` to `value` until the block ends.
+
+    The old values come back at the end, also after an exception.
+    """
+    before = [getattr(module, name) for module in modules]
+    try:
+        for module in modules:
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, old in zip(modules, before, strict=True):
+            setattr(module, name, old)

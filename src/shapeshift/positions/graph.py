@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, inherits
-from .edges import Edges
-from .pairs import by_table
-from .relative import AddTo, tables
-from .temporary import temporarily_set
+from .base import Representation, inherits, temporarily_set
+from .checks import can_read, describe, is_integer
+from .shaw import AddTo, key_bias, tables, value_mix
 
 
 class Graph(Representation):
@@ -24,19 +22,18 @@ class Graph(Representation):
         z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
         a_ij = w_{label of the edge i -> j}, or 0 where there is none
 
-    Several edges of one pair add up, each times its weight if it has one. Every node still attends
-    to every other, as in the paper; a mask restricts it to its neighbours.
+    Every node still attends to every other, as in the paper; a mask restricts it to its neighbours.
+    Edges are directed: if both ends see an edge, give it a label in both directions.
 
     Queries and keys are the nodes, all of them (no cross-attention, no cache); their positions are
-    not read. `use_edges` gives the edges of a batch:
+    not read. `use_edges` gives the labels of a batch:
 
         graph = Graph(num_heads=num_heads, head_dim=head_dim, num_labels=5)
-        with use_edges(model, edges):
+        with use_edges(model, labels):
             model(x)
 
-    The n × n × E tensor a_ij is never built. Queries meet the R rows of the table once, and the
-    products are added to the scores of the pairs that have an edge; probabilities are summed by
-    label before they meet the value table: O(B H (Q (K + R) + N)) memory for N edges.
+    The n × n × E tensor a_ij is never built: queries meet the R rows of the table once, and
+    probabilities are summed by label before they meet the value table.
 
     Args:
         num_heads: H.
@@ -69,60 +66,42 @@ class Graph(Representation):
             raise ShapeshiftError(f"num_labels must be at least 1, got {num_labels}")
         self.num_heads, self.head_dim = num_heads, head_dim
         self.num_labels = num_labels
-        self.edges: Edges | None = None  # set by `use_edges`
+        self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
         shape = (num_heads if per_head else 1, num_labels, head_dim)
         self.keys, self.values = tables(shape, add_to, share_tables)
 
     def overrides(self, hook: str) -> bool:
         tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(self, hook, Graph):
+        if hook in tables and inherits(type(self), hook, Graph):
             return tables[hook] is not None
         return super().overrides(hook)
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
-        (B, _, Q, _), K = q.shape, pos_k.shape[1]
-        rows, pairs, weights = self._find(B, Q, K, q.device)
-        products = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
-        return _carry(products, rows, pairs, weights, width=K)  # (B, H, Q, K)
+        rows = self._rows((q.shape[0], q.shape[2], pos_k.shape[1]))
+        return key_bias(q, F.pad(self.keys, (0, 0, 1, 0)), rows)
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
-        B, _, Q, K = probs.shape
-        rows, pairs, weights = self._find(B, Q, K, probs.device)
-        by_label = _carry(probs, pairs, rows, weights, width=self.num_labels)  # (B, H, Q, R)
-        return by_table(by_label, self.values)  # (B, H, Q, E)
+        rows = self._rows((probs.shape[0], *probs.shape[2:]))
+        return value_mix(probs, F.pad(self.values, (0, 0, 1, 0)), rows)
 
-    def _find(
-        self, B: int, Q: int, K: int, device: torch.device
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return where each edge stands among the B · Q · R rows and the B · Q · K pairs, and its
-        weight; all `(N,)`, or `(B · N,)` if the batch has one graph in common."""
-        edges = self.edges
-        if edges is None:
+    def _rows(self, shape: tuple[int, ...]) -> Tensor:
+        """Return the row of each pair, `(B|1, 1, n, n)`; row 0 is for pairs without an edge."""
+        labels = self.labels
+        if labels is None:
             raise ShapeshiftError(
                 "a Graph needs edges: run the model, and the backward pass if that"
-                " runs it again, in `with use_edges(model, edges):`"
+                " runs it again, in `with use_edges(model, labels):`"
             )
-        if edges.num_graphs not in (1, B) or not edges.length <= Q == K:
+        if labels.shape[0] not in (1, shape[0]) or labels.shape[1:] != shape[1:]:
             raise ShapeshiftError(
-                f"the edges are those of {edges.num_graphs} graphs of up to {edges.length} nodes,"
-                f" got a batch of {B} with {Q} queries and {K} keys; both must be all the nodes"
+                f"labels must be (B|1, n, n) for a batch of {shape[0]} with {shape[1]} queries and"
+                f" {shape[2]} keys, all the nodes, got {describe(labels)}"
             )
-        if edges.graph.device != device:
-            raise ShapeshiftError(
-                f"the edges are on {edges.graph.device} and the batch on {device};"
-                " use edges.to(device)"
-            )
-        graph = edges.graph
-        if edges.num_graphs != B:
-            graph = torch.arange(B, device=device).unsqueeze(1)  # (B, 1), one graph for all
-        node = graph * Q + edges.query  # (N,) or (B, N)
-        rows, pairs = node * self.num_labels + edges.label, node * K + edges.key
-        weights = None if edges.weight is None else edges.weight.expand_as(node).flatten()
-        return rows.flatten(), pairs.flatten(), weights
+        return (labels + 1).unsqueeze(1)
 
     def extra_repr(self) -> str:
         tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
@@ -130,26 +109,26 @@ class Graph(Representation):
 
 
 @contextmanager
-def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
-    """Give `edges` to every `Graph` in `model`, until the block ends.
+def use_edges(model: nn.Module, labels: Tensor) -> Iterator[None]:
+    """Give the labels of edges to every `Graph` in `model`, until the block ends.
 
-        with use_edges(model, edges):
+        with use_edges(model, labels):
             loss = model(x).sum()
             loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
 
     Blocks nest, and the inner one holds; parts of a model can be given different edges. What was
     there before comes back, also after an exception. Like weights, edges belong to the model: two
-    threads that give it different ones need a copy of it each. `torch.compile` takes the model with
-    them as one graph, and compiles again for other numbers of edges or nodes. `torch.export` keeps
-    them as constants; a forward pass that makes its `Edges` of tensors and has this block in it is
-    exported for any edges (in torch 2.9 with `strict=False`, its default).
+    threads that give it different ones need a copy of it each.
 
     Args:
         model: a `Graph`, or any module that holds some.
-        edges: B graphs for a batch of B, or one for the whole batch, on the batch's device.
+        labels: integers `(B, n, n)`, or `(1, n, n)` for one graph in the whole batch, on the
+            batch's device: at row i, column j the label of the edge from node i to node j, which is
+            what i sees of j, or −1 where there is none, as wherever there is padding.
 
     Raises:
-        ShapeshiftError: if `model` has no `Graph`, or one with too few labels.
+        ShapeshiftError: if `model` has no `Graph`, labels are no integers `(B, n, n)`, or, on a
+            CPU, below −1 or above a graph's.
     """
     graphs = [module for module in model.modules() if isinstance(module, Graph)]
     if not graphs:
@@ -157,33 +136,16 @@ def use_edges(model: nn.Module, edges: Edges) -> Iterator[None]:
             f"{type(model).__name__} has no Graph; build it with position="
             "Graph(num_heads=…, head_dim=…, num_labels=…)"
         )
-    fewest = min(graph.num_labels for graph in graphs)
-    if not torch.compiler.is_compiling() and edges.num_labels > fewest:
-        raise ShapeshiftError(
-            f"a label must be at most {fewest - 1} in a model with num_labels={fewest}, got an edge"
-            f" with label {edges.num_labels - 1}"
-        )
-    with temporarily_set(graphs, "edges", edges):
+    if not is_integer(labels) or labels.ndim != 3 or labels.shape[1] != labels.shape[2]:
+        raise ShapeshiftError(f"labels must be integers (B, n, n), got {describe(labels)}")
+    labels = labels.long()  # of another type they would not index
+    if can_read(labels) and labels.numel():
+        fewest = min(graph.num_labels for graph in graphs)
+        lowest, highest = (int(end) for end in labels.aminmax())
+        if lowest < -1 or highest >= fewest:
+            raise ShapeshiftError(
+                f"labels must be from −1 (no edge) to {fewest - 1} in a model with"
+                f" num_labels={fewest}, got {lowest if lowest < -1 else highest}"
+            )
+    with temporarily_set(graphs, "labels", labels):
         yield
-
-
-def _carry(
-    x: Tensor, source: Tensor, target: Tensor, weights: Tensor | None, *, width: int
-) -> Tensor:
-    """Return `(B, H, Q, width)`, zeros to which `x (B, H, Q, …)` is added at N places.
-
-    Args:
-        x: where to take.
-        source, target: `(N,)`, the places in x and in the result, counted through (B, Q, …).
-        weights: `(N,)`, by which to multiply; None is 1.
-        width: of the result.
-    """
-    B, H, Q, _ = x.shape
-    # In float32 at least: thousands of small numbers may fall into one sum.
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    found = x.transpose(0, 1).flatten(1).index_select(1, source).to(dtype)  # (H, N)
-    if weights is not None:
-        found = found * weights.to(dtype)
-    sums = found.new_zeros(H, B * Q * width).index_add(1, target, found)
-    made: Tensor = sums.view(H, B, Q, width).transpose(0, 1).to(x.dtype)  # (B, H, Q, width)
-    return made

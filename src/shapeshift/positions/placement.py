@@ -1,16 +1,18 @@
-"""Put the parts of a scheme where they act in a model of a given shape."""
+"""Build representations by their names: one for a model of your own, or those of a scheme."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shapeshift.errors import ShapeshiftError, nearest
 
 from .base import Chain, Representation
-from .position_ids import Absolute
-from .registry import KINDS, POSITION_IDS, check_options, entry
-from .scheme import PLACES, STACKS, Part, Scheme
+from .position_ids import Absolute, Randomized, Shifted
+from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_options, entry
+from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
 
 
 @dataclass(frozen=True)
@@ -33,53 +35,133 @@ class Placed:
     cross_attention: list[Representation]
 
 
+def get(name: str, **options: Any) -> Representation:
+    """Build the position representation that a preset or a kind is about.
+
+        get("rope", head_dim=64)
+        get("rpe", num_heads=8, head_dim=64, max_distance=32)
+
+    Args:
+        name: of a kind, or of a preset that is one kind in all layers with absolute positions.
+        options: arguments of its class, see `shapeshift positions NAME`; a preset's own are the
+            defaults.
+
+    Raises:
+        ShapeshiftError: there is none of this name; the preset is more than one module; or an
+            argument is unknown, missing or out of its range.
+    """
+    kind, preset_options = _kind_of(name)
+    options = {**preset_options, **options}
+    sizes = _sizes(kind)
+    given = {key: value for key, value in options.items() if key not in sizes}
+    check_options(KINDS[kind], given, repr(name))
+    missing = [key for key in sizes if key not in options and key != "causal"]
+    if missing:
+        example = ", ".join(f"{key}={8 if key == 'num_heads' else 64}" for key in missing)
+        raise ShapeshiftError(
+            f"{name!r} needs {' and '.join(missing)} of your model, such as"
+            f" get({name!r}, {example})"
+        )
+    return KINDS[kind].build(**options)
+
+
+def fitted(name: str, dim: int, num_heads: int) -> Representation:
+    """Build a position representation by its name for an attention of D `dim` and H `num_heads`;
+    see `get`."""
+    available = {"dim": dim, "num_heads": num_heads, "head_dim": dim // num_heads}
+    sizes = _sizes(_kind_of(name)[0])
+    return get(name, **{key: available[key] for key in sizes if key in available})
+
+
+def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
+    """Return the kind that a preset or a kind is about, and the preset's options."""
+    scheme = PRESETS.get(name)
+    if scheme == Scheme():
+        return "none", {}
+    if scheme is not None and scheme.position_ids.name == "absolute":
+        part, *others = scheme.parts
+        if not others and part.layers is None and part.stacks == "both":
+            return part.kind, part.options
+    if name in KINDS:
+        return name, {}
+    if scheme is None:
+        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, {**PRESETS, **KINDS})}")
+    remedy = "use shapeshift.SHAPE" if name == "shape" else "see shapeshift.positions.place"
+    raise ShapeshiftError(
+        f"the preset {name!r} is more than one kind in all layers with absolute positions; {remedy}"
+    )
+
+
+def _sizes(kind: str) -> list[str]:
+    """Return the arguments of a kind that are sizes of the model, or `causal`."""
+    parameters = inspect.signature(KINDS[kind].build).parameters
+    return [name for name in FIXED_BY_MODEL if name in parameters]
+
+
 def check(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
-    position_ids = entry(POSITION_IDS, scheme.position_ids.name, "position ids")
-    check_options(
-        position_ids, scheme.position_ids.options, f"position ids {scheme.position_ids.name!r}"
-    )
+    position_ids = scheme.position_ids
+    registered = entry(POSITION_IDS, position_ids.name, "position ids")
+    check_options(registered, position_ids.options, f"position ids {position_ids.name!r}")
     for part in scheme.parts:
         kind = entry(KINDS, part.kind, "kind")
         check_options(kind, part.options, f"kind {part.kind!r}")
-        places = kind.build.places
-        if part.place is not None and part.place not in PLACES:
-            raise ShapeshiftError(
-                f"unknown place {part.place!r}{nearest(part.place, PLACES)}"
-                f" (known: {', '.join(PLACES)})"
-            )
-        if part.place is not None and part.place not in places:
-            raise ShapeshiftError(
-                f"{part.kind!r} has no meaning at {part.place!r}; use it at {' or '.join(places)}"
-            )
-        if part.stacks not in STACKS:
-            raise ShapeshiftError(
-                f"unknown stacks {part.stacks!r}{nearest(part.stacks, STACKS)}"
-                f" (known: {', '.join(STACKS)})"
-            )
-        if _place(part) == "cross" and part.stacks == "encoder":
-            raise ShapeshiftError("the encoder has no cross-attention; use stacks: decoder")
-        if kind.build.causal_only and part.stacks != "decoder":
-            raise ShapeshiftError(
-                f"{part.kind!r} has no meaning for tokens on the right, which an encoder sees, got"
-                f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
-                " such as 'rotary'"
-            )
-        if part.share_layers is not None and (part.layers == 1 or _place(part) == "embedding"):
-            raise ShapeshiftError(
-                f"share_layers={part.share_layers} has no meaning for {part.kind!r} in a single"
-                " layer or at 'embedding'; leave it out"
-            )
-        if part.layers is not None and (part.layers < 1 or _place(part) == "embedding"):
-            raise ShapeshiftError(
-                f"layers={part.layers} has no meaning for {part.kind!r} at {_place(part)!r};"
-                " give a number from 1 at self or cross, or leave it out"
-            )
-        if "add_to" in part.options and _place(part) == "embedding":
-            raise ShapeshiftError(
-                f"add_to={part.options['add_to']!r} has no meaning for {part.kind!r} at"
-                " 'embedding', where nothing is projected; leave it out, or use it at self or cross"
-            )
+        at = entry(dict(zip(PLACES, PLACES, strict=True)), _place(part), "place")
+        entry(dict.fromkeys(STACKS), part.stacks, "stacks")
+        alone = at == "embedding" or part.layers == 1
+        refusals = {
+            f"{part.kind!r} has no meaning at {at!r}; use it at {' or '.join(kind.build.places)}": (
+                at not in kind.build.places
+            ),
+            "the encoder has no cross-attention; use stacks: decoder": (
+                at == "cross" and part.stacks == "encoder"
+            ),
+            f"{part.kind!r} has no meaning for tokens on the right, which an encoder sees, got"
+            f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
+            " such as 'rotary'": kind.build.causal_only and part.stacks != "decoder",
+            f"share_layers={part.share_layers} has no meaning for {part.kind!r} in a single"
+            " layer or at 'embedding'; leave it out": part.share_layers is not None and alone,
+            f"layers={part.layers} has no meaning for {part.kind!r} at {at!r}; give a number from"
+            " 1 at self or cross, or leave it out": (
+                part.layers is not None and (part.layers < 1 or at == "embedding")
+            ),
+            f"add_to={part.options.get('add_to')!r} has no meaning for {part.kind!r} at"
+            " 'embedding', where nothing is projected; leave it out, or use it at self or cross": (
+                "add_to" in part.options and at == "embedding"
+            ),
+        }
+        for message, applies in refusals.items():
+            if applies:
+                raise ShapeshiftError(message)
+
+
+def check_numbers(position_ids: Absolute, position: Representation) -> None:
+    """Raise a `ShapeshiftError` if `position` must meet a number above its `max_position`.
+
+    What is checked is certain before any text is read; the hooks see to the lengths of sequences.
+
+    Args:
+        position_ids: number the tokens, in training and at inference.
+        position: reads the numbers; all that it consists of is looked at.
+    """
+    if isinstance(position_ids, Shifted):
+        highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token
+    elif isinstance(position_ids, Randomized):
+        highest, option = position_ids.max_position - 1, "max_position"
+    else:
+        return
+    for kind in position.kinds():
+        limit = kind.max_position()
+        if limit is None or limit >= highest:
+            continue
+        remedies = [f"a smaller {option}", "a kind without a limit, such as 'sinusoidal'"]
+        if "num_positions" in inspect.signature(type(kind)).parameters:
+            longest = " and the longest sequence on top" if option == "max_offset" else ""
+            remedies.insert(0, f"num_positions={highest + 1}{longest}")
+        raise ShapeshiftError(
+            f"position ids go up to {highest}, but {type(kind).__name__} takes positions"
+            f" up to {limit}; use {', or '.join(remedies)}"
+        )
 
 
 def build_position_ids(scheme: Scheme) -> Absolute:
@@ -90,21 +172,17 @@ def build_position_ids(scheme: Scheme) -> Absolute:
 def place(scheme: Scheme, stack: Stack) -> Placed:
     """Build the modules of `scheme` for one stack.
 
-    Args:
-        scheme: checked by `check` first.
-        stack: the stack's shape.
-
     Raises:
-        ShapeshiftError: see `check`; for an option out of its range; and for kinds that may not
-            stand at one attention, see `Chain`.
+        ShapeshiftError: for a name, an option or a cell that does not exist; for an option out of
+            its range; and for kinds that may not stand at one attention, see `Chain`.
     """
     check(scheme)
     parts = [part for part in scheme.parts if part.stacks in ("both", stack.name)]
-    embedding = [_build(part, stack) for part in parts if _place(part) == "embedding"]
+    at = {name: [part for part in parts if _place(part) == name] for name in PLACES}
     return Placed(
-        embedding=_join(embedding),
-        self_attention=_layers([part for part in parts if _place(part) == "self"], stack),
-        cross_attention=_layers([part for part in parts if _place(part) == "cross"], stack),
+        embedding=_join([_build(part, stack) for part in at["embedding"]]),
+        self_attention=_layers(at["self"], stack),
+        cross_attention=_layers(at["cross"], stack),
     )
 
 
@@ -113,22 +191,19 @@ def _place(part: Part) -> str:
 
 
 def _build(part: Part, stack: Stack) -> Representation:
-    build = KINDS[part.kind].build
     available = {
         "dim": stack.dim,
         "num_heads": stack.num_heads,
         "head_dim": stack.dim // stack.num_heads,
         "causal": stack.causal and _place(part) == "self",
     }
-    wanted = inspect.signature(build).parameters
-    fixed = {name: value for name, value in available.items() if name in wanted}
-    return build(**fixed, **part.options)
+    sizes = {name: available[name] for name in _sizes(part.kind)}
+    return KINDS[part.kind].build(**sizes, **part.options)
 
 
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
-    columns = []
+    layers: list[list[Representation]] = [[] for _ in range(stack.num_layers)]
     for part in parts:
-        last = stack.num_layers if part.layers is None else min(part.layers, stack.num_layers)
         first = _build(part, stack)
         if part.share_layers is not None and not any(True for _ in first.parameters()):
             raise ShapeshiftError(
@@ -136,16 +211,12 @@ def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
                 " weights that layers could share; leave it out"
             )
         shared = first.share_layers if part.share_layers is None else part.share_layers
-        modules = [first, *(first if shared else _build(part, stack) for _ in range(1, last))]
-        columns.append([*modules, *[None] * (stack.num_layers - last)])
-    return [
-        _join([column[layer] for column in columns if column[layer] is not None])
-        for layer in range(stack.num_layers)
-    ]
+        for n, layer in enumerate(layers[: part.layers]):
+            layer.append(first if shared or n == 0 else _build(part, stack))
+    return [_join(layer) for layer in layers]
 
 
-def _join(modules: list[Representation | None] | list[Representation]) -> Representation:
-    present = [module for module in modules if module is not None]
-    if not present:
+def _join(modules: list[Representation]) -> Representation:
+    if not modules:
         return Representation()
-    return present[0] if len(present) == 1 else Chain(*present)
+    return modules[0] if len(modules) == 1 else Chain(*modules)

@@ -7,7 +7,7 @@ from torch import Tensor, distributed, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .checks import check_offset, whole_number
+from .checks import check_offset, check_sizes, whole_number
 
 
 class Absolute(nn.Module):
@@ -47,7 +47,7 @@ class Absolute(nn.Module):
             ShapeshiftError: for an argument of another type, shape or sign. The values of a tensor
                 that is not on the CPU are not read.
         """
-        _check_sizes(num_sequences, length, start)
+        check_sizes(num_sequences=num_sequences, length=length, start=start)
         if offset is None:
             offset = self.choose_offset(num_sequences, device)
         else:
@@ -155,30 +155,26 @@ class Randomized(Absolute):
     ) -> Tensor:
         """As `Absolute.forward`. With an offset given, or in evaluation, nothing is drawn and it
         shifts the numbers of inference."""
-        _check_sizes(num_sequences, length, start)
+        check_sizes(num_sequences=num_sequences, length=length, start=start)
         end = start + length
         drawn = self.training and offset is None
-        self._check(end, "max_position" if drawn else "max_length")
+        name = "max_position" if drawn else "max_length"
+        limit = getattr(self, name)
+        if end > limit:
+            raise ShapeshiftError(
+                f"randomized positions have {name}={limit} numbers for a sequence, got one of"
+                f" {end} tokens; give a larger {name} or shorter sequences"
+            )
         if drawn:
             rank, world_size = _ranks(self.per_rank)
             size = (num_sequences, world_size, self.max_position)
             keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)
-            pos = _subsets(keys, end)  # (B, T)
-        else:
-            pos = self._fixed
-        pos = pos[:, start:end].to(device=device)
+            return _subsets(keys, end)[:, start:]  # (B, T)
+        pos = self._fixed[:, start:end].to(device=device)  # (1, T)
         if offset is None:
             return pos
         check_offset(offset, num_sequences)
         return _shift(pos, offset)
-
-    def _check(self, length: int, name: str) -> None:
-        limit = getattr(self, name)
-        if length > limit:
-            raise ShapeshiftError(
-                f"randomized positions have {name}={limit} numbers for a sequence, got one of"
-                f" {length} tokens; give a larger {name} or shorter sequences"
-            )
 
     def extra_repr(self) -> str:
         sampled = ", sample_at_inference=True" if self.sample_at_inference else ""
@@ -203,12 +199,6 @@ def _ranks(per_rank: bool) -> tuple[int, int]:
     if per_rank and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
-
-
-def _check_sizes(num_sequences: int, length: int, start: int) -> None:
-    whole_number("num_sequences", num_sequences, 0)
-    whole_number("length", length, 0)
-    whole_number("start", start, 0)
 
 
 def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
 from .base import Representation
+from .fire import FIRE
 from .kerple import KERPLE
 from .learned import Learned
 from .position_ids import Absolute, Randomized, Shifted
@@ -25,6 +26,7 @@ from .tupe import TUPE
 from .xpos import XPos
 
 M = TypeVar("M", bound=nn.Module, covariant=True)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ KINDS: dict[str, Entry[Representation]] = {
     "t5": Entry(T5, "a trained bias by range of distances", "Raffel et al. 2020, §2.1"),
     "alibi": Entry(ALiBi, "a penalty that grows with distance", "Press et al. 2022, §3"),
     "kerple": Entry(KERPLE, "a trained penalty, logarithmic in distance", "Chi et al. 2022, §4"),
+    "fire": Entry(FIRE, "a trained function of relative distance", "Li et al. 2024, §4"),
     "rotary": Entry(Rotary, "queries and keys turned by position", "Su et al. 2021, §3.4.2"),
     "xpos": Entry(XPos, "rotary that fades with distance", "Sun et al. 2022, §3.1"),
     "tupe": Entry(TUPE, "positions compared apart from words", "Ke et al. 2021, §3.1"),
@@ -73,7 +76,7 @@ POSITION_IDS: dict[str, Entry[Absolute]] = {
 }
 
 
-def entry(registry: Mapping[str, Entry[M]], name: str, what: str) -> Entry[M]:
+def entry(registry: Mapping[str, T], name: str, what: str) -> T:
     """Return the entry `name`, or raise an error that names the nearest one."""
     if name not in registry:
         raise ShapeshiftError(

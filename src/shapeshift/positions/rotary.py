@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -118,23 +118,21 @@ class Rotary(Representation):
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = self.frequencies(q.device)
-        at_q = self._table(pos_q, theta)
-        at_k = at_q if pos_k is pos_q else self._table(pos_k, theta)
-        return self._turn(q, *at_q), self._turn(k, *at_k)
+        at_q = self._angles(pos_q, theta)
+        at_k = at_q if pos_k is pos_q else self._angles(pos_k, theta)
+        return self._turn(q, at_q), self._turn(k, at_k)
 
-    def _table(self, pos: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def _angles(self, pos: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
         angles = pos.to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
-        scale = self._scale()
-        return angles.cos() * scale, angles.sin() * scale
+        return angles.cos(), angles.sin()
 
-    def _scale(self) -> float:
-        return float(self.temperature**-0.5)  # of queries and of keys, so that scores get 1 / t
-
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _turn(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        cos, sin = angles
         turned = rotate(x[..., : self.width], cos, sin, self.pairs)
-        if self.width == x.shape[-1]:
-            return turned
-        return torch.cat((turned, x[..., self.width :] * self._scale()), dim=-1)  # (B, H, T, E)
+        if self.width < x.shape[-1]:
+            turned = torch.cat((turned, x[..., self.width :]), dim=-1)  # (B, H, T, E)
+        # Queries and keys are multiplied alike, so that scores get 1 / t.
+        return turned if self.temperature == 1 else turned * self.temperature**-0.5
 
     def extra_repr(self) -> str:
         scaled = "" if self.scaling == "none" else f", scaling={self.scaling!r}, x{self.factor}"
@@ -145,10 +143,6 @@ def frequencies(width: int, base: float, device: torch.device | None = None) -> 
     """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64, where the device has it."""
     m = torch.arange(width // 2, dtype=exact_dtype(device), device=device)
     return base ** (m * (-2 / width))
-
-
-IN_CACHE = 1 << 19
-"""How many numbers are turned at a time on a CPU: so few stay in its cache from step to step."""
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") -> Tensor:
@@ -162,71 +156,20 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
     Returns:
         `(B, H, T, r)` in the dtype of `x`, computed in float32 at least.
     """
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (B|1, 1, T, r/2)
-    if torch.compiler.is_compiling() or cos.requires_grad or sin.requires_grad:
-        return _plainly_turned(x, cos, sin, pairs)
-    # As attention wants them, the heads come one behind the other in memory; their gradient is
-    # what projections want, `(B, T, H, r)`.
-    made: Tensor = _Turn.apply(x, cos, sin, pairs)  # type: ignore[no-untyped-call]
-    return made
-
-
-class _Turn(torch.autograd.Function):
-    """Turns `(B, H, T, r)`; the gradient is turned back, so that nothing but the angles is kept."""
-
-    @staticmethod
-    def forward(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
-        return _turned(x, cos, sin, pairs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Pairs], out: Tensor) -> None:
-        _, cos, sin, ctx.pairs = inputs
-        ctx.save_for_backward(cos, sin)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        cos, sin = (table.transpose(1, 2) for table in ctx.saved_tensors)
-        made: Tensor = _Turn.apply(grad.transpose(1, 2), cos, -sin, ctx.pairs)  # type: ignore[no-untyped-call]
-        return made.transpose(1, 2), None, None, None
-
-
-def _plainly_turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
-    """As `_turned`, without complex numbers, which compilers lack, and with gradients of the
-    angles, which a kind may train."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    cos, sin, wide = cos.to(dtype), sin.to(dtype), x.to(dtype)
+    cos, sin = cos.to(dtype).unsqueeze(1), sin.to(dtype).unsqueeze(1)  # (B|1, 1, T, r/2)
+    wide = x.to(dtype)
     if pairs == "halves":
-        a, b = wide.chunk(2, dim=-1)  # (…, r/2)
+        a, b = wide.chunk(2, dim=-1)  # (B, H, T, r/2)
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    else:
+    elif torch.compiler.is_compiling():  # compilers lack complex numbers, which are faster here
         a, b = wide[..., ::2], wide[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
+    else:
+        wide = wide.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).contiguous()
+        numbers = torch.view_as_complex(wide)
+        turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
     return turned.to(x.dtype)
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs) -> Tensor:
-    """Return the turned `(…, r)`, contiguous; the angles' `(…, r/2)` are broadcast to it."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = cos.to(dtype), sin.to(dtype)
-    # Moved and then widened, some sequences at a time: a CPU is slow to do both at once.
-    made = x.clone(memory_format=torch.contiguous_format)
-    by = torch.complex(cos, sin)
-    size = len(x) if x.device.type != "cpu" else max(1, IN_CACHE * len(x) // max(1, x.numel()))
-    for n, part in enumerate(torch.split(made, size)):
-        _turn(part, by if len(by) == 1 else by[n * size : (n + 1) * size], pairs)
-    return made
-
-
-def _turn(x: Tensor, by: Tensor, pairs: Pairs) -> None:
-    """Multiply the pairs of `(…, r)` by complex numbers that are broadcast to `(…, r/2)`."""
-    wide = x.to(by.real.dtype)
-    if pairs == "halves":
-        numbers = torch.complex(*wide.chunk(2, dim=-1)).mul_(by)
-        x.copy_(torch.cat((numbers.real, numbers.imag), dim=-1))
-        return
-    torch.view_as_complex(wide.view(*wide.shape[:-1], wide.shape[-1] // 2, 2)).mul_(by)
-    if wide is not x:
-        x.copy_(wide)
 
 
 def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:

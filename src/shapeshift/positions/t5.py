@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .relative import by_distance
+from .pairs import by_distance
 
 
 class T5(Representation):

@@ -67,22 +67,20 @@ class XPos(Representation):
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
         self.gamma, self.scale_base = gamma, scale_base
         self.centre = whole_number("centre", centre, 0)
-        # Scores above the diagonal are masked, but computed: two positions at opposite ends of the
-        # range give a factor of 2^(2 · bits), and a fifth of the exponents is left for q k^T.
-        self._limits = {
-            dtype: int(
-                0.4 * math.log2(torch.finfo(dtype).max) * scale_base / math.log2(1 + 1 / gamma)
-            )
-            for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-        }
-        if self.centre > self._limits[torch.float32]:
+        if self.centre > self._reach(torch.float32):
             raise ShapeshiftError(
-                f"xpos reaches {self._limits[torch.float32]} positions on either side of its"
+                f"xpos reaches {self._reach(torch.float32)} positions on either side of its"
                 f" centre, which leaves out position 0, got centre={centre}; use a smaller centre"
             )
 
     def max_position(self) -> int:
-        return self.centre + self._limits[torch.float32]
+        return self.centre + self._reach(torch.float32)
+
+    def _reach(self, dtype: torch.dtype) -> int:
+        # Scores above the diagonal are masked, but computed: two positions at opposite ends of the
+        # range give a factor of 2^(2 · bits), and a fifth of the exponents is left for q k^T.
+        bits = 0.4 * math.log2(torch.finfo(dtype).max)
+        return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = frequencies(self.head_dim, self.base, q.device)
@@ -100,7 +98,7 @@ class XPos(Representation):
         return made[0], made[1]
 
     def _check_range(self, pos: Tensor, dtype: torch.dtype) -> None:
-        limit = self._limits[dtype]
+        limit = self._reach(dtype)
         reach = f"xpos in {dtype} reaches {limit} positions on either side of centre={self.centre}"
         remedy = (
             "move centre to the middle of the positions in use (which changes no score), or use"

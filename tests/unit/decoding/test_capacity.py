@@ -10,7 +10,7 @@ from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import Chain, Part, PositionIds, Representation, Scheme, Shifted
-from shapeshift.positions.limits import check_numbers
+from shapeshift.positions.placement import check_numbers
 
 LEARNED = {"num_positions": 12}
 

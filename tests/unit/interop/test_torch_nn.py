@@ -95,21 +95,6 @@ def test_dropout_acts_on_the_probabilities_while_training() -> None:
     assert not (attention.eval()(x, x, x)[1] == 0).any()
 
 
-def test_a_relative_position_acts_and_does_not_see_a_shift() -> None:
-    plain = MultiheadAttention(D, H, batch_first=True)
-    shaw = MultiheadAttention(
-        D, H, batch_first=True, position=Shaw(num_heads=H, head_dim=D // H, max_distance=3)
-    )
-    shaw.load_state_dict(plain.state_dict(), strict=False)
-    x = torch.randn(B, Q, D)
-    positions = Absolute()(B, Q, offset=torch.tensor([4, 90, 7]))
-    assert not torch.allclose(shaw(x, x, x)[0], plain(x, x, x)[0], atol=1e-3)
-    assert close(shaw(x, x, x, pos_q=positions, pos_k=positions)[0], shaw(x, x, x)[0])
-    swapped = x[:, [1, 0, 2, 3, 4]]
-    assert close(plain(swapped, swapped, swapped)[0][:, 2], plain(x, x, x)[0][:, 2])
-    assert not torch.allclose(shaw(swapped, swapped, swapped)[0][:, 2], shaw(x, x, x)[0][:, 2])
-
-
 def test_absolute_positions_are_added_to_queries_and_keys() -> None:
     ours, theirs = pair(batch_first=True)
     ours.position = Sinusoidal(dim=D)
@@ -216,17 +201,6 @@ def test_a_stack_of_torchs_takes_the_layer_with_its_positions() -> None:
     assert not torch.allclose(turned.flip(1)[0], whole[0], atol=1e-3)  # it knows the order
 
 
-def test_dropout_of_the_layer_is_torchs_in_place_and_strength() -> None:
-    layer = TransformerEncoderLayer(D, H, 24, dropout=0.5, norm_first=True, batch_first=True)
-    with torch.no_grad():
-        layer.self_attn.out_proj.weight.zero_()
-        layer.linear2.weight.zero_()
-        layer.self_attn.out_proj.bias.fill_(1.0)
-        layer.linear2.bias.zero_()
-    x = torch.zeros(40, Q, D)
-    assert set(layer(x).unique().tolist()) == {0.0, 2.0}
-
-
 def decoders(**options: object) -> tuple[TransformerDecoderLayer, nn.TransformerDecoderLayer]:
     torch.manual_seed(0)
     options = {"dim_feedforward": 24, "dropout": 0.0, **options}
@@ -319,10 +293,8 @@ def test_each_attention_of_the_decoder_layer_has_its_own_position() -> None:
 def test_mistakes_are_explained() -> None:
     with pytest.raises(ShapeshiftError, match="multiple of num_heads, got 10 and 4"):
         MultiheadAttention(10, 4)
-    with pytest.raises(ShapeshiftError, match="'relu' or 'gelu', got 'tanh'"):
-        TransformerEncoderLayer(D, H, activation="tanh")
-    with pytest.raises(ShapeshiftError, match="'relu' or 'gelu', got 'tanh'"):
-        TransformerDecoderLayer(D, H, activation="tanh")
+    with pytest.raises(ShapeshiftError, match="multiple of num_heads, got 10 and 4"):
+        TransformerEncoderLayer(10, 4)
     x = torch.randn(Q, B, D)
     with pytest.raises(ShapeshiftError, match="give the causal mask"):
         MultiheadAttention(D, H)(x, x, x, is_causal=True)

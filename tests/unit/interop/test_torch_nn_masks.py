@@ -25,7 +25,7 @@ from shapeshift.positions import (
     Sinusoidal,
     Skew,
     XPos,
-    relative,
+    pairs,
 )
 
 B, D, H = 3, 16, 4
@@ -147,18 +147,6 @@ def test_padding_on_the_left_changes_nothing_behind_it(
         torch.testing.assert_close(out[:, 3:], alone)
         if not weights or forbidden != -torch.inf:  # or NaN is in the gradient, as in torch.nn
             torch.testing.assert_close(gradients(out[:, 3:]), expected)
-
-
-@pytest.mark.parametrize("name", ["attn_mask", "key_padding_mask"])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
-def test_a_mask_of_integers_is_refused(name: str, dtype: torch.dtype) -> None:
-    ours, theirs = modules()
-    shape = {"attn_mask": (5, 5), "key_padding_mask": (B, 5)}[name]
-    x, mask = torch.randn(B, 5, D), torch.zeros(shape, dtype=dtype)
-    with pytest.raises(AssertionError, match="only bool and floating"):
-        theirs(x, x, x, **{name: mask})
-    with pytest.raises(ShapeshiftError, match=rf"^{name} must be boolean.*got {dtype}.*mask == 0"):
-        ours(x, x, x, **{name: mask})
 
 
 @pytest.mark.parametrize(
@@ -285,7 +273,7 @@ def test_what_forbids_the_right_is_a_causal_mask(
         "heads": (RIGHT | WINDOW).repeat(B * H, 1, 1),
     }[mask]
     out = attention(x, x, x, attn_mask=attn_mask)[0]
-    monkeypatch.setattr(relative, "_lag", lambda pos_q, pos_k: None)  # by the positions alone
+    monkeypatch.setattr(pairs, "common_lag", lambda pos_q, pos_k: None)  # by the positions alone
     torch.testing.assert_close(out, attention(x, x, x, attn_mask=attn_mask)[0])
     assert out.isfinite().all()
 

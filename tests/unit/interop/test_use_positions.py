@@ -89,13 +89,6 @@ def test_blocks_nest_and_a_call_has_the_last_word() -> None:
     assert torch.equal(stack(x), last(first(x)))
 
 
-def test_positions_are_not_saved() -> None:
-    stack = encoder()
-    names = set(stack.state_dict())
-    with use_positions(stack, POS):
-        assert set(stack.state_dict()) == names
-
-
 def test_positions_compile_as_one_graph() -> None:
     stack, x = encoder(num_layers=1), tokens(T)
     compiled = torch.compile(stack, fullgraph=True, backend="eager")

@@ -21,108 +21,55 @@ CLIP = "" if int(metadata.version("transformers").split(".")[0]) >= 5 else "text
 ROWS = 40
 """Positions that a tiny model has room for."""
 
-ENCODER = {
-    "vocab_size": 50,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
+SIZES = {
+    **dict.fromkeys(("vocab_size", "src_vocab_size", "tgt_vocab_size"), 50),
+    **dict.fromkeys(
+        ("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim", "projection_dim"), 16
+    ),
+    **dict.fromkeys(
+        ("intermediate_size", "ffn_dim", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim"), 16
+    ),
+    **dict.fromkeys(
+        ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"), 2
+    ),
+    **dict.fromkeys(
+        ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 2
+    ),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "embed_dropout"), 0.0),
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
+    **dict.fromkeys(("attention_dropout", "activation_dropout"), 0.0),
 }
-SEQ2SEQ = {
-    "vocab_size": 50,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 16,
-    "decoder_ffn_dim": 16,
-    "dropout": 0.0,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "pad_token_id": 1,
-    "decoder_start_token_id": 2,
-}
-GPT: dict[str, Any] = {
-    "vocab_size": 50,
-    "n_embd": 16,
-    "n_layer": 2,
-    "n_head": 2,
-    "resid_pdrop": 0.0,
-    "embd_pdrop": 0.0,
-    "attn_pdrop": 0.0,
-    "bos_token_id": 2,
-    "eos_token_id": 2,
-}
+"""Sizes by all the names that families have for them; a configuration takes its own."""
+
 MORE: dict[str, dict[str, Any]] = {
-    "GPT2": GPT,
-    "GPTBigCode": GPT,
-    "OPT": {
-        "vocab_size": 50,
-        "hidden_size": 16,
-        "word_embed_proj_dim": 16,
-        "ffn_dim": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "dropout": 0.0,
-    },
-    "DistilBert": {
-        "vocab_size": 50,
-        "dim": 16,
-        "n_layers": 2,
-        "n_heads": 2,
-        "hidden_dim": 16,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-    },
-    "GPTNeo": {
-        "vocab_size": 50,
-        "hidden_size": 16,
-        "num_layers": 2,
-        "attention_types": [[["global", "local"], 1]],
-        "num_heads": 2,
-        "embed_dropout": 0.0,
-        "bos_token_id": 2,
-        "eos_token_id": 2,
-    },
-    "XGLM": {
-        "vocab_size": 50,
-        "d_model": 16,
-        "ffn_dim": 16,
-        "num_layers": 2,
-        "attention_heads": 2,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "activation_dropout": 0.0,
-        "pad_token_id": 1,
-    },
-    "CLIPText": {
-        "vocab_size": 50,
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "eos_token_id": 49,
-        "bos_token_id": 48,
-        "projection_dim": 16,
-    },
-    "FSMT": {**SEQ2SEQ, "langs": ["de", "en"], "src_vocab_size": 50, "tgt_vocab_size": 50},
-    "Speech2Text": {**SEQ2SEQ, "input_feat_per_channel": 4, "conv_channels": 8},
-    "TrOCR": {**SEQ2SEQ, "is_decoder": True},
-    "LED": {**SEQ2SEQ, "attention_window": 6},
-    "NllbMoe": {**SEQ2SEQ, "num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0},
+    "GPTNeo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "XGLM": {"num_layers": 2, "pad_token_id": 1},
+    "CLIPText": {"eos_token_id": 49, "bos_token_id": 48},
+    "FSMT": {"langs": ["de", "en"]},
+    "Speech2Text": {"input_feat_per_channel": 4, "conv_channels": 8},
+    "TrOCR": {"is_decoder": True},
+    "LED": {"attention_window": 6},
+    "NllbMoe": {"num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0},
     "Whisper": {
-        **SEQ2SEQ,
         "max_source_positions": 10,
         "num_mel_bins": 4,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
         "suppress_tokens": None,
         "begin_suppress_tokens": None,
     },
 }
+PADDING_1 = ("Roberta", "XLMRoberta", "Camembert", "MPNet", "BigBird", "OPT")
+"""Families besides the encoder-decoders whose padding is set to 1."""
+
+
+def config_of(family: str, **settings: Any) -> Any:
+    """Return a configuration of transformers for a tiny model without dropout."""
+    transformers = pytest.importorskip("transformers")
+    make = getattr(transformers, f"{family}Config")
+    known = vars(make()).keys() | getattr(make, "attribute_map", {}).keys()
+    sizes = {name: size for name, size in SIZES.items() if name in known}
+    settings = {"bos_token_id": 2, "eos_token_id": 3, **MORE.get(family, {}), **settings}
+    return make(**sizes, **settings)
 
 
 @dataclass(frozen=True)
@@ -147,7 +94,11 @@ class Example:
         """Return a model with fresh weights, in training mode, and without dropout."""
         transformers = pytest.importorskip("transformers")
         torch.manual_seed(0)
-        settings = dict(MORE.get(self.family, SEQ2SEQ if len(self.modules) > 1 else ENCODER))
+        settings = dict(self.settings)
+        if len(self.modules) > 1 or self.family in ("Whisper", "TrOCR"):
+            settings |= {"pad_token_id": 1, "decoder_start_token_id": 2}
+        elif self.family in PADDING_1:
+            settings["pad_token_id"] = 1
         sizes = {
             "GPT2": ["n_positions"],
             "GPTBigCode": ["n_positions"],
@@ -155,10 +106,7 @@ class Example:
             "Speech2Text": ["max_source_positions", "max_target_positions"],
             "Whisper": ["max_target_positions"],
         }.get(self.family, ["max_position_embeddings"])
-        settings |= dict.fromkeys(sizes, positions)
-        if self.family in ("Roberta", "XLMRoberta", "Camembert", "MPNet", "BigBird"):
-            settings["pad_token_id"] = 1
-        config = getattr(transformers, f"{self.family}Config")(**settings, **self.settings)
+        config = config_of(self.family, **dict.fromkeys(sizes, positions), **settings)
         model = getattr(transformers, self.head)(config).train()
         if self.family == "FSMT":
             for name in self.modules:

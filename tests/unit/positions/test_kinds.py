@@ -1,12 +1,15 @@
-"""What single kinds do beyond the contract: limits, initial values, options, what they refuse."""
+"""What single kinds do beyond the contract: weights, initial values, limits, what they refuse."""
 
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
+from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import (
     SHAPE,
@@ -21,110 +24,95 @@ from shapeshift.positions import (
     Shaw,
     Sinusoidal,
     Skew,
+    Stack,
     XPos,
+    place,
 )
 from shapeshift.positions.registry import KINDS, POSITION_IDS, check_options, entry
 
-
-def test_no_position_is_the_identity() -> None:
-    none = Representation()
-    x, memory, pos = torch.randn(1, 3, 4), torch.randn(1, 2, 4), torch.arange(3)[None]
-    assert none.embed(x, pos) is x
-    assert none.inputs(x, memory, memory, pos, pos[:, :2]) == (x, memory, memory)
-    assert none.bias(pos, pos, dtype=x.dtype) is None
-    assert none.query_bias(x[:, None], pos, pos) is None
-    assert none.value_bias(torch.rand(1, 1, 3, 3), pos, pos) is None
+H, E, D = 2, 4, 8
 
 
-def test_learned_gives_the_row_of_each_position() -> None:
-    learned = Learned(dim=4, num_positions=6)
-    pos = torch.tensor([[5, 0, 2]])
-    assert torch.equal(learned.embed(torch.zeros(1, 3, 4), pos)[0], learned.weight[[5, 0, 2]])
+def kind(name: type[Representation], **options: object) -> Representation:
+    """Build a kind for H heads of width E."""
+    taken = inspect.signature(name).parameters
+    sizes = {"dim": D, "num_heads": H, "head_dim": E}
+    return name(**{**{key: size for key, size in sizes.items() if key in taken}, **options})
 
 
-def test_learned_starts_like_the_embeddings_or_as_told() -> None:
+PROJECTIONS = {"query": (8, 8), "key": (8, 8)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shapes"),
+    [
+        (Shaw, {}, {"keys": (1, 33, 4), "values": (1, 33, 4)}),
+        (Shaw, {"max_distance": 3, "causal": True}, {"keys": (1, 4, 4), "values": (1, 4, 4)}),
+        (Shaw, {"add_to": "keys", "per_head": True, "max_distance": 0}, {"keys": (2, 1, 4)}),
+        (Shaw, {"add_to": "values"}, {"values": (1, 33, 4)}),
+        (Skew, {}, {"keys": (2, 129, 4)}),
+        (Skew, {"max_distance": 3, "per_head": False, "causal": True}, {"keys": (1, 4, 4)}),
+        (Graph, {"num_labels": 5}, {"keys": (1, 5, 4), "values": (1, 5, 4)}),
+        (Graph, {"num_labels": 5, "per_head": True, "add_to": "keys"}, {"keys": (2, 5, 4)}),
+        (T5, {}, {"weight": (32, 2)}),
+        (T5, {"causal": True}, {"weight": (32, 2)}),
+        (TUPE, {"num_positions": 5}, {"vectors.weight": (5, 8), **PROJECTIONS}),
+        (TUPE, {"vectors": "sinusoidal"}, PROJECTIONS),
+    ],
+)
+def test_what_is_learned_and_saved(name: type, options: dict, shapes: dict) -> None:
+    saved = kind(name, **options).state_dict()
+    assert {key: tuple(value.shape) for key, value in saved.items()} == shapes
+
+
+def test_a_shared_table_is_one_parameter() -> None:
+    for shared in (
+        kind(Shaw, share_tables=True),
+        kind(Graph, num_labels=5, share_tables=True),
+    ):
+        assert len(list(shared.parameters())) == 1
+
+
+def test_initial_values() -> None:
     torch.manual_seed(0)
-    assert Learned(dim=64).weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
-    assert Learned(dim=64, std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.02)
+    limit = (6 / (201 + 64)) ** 0.5  # Xavier's
+    for table in Shaw(num_heads=1, head_dim=64, max_distance=100).parameters():
+        assert 0.99 * limit < table.abs().max() <= limit
+    approximately = {
+        Skew(num_heads=8, head_dim=64).keys.norm(dim=-1).mean(): 1.0,
+        T5(dim=64, num_heads=64).weight.std(): 64**-0.5,
+        TUPE(dim=64, num_heads=2).vectors.weight.std(): 1.0,
+        Learned(dim=64).weight.std(): 64**-0.5,
+        Learned(dim=64, std=0.5).weight.std(): 0.5,
+    }
+    for got, expected in approximately.items():
+        assert got.item() == pytest.approx(expected, rel=0.05)
 
 
-def test_learned_names_the_length_and_the_limit() -> None:
-    learned = Learned(dim=4, num_positions=6)
+def test_learned_gives_the_row_of_each_position_and_names_its_limit() -> None:
+    learned, pos = Learned(dim=4, num_positions=6), torch.tensor([[5, 0, 2]])
+    assert torch.equal(learned.embed(torch.zeros(1, 3, 4), pos)[0], learned.weight[[5, 0, 2]])
     with pytest.raises(ShapeshiftError, match=r"sequence of 9 tokens.*position 8.*ends at 5"):
         learned.embed(torch.zeros(1, 9, 4), torch.arange(9)[None])
     with pytest.raises(ShapeshiftError, match=r"starts at position 0, got position -2; count from"):
         learned.embed(torch.zeros(1, 5, 4), torch.arange(-2, 3)[None])
-    with pytest.raises(ShapeshiftError, match="num_positions"):
-        Learned(dim=4, num_positions=0)
-
-
-@pytest.mark.parametrize("dim", [7, 2, 0])
-def test_sinusoidal_refuses_widths_without_pairs(dim: int) -> None:
-    with pytest.raises(ShapeshiftError, match=f"even width .*{dim}"):
-        Sinusoidal(dim=dim)
+    with pytest.raises(ShapeshiftError, match=r"position 4, but the learned table ends at 3"):
+        kind(TUPE, num_positions=4).bias(*[torch.arange(5)[None]] * 2, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("add_to", ["q", "k", "v", "qk", "qkv"])
 def test_an_encoding_is_added_to_the_named_projections_alone(add_to: str) -> None:
     encoding = Sinusoidal(dim=4, add_to=add_to)
     x, pos_q, pos_k = torch.randn(1, 3, 4), torch.arange(3)[None], torch.arange(10, 13)[None]
-    made = dict(zip("qkv", encoding.inputs(x, x, x, pos_q, pos_k), strict=True))
-    for name, got in made.items():
+    for name, got in zip("qkv", encoding.inputs(x, x, x, pos_q, pos_k), strict=True):
         pos = pos_q if name == "q" else pos_k
         expected = x + encoding.encode(pos, x) if name in add_to else x
         assert torch.equal(got, expected), name
 
 
-@pytest.mark.parametrize("add_to", ["", "Q", "keys"])
-def test_an_encoding_refuses_projections_that_are_none(add_to: str) -> None:
-    with pytest.raises(ShapeshiftError, match="add_to"):
-        Sinusoidal(dim=4, add_to=add_to)
-
-
-def test_shaw_has_the_tables_it_was_asked_for() -> None:
-    def rows(**options: object) -> dict[str, tuple[int, ...]]:
-        return {
-            name: tuple(p.shape)
-            for name, p in Shaw(num_heads=2, head_dim=4, **options).named_parameters()
-        }
-
-    assert rows() == {"keys": (1, 33, 4), "values": (1, 33, 4)}
-    assert rows(max_distance=3, causal=True) == {"keys": (1, 4, 4), "values": (1, 4, 4)}
-    assert rows(add_to="keys", per_head=True, max_distance=0) == {"keys": (2, 1, 4)}
-    assert rows(add_to="values") == {"values": (1, 33, 4)}
-    assert rows(share_tables=True, max_distance=1) == {"keys": (1, 3, 4)}
-    with pytest.raises(ShapeshiftError, match="max_distance"):
-        Shaw(num_heads=2, head_dim=4, max_distance=-1)
-    with pytest.raises(ShapeshiftError, match=r"share_tables .* add_to='keys'.* add_to='both'"):
-        Shaw(num_heads=2, head_dim=4, add_to="keys", share_tables=True)
-
-
-def test_shaw_tables_start_at_xaviers_range() -> None:
-    torch.manual_seed(0)
-    shaw = Shaw(num_heads=1, head_dim=64, max_distance=100)
-    limit = (6 / (201 + 64)) ** 0.5
-    for table in (shaw.keys, shaw.values):
-        assert 0.99 * limit < table.abs().max() <= limit
-        assert table.std().item() == pytest.approx(limit / 3**0.5, rel=0.02)
-
-
-def test_shaw_memory_does_not_grow_with_queries_times_keys_times_width() -> None:
-    shaw = Shaw(num_heads=2, head_dim=64, max_distance=4)
-    q, pos = torch.randn(1, 2, 50, 64), torch.arange(50)[None]
-    sizes = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()), lambda t: t):
-        shaw.query_bias(q, pos, pos)
-        shaw.value_bias(torch.rand(1, 2, 50, 50), pos, pos)
-    assert max(sizes) < 50 * 50 * 64
-
-
 def test_a_chain_is_the_sum_of_its_parts() -> None:
     torch.manual_seed(0)
-    shaw, other, sines = (
-        Shaw(num_heads=2, head_dim=4),
-        Shaw(num_heads=2, head_dim=4, add_to="keys"),
-        Sinusoidal(dim=8),
-    )
+    shaw, other, sines = kind(Shaw), kind(Shaw, add_to="keys"), kind(Sinusoidal)
     chain = Chain(shaw, sines, other)
     q, probs, pos = torch.randn(1, 2, 5, 4), torch.rand(1, 2, 5, 5), torch.arange(5)[None]
     expected = shaw.query_bias(q, pos, pos) + other.query_bias(q, pos, pos)
@@ -135,88 +123,31 @@ def test_a_chain_is_the_sum_of_its_parts() -> None:
     assert Chain(sines).query_bias(q, pos, pos) is None
 
 
-def test_a_chain_is_shift_invariant_if_all_its_parts_are() -> None:
-    assert Chain(Shaw(num_heads=2, head_dim=4), Representation()).shift_invariant
-    assert not Chain(Shaw(num_heads=2, head_dim=4), Sinusoidal(dim=8)).shift_invariant
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: Chain(Rotary(head_dim=4), Shaw(num_heads=2, head_dim=4)),
-            "Rotary turns the queries that Shaw reads, .*T5",
-        ),
-        (
-            lambda: Chain(Skew(num_heads=2, head_dim=4), XPos(head_dim=4)),
-            "XPos turns the queries that Skew reads, .*T5",
-        ),
-        (
-            lambda: Chain(Chain(Rotary(head_dim=4)), Graph(num_heads=2, head_dim=4, num_labels=3)),
-            "that Graph reads",
-        ),
-        (
-            lambda: Chain(
-                Shaw(num_heads=2, head_dim=4), Chain(T5(dim=8, num_heads=2), Rotary(head_dim=4))
-            ),
-            "that Shaw reads",
-        ),
-        (
-            lambda: Chain(Rotary(head_dim=4), XPos(head_dim=4)),
-            "Rotary and XPos would both change .*; leave one",
-        ),
-        (
-            lambda: Chain(TUPE(dim=8, num_heads=2), Chain(TUPE(dim=8, num_heads=2))),
-            "TUPE and TUPE would both change",
-        ),
-    ],
-)
-def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message: str) -> None:
-    with pytest.raises(ShapeshiftError, match=message) as raised:
-        make()
-    assert "\n" not in str(raised.value)
-
-
-def test_what_does_not_read_queries_stands_beside_rotary() -> None:
-    chain = Chain(
-        Rotary(head_dim=4),
-        Shaw(num_heads=2, head_dim=4, add_to="values"),
-        Graph(num_heads=2, head_dim=4, num_labels=3, add_to="values"),
-        TUPE(dim=8, num_heads=2),
-    )
+def test_what_does_not_read_queries_may_follow_rotary() -> None:
+    values = {"add_to": "values"}
+    parts = kind(Rotary), kind(Shaw, **values), kind(Graph, num_labels=3, **values), kind(TUPE)
+    chain = Chain(*parts)
     assert (chain.position_free_heads, chain.overrides("query_bias")) == (False, False)
-    chain = Chain(
-        TUPE(dim=8, num_heads=2),
-        Skew(num_heads=2, head_dim=4),
-        Shaw(num_heads=2, head_dim=4),
-        ALiBi(num_heads=2),
-    )
+    chain = Chain(kind(TUPE), kind(Skew), kind(Shaw), kind(ALiBi))
     assert (chain.position_free_heads, chain.overrides("query_bias")) == (True, True)
 
 
-def test_options_of_a_kind_leave_out_what_the_model_fixes() -> None:
-    assert not KINDS["none"].options()
-    assert "max_distance" in KINDS["shaw"].options()
+def test_options_reach_the_module_through_the_configuration() -> None:
+    part = {"kind": "rotary", "scaling": "yarn", "factor": 4, "original_length": 50}
+    scheme = parse_config({"position": {"parts": [part]}}).position.scheme
+    stack = Stack("encoder", dim=8, num_heads=2, num_layers=1, causal=False)
+    (rotary,) = place(scheme, stack).self_attention
+    assert (rotary.scaling, rotary.factor, rotary.original_length) == ("yarn", 4, 50)
     assert not {"num_heads", "head_dim", "causal"} & set(KINDS["shaw"].options())
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        SHAPE,
-        Graph,
-        *(
-            each.build
-            for each in (*KINDS.values(), *POSITION_IDS.values())
-            if "__init__" in vars(each.build)
-        ),
-    ],
-)
+BUILT = [each.build for each in (*KINDS.values(), *POSITION_IDS.values())]
+
+
+@pytest.mark.parametrize("build", [SHAPE, Graph, *(b for b in BUILT if "__init__" in vars(b))])
 def test_arguments_are_given_by_name(build: type) -> None:
     parameters = inspect.signature(build).parameters.values()
     assert all(each.kind is each.KEYWORD_ONLY for each in parameters)
-    with pytest.raises(TypeError, match="positional argument"):
-        build(8)
 
 
 def test_errors_name_the_nearest() -> None:
@@ -226,3 +157,72 @@ def test_errors_name_the_nearest() -> None:
         check_options(KINDS["shaw"], {"max_distence": 3}, "kind 'shaw'")
     with pytest.raises(ShapeshiftError, match="it takes none"):
         check_options(KINDS["none"], {"x": 1}, "kind 'none'")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (Shaw, {"max_distance": -1}, "max_distance must not be negative, got -1"),
+        (Skew, {"max_distance": -1}, "max_distance must not be negative, got -1"),
+        (Shaw, {"add_to": "keys", "share_tables": True}, r"share_tables .* add_to='both'"),
+        (T5, {"num_buckets": 30}, r"num_buckets must be 4, 8, 12, ….*30"),
+        (T5, {"num_buckets": 0}, "num_buckets"),
+        (T5, {"max_distance": 16}, "more than half of num_buckets=32, got 16"),
+        (Rotary, {"head_dim": 7}, "heads have 7; .*even"),
+        (Rotary, {"base": 0.0}, "base must be positive"),
+        (Rotary, {"base": math.nan}, "base must be positive and finite, got nan"),
+        (Rotary, {"pairs": "half"}, "pairs must be one of interleaved, halves, got 'half'"),
+        (Rotary, {"fraction": 0.0}, "fraction"),
+        (Rotary, {"fraction": 1.5}, "fraction"),
+        (Rotary, {"scaling": "dynamic"}, "none, linear, ntk, yarn, got 'dynamic'"),
+        (Rotary, {"factor": 2.0}, "factor=2.0 has no meaning with scaling='none'"),
+        (Rotary, {"scaling": "linear", "factor": 0.5}, "factor=0.5"),
+        (Rotary, {"scaling": "linear", "factor": math.inf}, "factor=inf has no meaning"),
+        (Rotary, {"scaling": "yarn", "factor": 2.0}, "needs original_length"),
+        (Rotary, {"original_length": 9}, "no other scaling takes it"),
+        (Rotary, {"scaling": "yarn", "original_length": 0}, "at least 1, got 0"),
+        (Rotary, {"beta_fast": 1.0}, "0 < beta_slow < beta_fast < inf, got 1.0 and 1.0"),
+        (Rotary, {"beta_fast": math.inf}, "beta_fast < inf, got 1.0 and inf"),
+        (Rotary, {"temperature": 0.0}, "temperature must be positive"),
+        (Rotary, {"scaling": "ntk", "head_dim": 8, "fraction": 0.25}, "only one pair"),
+        (XPos, {"head_dim": 7}, "heads have 7"),
+        (XPos, {"gamma": 0.0}, "gamma must be positive and finite, got 0"),
+        (XPos, {"gamma": math.inf}, "gamma must be positive and finite, got inf"),
+        (XPos, {"scale_base": -1.0}, "scale_base must be positive and finite, got -1"),
+        (XPos, {"centre": math.nan}, "centre must be a whole number, got nan"),
+        (Sinusoidal, {"base": 0.0}, "base must be positive and finite, got 0"),
+        (Sinusoidal, {"dim": 7}, r"even width .* got 7; choose such a model\.dim"),
+        (Sinusoidal, {"dim": 2}, r"even width .* got 2"),
+        (Sinusoidal, {"add_to": ""}, "add_to"),
+        (Sinusoidal, {"add_to": "Q"}, "add_to"),
+        (Learned, {"num_positions": 0}, "num_positions"),
+        (Learned, {"std": -1.0}, "std must be finite and not negative, got -1"),
+        (Learned, {"std": math.nan}, "std must be finite and not negative, got nan"),
+        (TUPE, {"vectors": "sines"}, "'learned' or 'sinusoidal', got 'sines'"),
+        (TUPE, {"num_positions": 0}, "num_positions"),
+        (TUPE, {"vectors": "sinusoidal", "num_positions": 3}, "num_positions=3 .*; leave it out"),
+    ],
+)
+def test_settings_that_have_no_meaning(name: type, options: dict, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message) as raised:
+        kind(name, **options)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Chain(kind(Rotary), kind(Shaw)), "Rotary turns the queries that Shaw reads, .*T5"),
+        (lambda: Chain(kind(Skew), kind(XPos)), "XPos turns the queries that Skew reads"),
+        (lambda: Chain(Chain(kind(Rotary)), kind(Graph, num_labels=3)), "that Graph reads"),
+        (lambda: Chain(kind(Shaw), Chain(kind(T5), kind(Rotary))), "that Shaw reads"),
+        (lambda: Chain(kind(Rotary), kind(XPos)), "Rotary and XPos would both .*; leave one"),
+        (lambda: Chain(kind(TUPE), Chain(kind(TUPE))), "TUPE and TUPE would both change"),
+    ],
+)
+def test_a_chain_refuses_a_part_that_changes_what_another_needs(
+    make: Callable[[], Chain], message: str
+) -> None:
+    with pytest.raises(ShapeshiftError, match=message) as raised:
+        make()
+    assert "\n" not in str(raised.value)

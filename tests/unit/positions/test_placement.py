@@ -1,23 +1,31 @@
-"""From a scheme to modules in the layers of a stack."""
+"""From names and schemes to modules in the layers of a stack."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import MultiheadAttention, TransformerDecoderLayer
+from shapeshift.model import ModelConfig, build
 from shapeshift.positions import (
+    KINDS,
+    PRESETS,
     Chain,
     Part,
     PositionIds,
     Representation,
+    Rotary,
     Scheme,
     Shaw,
-    Shifted,
     Sinusoidal,
+    Skew,
     Stack,
-    build_position_ids,
+    XPos,
     check,
+    fitted,
+    get,
     place,
 )
 
@@ -62,20 +70,6 @@ def test_only_the_decoders_self_attention_is_causal() -> None:
     assert place(parts, ENCODER).self_attention[0].keys.shape == (1, 9, 4)
 
 
-def test_two_parts_at_one_place_are_chained_in_order() -> None:
-    (first, *_) = place(scheme(Part("sinusoidal", "self"), Part("shaw")), ENCODER).self_attention
-    assert isinstance(first, Chain)
-    assert [type(part) for part in first.parts] == [Sinusoidal, Shaw]
-
-
-def test_position_ids_are_fresh_for_each_side() -> None:
-    shifted = Scheme(PositionIds("shifted", {"max_offset": 7}))
-    first, second = build_position_ids(shifted), build_position_ids(shifted)
-    assert isinstance(first, Shifted)
-    assert first is not second
-    assert first.max_offset == 7
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -115,6 +109,82 @@ def test_sharing_what_cannot_be_shared_is_refused(part: Part) -> None:
         place(scheme(part), ENCODER)
 
 
-def test_every_kind_with_weights_can_share_them() -> None:
-    layers = place(scheme(Part("skew", share_layers=True)), ENCODER).self_attention
-    assert layers[0] is layers[1] is layers[2]
+@pytest.mark.parametrize("kind", ["t5", "tupe"])
+def test_layers_share_by_default_and_stacks_do_not(kind: str) -> None:
+    scheme = Scheme(parts=(Part(kind),))
+    encoder, decoder = (place(scheme, stack).self_attention for stack in (ENCODER, DECODER))
+    assert encoder[0] is encoder[1] is encoder[2]
+    assert encoder[0] is not decoder[0]
+    own = Scheme(parts=(Part(kind, share_layers=False),))
+    assert len({id(layer) for layer in place(own, ENCODER).self_attention}) == 3
+
+
+def test_shared_and_unshared_parts_stand_side_by_side() -> None:
+    layers = place(Scheme(parts=(Part("t5", layers=2), Part("skew"))), ENCODER).self_attention
+    first, second, third = layers
+    assert isinstance(first, Chain)
+    assert first.parts[0] is second.parts[0]
+    assert first.parts[1] is not second.parts[1]
+    assert isinstance(third, Skew)
+
+
+@pytest.mark.parametrize("stacks", ["both", "encoder"])
+def test_xpos_is_refused_where_keys_stand_on_the_right(stacks: str) -> None:
+    message = r"'xpos' .*encoder.*stacks: decoder and another kind .*'rotary'"
+    with pytest.raises(ShapeshiftError, match=message):
+        check(Scheme(parts=(Part("xpos", stacks=stacks),)))
+    with pytest.raises(ShapeshiftError, match="position: " + message):
+        parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
+
+
+def test_the_preset_xpos_is_rotary_in_the_encoder() -> None:
+    assert isinstance(place(PRESETS["xpos"], ENCODER).self_attention[0], Rotary)
+    assert isinstance(place(PRESETS["xpos"], DECODER).self_attention[0], XPos)
+
+
+def test_a_preset_brings_its_options_and_others_replace_them() -> None:
+    rope = get("rope", head_dim=8, base=500.0)
+    assert isinstance(rope, Rotary)
+    assert rope.base == 500.0
+    rpe = get("rpe", num_heads=2, head_dim=4)
+    assert isinstance(rpe, Shaw)
+    assert rpe.clip.max_distance == PRESETS["rpe"].parts[0].options["max_distance"] == 16
+    assert get("rpe", num_heads=2, head_dim=4, max_distance=3).clip.max_distance == 3
+    assert get("shaw", num_heads=2, head_dim=4, causal=True).clip.causal
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
+    built = fitted(name, dim=16, num_heads=2)
+    assert type(built) is KINDS[name].build
+    if "self" in built.places and not built.causal_only:
+        attention = MultiheadAttention(16, 2, batch_first=True, position=name)
+        assert type(attention.position) is KINDS[name].build
+        assert attention(*[torch.randn(1, 5, 16)] * 3)[0].shape == (1, 5, 16)
+
+
+def test_layers_and_models_take_names() -> None:
+    layer = TransformerDecoderLayer(16, 2, position="rope", cross_position="sinusoidal")
+    assert isinstance(layer.self_attn.position, Rotary)
+    model = build(ModelConfig(size="tiny", dim=16, num_heads=2), "rpe", 11, 11)
+    assert isinstance(model.encoder[0].attention.position, Shaw)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: get("rop", head_dim=8), "no preset or kind 'rop'; did you mean 'rope'"),
+        (lambda: get("rope"), "'rope' needs head_dim"),
+        (lambda: get("rpe", head_dim=8), "'rpe' needs num_heads"),
+        (lambda: get("rope", head_dim=8, bass=2), "has no option 'bass'.*did you mean 'base'"),
+        (lambda: get("shape"), "use shapeshift.SHAPE"),
+        (lambda: get("less-feeding", dim=8), "more than one kind in all layers"),
+        (lambda: get("cross-pe", dim=8), "more than one kind in all layers"),
+        (lambda: MultiheadAttention(16, 2, position="rop"), "did you mean 'rope'"),
+        (lambda: TransformerDecoderLayer(16, 2, cross_position="alibi"), "no meaning at 'cross'"),
+        (lambda: build(ModelConfig(size="tiny"), "rop", 9, 9), "no preset 'rop'"),
+    ],
+)  # fmt: skip
+def test_names_that_are_refused(make, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        make()

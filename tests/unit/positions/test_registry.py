@@ -13,12 +13,10 @@ from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
     Absolute,
-    ALiBi,
     Chain,
     Encoding,
     Graph,
     Representation,
-    Shifted,
 )
 from shapeshift.positions.registry import Entry
 
@@ -45,10 +43,3 @@ def unregistered(base: type[nn.Module], registry: Mapping[str, Entry]) -> set[ty
 def test_every_kind_and_way_of_numbering_is_registered() -> None:
     assert unregistered(Representation, KINDS) == set()
     assert unregistered(Absolute, POSITION_IDS) == set()
-
-
-def test_one_that_is_not_is_found() -> None:
-    kinds = {name: entry for name, entry in KINDS.items() if name != "alibi"}
-    position_ids = {name: entry for name, entry in POSITION_IDS.items() if name != "shifted"}
-    assert unregistered(Representation, kinds) == {ALiBi}
-    assert unregistered(Absolute, position_ids) == {Shifted}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,14 +23,13 @@ from .checks import (
 )
 
 
-class MultiheadAttention(nn.Module):
+class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` plus `position`.
 
     For a query whose keys are all masked, the output is the bias of the output projection, and no
     gradient flows back. With `need_weights` the output is NaN, as in torch.nn.
 
-    Not supported: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`; use `.to()` for device and
-    dtype.
+    Not supported: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`.
 
     Args:
         embed_dim: D.
@@ -38,6 +39,7 @@ class MultiheadAttention(nn.Module):
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
         position: acts in the attention, see `shapeshift.positions.Representation`; or the name of
             a preset or a kind, see `shapeshift.positions.get`; None is none.
+        device, dtype: of the projections.
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E.
@@ -52,22 +54,15 @@ class MultiheadAttention(nn.Module):
         *,
         batch_first: bool = False,
         position: Representation | str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ):
-        super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
-            raise ShapeshiftError(
-                f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}"
-            )
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.dropout, self.batch_first = dropout, batch_first
-        self.position = as_position(position, embed_dim, num_heads)
-        check_sizes(self.position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
-        self.in_proj_weight = nn.Parameter(torch.empty(3 * embed_dim, embed_dim))
-        self.in_proj_bias = nn.Parameter(torch.zeros(3 * embed_dim)) if bias else None
-        self.out_proj = nn.Linear(embed_dim, embed_dim, bias=bias)
-        nn.init.xavier_uniform_(self.in_proj_weight)
-        if bias:
-            nn.init.zeros_(self.out_proj.bias)
+        position = as_position(position, embed_dim, num_heads)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
+        self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
+        self.position = position
+        check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
 
     def forward(
         self,
@@ -161,6 +156,14 @@ class MultiheadAttention(nn.Module):
             x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected
         )  # (B, H, Q|K, E)
         return q, k, v
+
+
+def attention_like(theirs: nn.MultiheadAttention, position: Representation) -> MultiheadAttention:
+    """Return an attention of the size, device and dtype of another, with `position`."""
+    weight, bias = theirs.in_proj_weight, theirs.in_proj_bias is not None
+    options: dict[str, Any] = {"batch_first": theirs.batch_first, "position": position}
+    options |= {"device": weight.device, "dtype": weight.dtype}
+    return MultiheadAttention(theirs.embed_dim, theirs.num_heads, theirs.dropout, bias, **options)
 
 
 def _counted(x: Tensor) -> Tensor:

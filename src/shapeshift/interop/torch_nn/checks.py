@@ -67,7 +67,15 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
 
 
 def as_position(position: Representation | str | None, dim: int, num_heads: int) -> Representation:
-    """Return a position, built if its name is given; None is no position."""
+    """Return a position, built if its name is given; None is no position.
+
+    Raises:
+        ShapeshiftError: if D is no multiple of H.
+    """
+    if num_heads < 1 or dim % num_heads:
+        raise ShapeshiftError(
+            f"embed_dim must be a multiple of num_heads, got {dim} and {num_heads}"
+        )
     if isinstance(position, str):
         return fitted(position, dim, num_heads)
     return Representation() if position is None else position

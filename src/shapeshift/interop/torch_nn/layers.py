@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.temporary import temporarily_set
+from shapeshift.positions.base import temporarily_set
 
-from .attention import MultiheadAttention
+from .attention import attention_like
 from .checks import as_position, check_place, check_sharing
 
 Function = Callable[[Tensor], Tensor]
@@ -24,7 +23,7 @@ Given = tuple[Tensor | None, Tensor | None]
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
 
 
-class TransformerEncoderLayer(nn.Module):
+class TransformerEncoderLayer(nn.TransformerEncoderLayer):
     """`torch.nn.TransformerEncoderLayer` plus `position`, for `torch.nn.TransformerEncoder` too.
 
         position = Shaw(num_heads=8, head_dim=64)
@@ -38,13 +37,7 @@ class TransformerEncoderLayer(nn.Module):
     Args:
         d_model: D.
         nhead: H; D must be a multiple.
-        dim_feedforward: inner width.
-        dropout: of attention, the inner layer and both residual branches.
-        activation: `relu`, `gelu` or a function.
-        layer_norm_eps: of both norms.
-        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
-        norm_first: whether norms come before sublayers.
-        bias: whether projections and norms have one.
+        options: those of `torch.nn.TransformerEncoderLayer`, such as `batch_first`.
         position: acts in the attention, a module or a name as in `MultiheadAttention`; None is
             none.
         share_layers: whether copies of this layer have its position itself (one table for all
@@ -52,40 +45,25 @@ class TransformerEncoderLayer(nn.Module):
             refuses to copy a layer with a kind that all layers share in its paper, such as T5.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, the activation is unknown, a position has
-            no meaning here or was built for another D, H or E, or there are no weights to share.
+        ShapeshiftError: if D is no multiple of H, a position has no meaning here or was built for
+            another D, H or E, or there are no weights to share.
     """
 
     def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Function = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        *,
+        *options: Any,
         position: Representation | str | None = None,
         share_layers: bool | None = None,
+        **more_options: Any,
     ):
-        super().__init__()
         position = as_position(position, d_model, nhead)
         check_place("position", position, "self")
         check_sharing(share_layers, position)
+        super().__init__(d_model, nhead, *options, **more_options)
         self.share_layers = share_layers
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout, bias, batch_first=batch_first, position=position
-        )
-        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias)
-        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias)
-        self.norm1 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
-        self.norm2 = nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias)
-        self.dropout = nn.Dropout(dropout)
-        self.norm_first = norm_first
-        self.activation = _function(activation)
+        self.self_attn = attention_like(self.self_attn, position)
         self.given: Given | None = None  # set by `use_positions`
         self.was_given = False  # in the last forward pass
 
@@ -115,7 +93,7 @@ class TransformerEncoderLayer(nn.Module):
         return _add(self, self.norm2, _feed_forward(self), x)
 
 
-class TransformerDecoderLayer(nn.Module):
+class TransformerDecoderLayer(nn.TransformerDecoderLayer):
     """`torch.nn.TransformerDecoderLayer` plus positions, for `torch.nn.TransformerDecoder` too.
 
         layer = TransformerDecoderLayer(
@@ -133,60 +111,36 @@ class TransformerDecoderLayer(nn.Module):
     Args:
         d_model: D.
         nhead: H; D must be a multiple.
-        dim_feedforward: inner width.
-        dropout: of both attentions, the inner layer and the three residual branches.
-        activation: `relu`, `gelu` or a function.
-        layer_norm_eps: of the three norms.
-        batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
-        norm_first: whether norms come before sublayers.
-        bias: whether projections and norms have one.
+        options: those of `torch.nn.TransformerDecoderLayer`, such as `batch_first`.
         position: acts in the self-attention, a module or a name as in `MultiheadAttention`; None
             is none.
         cross_position: acts in the attention to `memory`, likewise.
         share_layers: of both positions, see `TransformerEncoderLayer`.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, the activation is unknown, a position has
-            no meaning here or was built for another D, H or E, or there are no weights to share.
+        ShapeshiftError: if D is no multiple of H, a position has no meaning here or was built for
+            another D, H or E, or there are no weights to share.
     """
 
     def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Function = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        *,
+        *options: Any,
         position: Representation | str | None = None,
         cross_position: Representation | str | None = None,
         share_layers: bool | None = None,
+        **more_options: Any,
     ):
-        super().__init__()
         position = as_position(position, d_model, nhead)
         cross_position = as_position(cross_position, d_model, nhead)
         check_place("position", position, "self")
         check_place("cross_position", cross_position, "cross")
         check_sharing(share_layers, position, cross_position)
+        super().__init__(d_model, nhead, *options, **more_options)
         self.share_layers = share_layers
-        self.self_attn, self.multihead_attn = (
-            MultiheadAttention(
-                d_model, nhead, dropout, bias, batch_first=batch_first, position=where
-            )
-            for where in (position, cross_position)
-        )
-        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias)
-        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias)
-        self.norm1, self.norm2, self.norm3 = (
-            nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias) for _ in range(3)
-        )
-        self.dropout = nn.Dropout(dropout)
-        self.norm_first = norm_first
-        self.activation = _function(activation)
+        self.self_attn = attention_like(self.self_attn, position)
+        self.multihead_attn = attention_like(self.multihead_attn, cross_position)
         self.given: Given | None = None  # set by `use_positions`
         self.was_given = False  # in the last forward pass
 
@@ -338,12 +292,3 @@ def _add(
     else:
         out = norm(x + layer.dropout(sublayer(x)))
     return out
-
-
-def _function(activation: str | Function) -> Function:
-    if not isinstance(activation, str):
-        return activation
-    if activation not in ("relu", "gelu"):
-        raise ShapeshiftError(f"activation must be 'relu' or 'gelu', got {activation!r}")
-    function: Function = F.relu if activation == "relu" else F.gelu
-    return function

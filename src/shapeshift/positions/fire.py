@@ -1,0 +1,75 @@
+"""Functional interpolation for relative positions, FIRE (Li et al. 2024)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+
+from .base import Representation
+from .checks import check_positive
+
+INITIAL_C = 0.1
+"""As the released code."""
+
+
+class FIRE(Representation):
+    """A trained function of the distance, which is divided by the position of the query, so that
+    its inputs stay between 0 and 1 in texts of any length (Li et al. 2024, section 4).
+
+        e_ij = q_i k_j^T / sqrt(E) + f_h(psi(i - j) / psi(max(L, i))),  psi(x) = log(c x + 1)
+
+    f is an MLP with a layer of ReLUs, 1 -> `hidden` -> H. c > 0 and the threshold L > 0 are
+    trained; up to position L, only distances count. The module learns log c and log L.
+
+    The paper has causal attention alone. Where a query sees keys on its right, the input here is
+    sign(i - j) psi(|i - j|) / psi(max(L, i, j)), between −1 and 1, which is the same for j <= i.
+
+    Differs from the released code, where L starts at 512, a quarter of its texts' length; sentences
+    are shorter.
+
+    Args:
+        num_heads: H.
+        hidden: width of f's hidden layer; 32 in the paper.
+        threshold: where L starts, in positions.
+
+    Raises:
+        ShapeshiftError: if there is no head or no hidden unit, or the threshold is not positive.
+    """
+
+    places = ("self",)
+    splits = True
+
+    def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 4.0):
+        super().__init__()
+        if num_heads < 1 or hidden < 1:
+            raise ShapeshiftError(
+                f"num_heads and hidden must be at least 1, got {num_heads} and {hidden}"
+            )
+        check_positive(threshold=threshold)
+        self.num_heads = num_heads
+        self.log_c = nn.Parameter(torch.tensor(math.log(INITIAL_C)))
+        self.log_threshold = nn.Parameter(torch.tensor(math.log(threshold)))
+        self.inner = nn.Linear(1, hidden)
+        self.outer = nn.Linear(hidden, num_heads)
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
+        precise = torch.promote_types(self.log_c.dtype, torch.float32)
+        c, threshold = (each.to(precise).exp() for each in (self.log_c, self.log_threshold))
+        i, j = pos_q.unsqueeze(-1), pos_k.unsqueeze(-2)  # (B|1, Q, 1), (B|1, 1, K)
+        distances = (i - j).to(precise)  # (B|1, Q, K)
+        furthest = torch.maximum(torch.maximum(i, j).to(precise), threshold)
+        x = distances.sign() * torch.log1p(c * distances.abs()) / torch.log1p(c * furthest)
+        weights = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
+        inner, inner_bias, outer, outer_bias = (each.to(precise) for each in weights)
+        hidden = (inner * x.flatten(1).unsqueeze(1) + inner_bias.unsqueeze(-1)).relu()
+        layers = outer.expand(len(x), -1, -1)  # (B|1, H, hidden)
+        out = torch.baddbmm(outer_bias.unsqueeze(-1), layers, hidden)  # (B|1, H, Q·K)
+        return out.view(len(x), self.num_heads, *x.shape[1:]).to(dtype)  # (B|1, H, Q, K)
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"
