@@ -17,9 +17,8 @@ from shapeshift.lab.grid import Grid
 from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.lab.measures import Measurement
 from shapeshift.papers import catalogue, planning, reproduce
-from shapeshift.papers.document import DocumentTable, ItemDocument
+from shapeshift.papers.document import DocumentTable, ItemDocument, number, words
 from shapeshift.papers.dry_run import check_space
-from shapeshift.papers.entries import number, words
 from shapeshift.papers.item import Content, Item, Paper
 
 GRIDS = {

@@ -21,7 +21,7 @@ from shapeshift.lab.measures import (
     references_file,
 )
 from shapeshift.papers import study as studies
-from shapeshift.papers.entries import number, words
+from shapeshift.papers.document import number, words
 from shapeshift.papers.study import Study
 
 REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]

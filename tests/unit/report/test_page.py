@@ -4,8 +4,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from shapeshift.papers.document import DocumentTable, Entry
-from shapeshift.papers.entries import words
+from shapeshift.papers.document import DocumentTable, Entry, words
 from shapeshift.report.collect import collect
 from shapeshift.report.page import page
 

@@ -14,8 +14,10 @@ from shapeshift.papers.document import (
     Entry,
     Finding,
     ItemDocument,
+    missing,
+    number,
+    words,
 )
-from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Figure
 from shapeshift.papers.write import write_item
 
