@@ -11,7 +11,7 @@ from shapeshift.lab.grid import Grid
 from shapeshift.lab.properties import MEMORY_LENGTH
 from shapeshift.papers.build import item_of
 from shapeshift.papers.item import Paper
-from shapeshift.papers.spec import ByLengthSpec, ColumnSpec, ItemSpec, TableSpec
+from shapeshift.papers.spec import ItemSpec
 
 ITEM = "comparison"
 """Name of the item, and of its folder."""
@@ -57,32 +57,35 @@ def comparison(
 def _spec(title: str, systems: Sequence[str], has_lengths: bool) -> ItemSpec:
     """Return the table over the whole test text, and table and figure by source length."""
     first, several = systems[0], len(systems) > 1
-    columns = {
-        "BLEU": ColumnSpec(split="test"),
-        f"over {first}": ColumnSpec(gain_of="BLEU"),
-        "chrF": ColumnSpec(metric="chrF2", split="test"),
-        "speed": ColumnSpec(metric="speed"),
-        "memory": ColumnSpec(metric="step_memory", bucket=f"length {MEMORY_LENGTH}"),
-        "parameters": ColumnSpec(metric="parameters", show="whole number"),
+    columns: dict[str, dict[str, str]] = {
+        "BLEU": {"split": "test"},
+        **({f"over {first}": {"gain_of": "BLEU"}} if several else {}),
+        "chrF": {"metric": "chrF2", "split": "test"},
+        "speed": {"metric": "speed"},
+        "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
+        "parameters": {"metric": "parameters", "show": "whole number"},
     }
-    if not several:
-        del columns[f"over {first}"]
-    table = TableSpec(
-        title="test text",
-        rows=(AXIS,),
-        columns=columns,
-        baseline={AXIS: first} if several else {},
-        notes=(
+    table = {
+        "title": "test text",
+        "rows": [AXIS],
+        "columns": columns,
+        "baseline": {AXIS: first} if several else {},
+        "notes": [
             "speed: of training, over that of ape on the same batches",
             f"memory: of a training step on {MEMORY_LENGTH} subwords a sentence, over that of ape",
-        ),
-    )
-    by_length = ByLengthSpec(
-        name="bleu-by-length",
-        title="BLEU by source length in subwords",
-        systems=AXIS,
-        tested=several,
-    )
-    return ItemSpec(
-        title=title, grid="", tables=(table,), by_length=(by_length,) if has_lengths else ()
+        ],
+    }
+    by_length = {
+        "name": "bleu-by-length",
+        "title": "BLEU by source length in subwords",
+        "systems": AXIS,
+        "tested": several,
+    }
+    return ItemSpec.model_validate(
+        {
+            "title": title,
+            "grid": "",
+            "tables": [table],
+            "by_length": [by_length] if has_lengths else [],
+        }
     )

@@ -171,22 +171,10 @@ class Study:
         """Return the run of a cell that is finished."""
         return Run(CellFolder(self._root / cell.key).run)
 
-    def scores(
-        self,
-        cell: Cell,
-        *splits: Literal["valid", "test"],
-        edges: tuple[int, ...] | None = None,
-    ) -> Scores:
+    def scores(self, cell: Cell, *splits: Literal["valid", "test"]) -> Scores:
         """Return BLEU of a cell that is finished, over some splits (test) together, also by source
-        length: the run's file has the buckets of the grid that scored last.
-
-        Args:
-            cell: whose translations are scored.
-            splits: that were translated.
-            edges: bounds of the buckets, see `evaluation.lengths`; by default the cell's own.
-        """
+        length: the run's file has the buckets of the grid that scored last."""
         chosen = splits or ("test",)
-        bounds = cell.config.evaluation.length_buckets if edges is None else edges
 
         def compute() -> Scores:
             results = self.run(cell).directory / "results"
@@ -202,12 +190,10 @@ class Study:
                 metrics=("bleu",),
                 tokenizer=cell.config.bleu_tokenizer,
                 lengths=lengths,
-                length_buckets=bounds,
+                length_buckets=cell.config.evaluation.length_buckets,
             )
 
-        suffix = () if edges is None else ("by", *edges)
-        name = "-".join(map(str, ("scores", *chosen, *suffix)))
-        return self.computed(name, Scores, [cell], compute)
+        return self.computed("-".join(("scores", *chosen)), Scores, [cell], compute)
 
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
@@ -303,7 +289,7 @@ class Study:
         if not all(self._has_texts(cell, split) for cell in cells):
             return Part({}, reason="these runs have not kept their translations")
         comparison = self._compared(cells, split, lengths, minus)
-        if lengths is not None or minus is not None or split == ORIGINAL:
+        if lengths or minus or split == ORIGINAL:
             # Scores of a part of the text are not kept by seed; the rule `better` needs none.
             return Part(dict.fromkeys(comparison.p_values, comparison.difference), comparison)
         scores = {
@@ -342,20 +328,14 @@ class Study:
         return data
 
     def _compared(
-        self,
-        cells: Sequence[Cell],
-        split: Texts,
-        lengths: Bounds | None,
-        minus: str | None,
+        self, cells: Sequence[Cell], split: Texts, lengths: Bounds | None, minus: str | None
     ) -> Comparison:
         """Compare cells whose only axis is their `side`: `test` or `against`."""
 
         def compute() -> Comparison:
-            wanted = None if lengths is None else self._of_length(cells, split, lengths)
-            test, against = (
-                [cell for cell in cells if cell.axes["side"] == side]
-                for side in ("test", "against")
-            )
+            wanted = self._of_length(cells, split, lengths) if lengths else None
+            test = [cell for cell in cells if cell.axes["side"] == "test"]
+            against = [cell for cell in cells if cell.axes["side"] == "against"]
             return compare_cells(test, against, self._root, split=split, wanted=wanted, minus=minus)
 
         name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -134,31 +134,36 @@ class TableBuilder:
         return entries, differing
 
     def _medians(self, group: Settings, column: ColumnSpec) -> list[Entry]:
-        return [
-            self._study.entry(
-                self.rows(self._settings(group, column, place), column, bucket),
-                "median",
-                median=True,
-            )
-            if self.spec.statistics and not column.gain_of
-            else missing()
+        if column.gain_of or not self.spec.statistics:
+            return [missing()] * len(self.lines)
+        found = [
+            self.rows(self._settings(group, column, place), column, bucket)
             for place, bucket in self.lines
         ]
+        return [self._study.entry(rows, "median", median=True) for rows in found]
 
     def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
         own = {axis: each for axis, each in self.spec.only.items() if not column.grid}
         return place | group | own | column.only
 
-    def rows(self, settings: Settings, column: ColumnSpec, bucket: str = "") -> list[Row]:
+    def rows(
+        self,
+        settings: Settings,
+        column: ColumnSpec,
+        bucket: str = "",
+        dataset: str | None = None,
+    ) -> list[Row]:
         """Return the measurements of a field.
 
         Args:
             settings: of its runs.
             column: of the field.
             bucket: a name of the table's `buckets`.
+            dataset: that was measured on, by default the mean over the column's split.
         """
         grid = column.grid or self._grid
-        dataset = mean_of(column.split) if column.split else None
+        if dataset is None and column.split:
+            dataset = mean_of(column.split)
         part = self.spec.buckets.get(bucket) or column.bucket
         if part == "trained lengths":
             part = None
@@ -168,11 +173,16 @@ class TableBuilder:
         return self._study.rows(grid, column.metric, settings, dataset=dataset, bucket=part)
 
     def _measured(
-        self, settings: Settings, column: ColumnSpec, bucket: str = "", mark: str = ""
+        self,
+        settings: Settings,
+        column: ColumnSpec,
+        bucket: str = "",
+        mark: str = "",
+        dataset: str | None = None,
     ) -> Entry:
         if column.layers:
             return self._over_layers(settings, column)
-        rows = self.rows(settings, column, bucket)
+        rows = self.rows(settings, column, bucket, dataset)
         if column.show == "yes or why":
             reasons = self._study.rows(
                 column.grid or self._grid, column.metric, settings, bucket=_REASON
@@ -221,11 +231,11 @@ class TableBuilder:
         if column.count == "read":
             return counted(data.report.splits[split].read, data, cells[0])
         store = data.store(split)
-        value = {
-            "kept": lambda: len(store),
-            "tokens": lambda: int(store.source_lengths.sum(dtype=np.int64)),
-            "longest": lambda: int(store.source_lengths.max()),
-        }[column.count or "kept"]()
+        value = len(store)
+        if column.count == "tokens":
+            value = int(store.source_lengths.sum(dtype=np.int64))
+        elif column.count == "longest":
+            value = int(store.source_lengths.max())
         return counted(value, data, cells[0])
 
     def _data(self, cell: Cell) -> Prepared | None:
@@ -240,29 +250,14 @@ class TableBuilder:
 
     def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of each file of both splits, and the mean of them."""
-        sets = each_set(self._study.cells(self._grid)[0])
-        found: dict[str, list[Entry]] = {name: [] for name in (*sets, "average")}
-        show = _SHOW.get(column.show, column.show)
-        for place, bucket in self.lines:
-            settings = self._settings({}, column, place)
-            part = self.spec.buckets.get(bucket)
-            fields = [
-                self._study.entry(
-                    self._study.rows(
-                        self._grid, column.metric, settings, dataset=name, bucket=part
-                    ),
-                    show,
-                )
-                for name in sets
+        columns = {
+            name: [
+                self._measured(self._settings({}, column, place), column, bucket, dataset=name)
+                for place, bucket in self.lines
             ]
-            values = [field.value for field in fields if field.value is not None]
-            average = missing()
-            if len(values) == len(sets):
-                rows = tuple(row for field in fields for row in field.rows)
-                average = Entry(text=f"{fmean(values):.2f}", value=fmean(values), rows=rows)
-            for name, field in zip(found, (*fields, average), strict=True):
-                found[name].append(field)
-        return found
+            for name in each_set(self._study.cells(self._grid)[0])
+        }
+        return columns | {"average": list(map(_mean, zip(*columns.values(), strict=True)))}
 
     def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline."""
@@ -362,6 +357,14 @@ def each_set(cell: Cell) -> list[str]:
             labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
         found += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
     return found
+
+
+def _mean(fields: Sequence[Entry]) -> Entry:
+    values = [field.value for field in fields if field.value is not None]
+    if len(values) < len(fields):
+        return missing()
+    rows = tuple(row for field in fields for row in field.rows)
+    return Entry(text=f"{fmean(values):.2f}", value=fmean(values), rows=rows)
 
 
 def _difference(first: Entry, second: Entry) -> Entry:

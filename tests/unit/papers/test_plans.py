@@ -387,16 +387,6 @@ def test_an_item_says_what_is_not_finished(tmp_path):
     assert unneeded.document.unfinished == ()
 
 
-def test_a_table_without_rows_is_left_out(tmp_path):
-    tables = [
-        DocumentTable(name=name, title="T", header=("a",), rows=rows)
-        for name, rows in (("full", (words("a"),)), ("empty", ()))
-    ]
-    items = {"one": Item("One", ("two",), lambda study: Content(tables), trained=False)}
-    [made] = write(planning.plan_items("toy", PAPER, items, "tiny"), tmp_path)
-    assert [table.name for table in made.document.tables] == ["full"]
-
-
 def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for(tmp_path):
     run(plan(), tmp_path)
     write(plan("table1", seeds=[1]), tmp_path)
@@ -481,13 +471,6 @@ def test_an_item_that_lacks_its_text_is_written_and_not_counted_as_made(tmp_path
     assert (tmp_path / "tiny" / "toy" / "sizes" / "item.json").is_file()
 
 
-def test_settings_that_cannot_be_written_are_one_line(tmp_path):
-    [cell, *_] = plan("table1").cells["one"]
-    (tmp_path / cell.key).touch()
-    with pytest.raises(ShapeshiftError, match=rf"{cell.key}/config-.*: cannot be written: "):
-        CellFolder(tmp_path / cell.key).write_settings(cell.config)
-
-
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -534,16 +517,6 @@ def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
     # A setting without a paper before it: other runs, of which none is there.
     command.reproduce("training.max_updates=3", directory=tmp_path, show_list=True)
     assert "0/4" in capsys.readouterr().out
-
-
-def test_without_a_paper_the_list_is_pointed_at():
-    with pytest.raises(command.typer.BadParameter, match="--list shows them"):
-        command.reproduce()
-
-
-def test_items_come_in_the_papers_order_whatever_the_order_asked_for(monkeypatch):
-    monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
-    assert list(catalogue.find_items("toy:sizes,table1")[2]) == ["table1", "sizes"]
 
 
 def launcher(jobs=None, gpus=None, slurm=None, overrides=(), gpus_per_run=1):

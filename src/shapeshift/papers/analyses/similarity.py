@@ -19,7 +19,7 @@ _AXES = {"dataset": "interpolate"}
 _NUM_SENTENCES = 10
 
 CLAIM = "mean cosine of states, SHAPE's minus APE's"
-CLAIM_INSIDE = "mean cosine of states under offsets up to K, SHAPE's minus APE's"
+"""Name of the values for a claim."""
 
 Runs = Sequence[tuple[Cell, Cell]]
 """APE and SHAPE, for each seed that both have."""
@@ -27,42 +27,53 @@ Runs = Sequence[tuple[Cell, Cell]]
 
 def one_sentence(study: Study, grid: str) -> Content:
     """Make Figure 2."""
-    runs = paired(study, grid, _AXES)
-    data = [compare(study, pair, OFFSETS) for pair in runs.values()]
-    title = "Encoder states under four offsets, one sentence"
-    return Content(
-        [_matrices("figure2", "Similarity of states, one sentence", data, 0, [*runs.values()])],
-        _draw("figure2", title, data, 0),
-        values={CLAIM: _leads(runs, data, 0)},
-    )
+    return _make(study, grid, "figure2", "one sentence", 0)
 
 
 def ten_sentences(study: Study, grid: str) -> Content:
-    """Make Figure 6, and the same for offsets that training has shown."""
+    """Make Figure 6, with a number for each layer and for each sentence."""
+    content = _make(study, grid, "figure6", "mean of ten sentences", None)
+    runs = [*paired(study, grid, _AXES).values()]
+    data = [compare(study, pair) for pair in runs]
+    content.tables += [_by_layer(data, runs), _by_sentence(data, runs)]
+    return content
+
+
+def _make(study: Study, grid: str, name: str, what: str, sentence: int | None) -> Content:
+    """Make the heat maps of one sentence, or of the mean over all, and the table behind them."""
     runs = paired(study, grid, _AXES)
-    pairs = [*runs.values()]
-    data = [compare(study, pair, OFFSETS) for pair in pairs]
-    inner = [compare(study, pair, _offsets_of_training(pair[1])) for pair in pairs]
-    groups = [data] if inner and inner[0].offsets == OFFSETS else [data, inner]
-    title = "Similarity of states, mean of ten sentences"
-    return Content(
-        [
-            _matrices("figure6", title, data, None, pairs),
-            _by_layer(groups, pairs),
-            _by_sentence(data, pairs),
-        ],
-        _draw("figure6", "Encoder states under four offsets, ten sentences", data, None),
-        values={CLAIM: _leads(runs, data), CLAIM_INSIDE: _leads(runs, inner)},
+    data = {seed: compare(study, pair) for seed, pair in runs.items()}
+    leads = {}
+    for seed, each in data.items():
+        ape, shape = (fmean(_layers(system, sentence)) for system in each.systems)
+        leads[seed] = shape - ape
+    content = Content(values={CLAIM: leads})
+    first = next(iter(data), None)
+    if first is None:
+        rows, notes = [], []
+    else:
+        rows = _matrices(data[first], sentence, runs[first])
+        notes = [f"seed {first}"]
+        content.figures.append(
+            _draw(name, f"Encoder states under four offsets, {what}", data[first], sentence)
+        )
+    table = DocumentTable(
+        name=name,
+        title=f"Similarity of states, {what}",
+        header=("states", "offset", *map(str, OFFSETS)),
+        rows=tuple(rows),
+        notes=("Interpolate; mean cosine over the positions of the sentence", *notes),
     )
+    content.tables.append(table)
+    return content
 
 
-def compare(study: Study, pair: tuple[Cell, Cell], offsets: tuple[int, ...]) -> ShiftSimilarity:
+def compare(study: Study, pair: tuple[Cell, Cell]) -> ShiftSimilarity:
     """Return how similar the states of two runs are, on the first ten validation sentences.
 
     Args:
         study: with the runs.
         pair: finished, of one seed and on the same data.
-        offsets: see `analysis.similarity.compute`.
     """
 
     def compute() -> ShiftSimilarity:
@@ -70,26 +81,10 @@ def compare(study: Study, pair: tuple[Cell, Cell], offsets: tuple[int, ...]) -> 
         sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
         device = choose_device(pair[0].config.training.device)
         models = {cell.axes["position"]: study.run(cell).model(device=device) for cell in pair}
-        return similarity.compute(models, sentences, offsets)
+        return similarity.compute(models, sentences, OFFSETS)
 
-    name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, offsets))}"
+    name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
     return study.computed(name, ShiftSimilarity, pair, compute)
-
-
-def _offsets_of_training(shape: Cell) -> tuple[int, ...]:
-    """Return offsets from 0 to SHAPE's K, spaced as the paper's are up to 500."""
-    most: int = shape.config.position.position_ids["max_offset"]
-    return tuple(sorted({0, most // 5, most // 2, most}))
-
-
-def _leads(
-    seeds: dict[int, tuple[Cell, Cell]],
-    data: Sequence[ShiftSimilarity],
-    sentence: int | None = None,
-) -> dict[int, float]:
-    """Return seed → the mean similarity over SHAPE's layers minus that over APE's."""
-    means = [[fmean(_layers(system, sentence)) for system in each.systems] for each in data]
-    return {seed: shape - ape for seed, (ape, shape) in zip(seeds, means, strict=True)}
 
 
 def _layers(system: SystemSimilarity, sentence: int | None = None) -> list[float]:
@@ -98,49 +93,35 @@ def _layers(system: SystemSimilarity, sentence: int | None = None) -> list[float
 
 
 def _matrices(
-    name: str, title: str, data: Sequence[ShiftSimilarity], sentence: int | None, runs: Runs
-) -> DocumentTable:
-    """Lay out what the figure shows: the first seed's matrices."""
-    first = data[:1]
-    rows = [
+    data: ShiftSimilarity, sentence: int | None, cells: Sequence[Cell]
+) -> list[tuple[Entry, ...]]:
+    """Return the rows that hold what the figure shows."""
+    return [
         (
             *words(f"{system.name}, {layer_name(layer)}", str(offset)),
             *(number(value, ".4f", [cell]) for value in values),
         )
-        for each in first
-        for system, cell in zip(each.systems, runs[0], strict=True)
+        for system, cell in zip(data.systems, cells, strict=True)
         for layer in range(system.num_layers + 1)
-        for offset, values in zip(each.offsets, system.matrix(layer, sentence), strict=True)
+        for offset, values in zip(OFFSETS, system.matrix(layer, sentence), strict=True)
     ]
-    return DocumentTable(
-        name=name,
-        title=title,
-        header=("states", "offset", *map(str, OFFSETS)),
-        rows=tuple(rows),
-        notes=(
-            "Interpolate; mean cosine over the positions of the sentence",
-            *(f"seed {pair[0].seed}" for pair in runs[:1]),
-        ),
-    )
 
 
-def _by_layer(groups: Sequence[Sequence[ShiftSimilarity]], runs: Runs) -> DocumentTable:
-    """Lay out one number for each layer, system and set of offsets: the mean over seeds."""
-    header, columns = ["states"], []
-    for group in groups:
-        for place, name in enumerate(PAIR):
-            header.append(f"{name}, {_listed(group[0].offsets)}" if group else name)
-            layers = zip(*(_layers(each.systems[place]) for each in group), strict=True)
-            cells = [pair[place] for pair in runs]
-            columns.append([number(fmean(values), ".4f", cells) for values in layers])
+def _by_layer(data: Sequence[ShiftSimilarity], runs: Runs) -> DocumentTable:
+    """Lay out one number for each layer and system: the mean over seeds and sentences."""
+    columns = []
+    for place in range(len(PAIR)):
+        layers = zip(*(_layers(each.systems[place]) for each in data), strict=True)
+        cells = [pair[place] for pair in runs]
+        columns.append([number(fmean(values), ".4f", cells) for values in layers])
     rows = enumerate(zip(*columns, strict=True), 1)
     return DocumentTable(
         name="figure6-layers",
         title="Mean similarity of states under two different offsets, for each layer",
-        header=tuple(header),
+        header=("states", *PAIR),
         rows=tuple((*words(layer_name(n)), *fields) for n, fields in rows),
         notes=(
-            f"Interpolate; mean over {len(runs)} seed{'s' * (len(runs) != 1)} and ten sentences",
+            f"offsets {_listed(OFFSETS)}; mean over seeds and ten sentences",
             "1: a shift changes no direction of any state",
         ),
     )
@@ -169,21 +150,16 @@ def _by_sentence(data: Sequence[ShiftSimilarity], runs: Runs) -> DocumentTable:
     )
 
 
-def _draw(
-    name: str, title: str, data: Sequence[ShiftSimilarity], sentence: int | None
-) -> list[Figure]:
-    """Draw the first seed's matrices."""
-    if not data:
-        return []
-    layers = {system.name: _layers(system, sentence) for system in data[0].systems}
-    ranges = [f"{name} from {min(own):.2f} to {max(own):.2f}" for name, own in layers.items()]
+def _draw(name: str, title: str, data: ShiftSimilarity, sentence: int | None) -> Figure:
+    layers = {system.name: _layers(system, sentence) for system in data.systems}
+    ranges = [f"{system} from {min(x):.2f} to {max(x):.2f}" for system, x in layers.items()]
     alt = (
         f"Heat maps of the similarity of encoder states under the offsets {_listed(OFFSETS)}: a"
         " row for each of ape and shape, a column for the embeddings and for each layer. Means over"
         f" the layers: {'; '.join(ranges)}."
     )
     about = DocumentFigure(name=name, title=title, table=name, alt=alt)
-    return [Figure(about, similarity.plot(data[0], sentence))]
+    return Figure(about, similarity.plot(data, sentence))
 
 
 def layer_name(layer: int) -> str:

@@ -81,23 +81,19 @@ def by_position_and_frequency(study: Study, grid: str) -> Content:
     return content
 
 
-def share(
-    data: TokenGain, *, begin: int = 0, end: int | None = None, below: int | None = None
-) -> float | None:
+def share(data: TokenGain, *, begin: int = 0, below: int | None = None) -> float | None:
     """Return the percentage of tokens that the system scores higher among some, a tie counting one
     half; `None` if they are fewer than `FEW_TOKENS`, or `begin` is no bound.
 
     Args:
         data: of one seed or of several.
-        begin, end: only positions from here on, and before; of `data.position_edges`, or 0 and
-            `None`.
+        begin: only positions from here on; one of `data.position_edges`, or 0.
         below: only tokens with fewer occurrences in training, one of `data.frequency_edges`; a
             negative number for those with as many or more.
     """
     if begin and begin not in data.position_edges:
         return None
-    first, last = (data.position_edges.index(edge) + 1 if edge else edge for edge in (begin, end))
-    columns = slice(first, last)
+    columns = slice(data.position_edges.index(begin) + 1 if begin else 0, None)
     rows = slice(None)
     if below is not None:
         edge = data.frequency_edges.index(abs(below)) + 1
