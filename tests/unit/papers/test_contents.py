@@ -115,12 +115,6 @@ def test_table_5_averages_the_sets(build):
         assert row[4].rows == row[2].rows + row[3].rows
 
 
-def test_table_6_counts_parameters(build):
-    sizes = column(table(build("shape:table6"), "table6"), "parameters")
-    assert sizes["ape vanilla"].value == sizes["shape vanilla"].value
-    assert sizes["rpe vanilla"].value > sizes["ape vanilla"].value
-
-
 def test_values_of_k_that_are_not_done_are_dashes(build):
     content = build("shape:offsets")
     ours = table(content, "offsets")
@@ -388,15 +382,6 @@ def test_corpora_are_counted_without_a_run_and_missing_text_is_named(studies, mo
     assert content.tables[0].notes[-1] == "de-en: no such file"
 
 
-def test_the_other_direction_has_the_same_sentences_turned_round(studies):
-    study = studies("nhk")
-    there, back = (
-        study.prepared(study.cells("nhk-table1", {"languages": each})[0]).text("test")
-        for each in ("en-de", "de-en")
-    )
-    assert there == back[::-1]
-
-
 def test_figure3_shows_what_all_finished_slices_have(build, studies):
     study, content = studies("nhk"), build("nhk:figure3")
     sizes, by_length, paper = content.tables
@@ -481,14 +466,6 @@ def test_what_is_known_beforehand_of_absolute_and_relative_positions(build):
     assert rows["alibi"]["similarity"].value == pytest.approx(1)
     assert rows["alibi"]["loss range"].value == pytest.approx(0, abs=1e-4)
     assert rows["alibi"]["parameters"].value == rows["ape"]["parameters"].value
-
-
-def test_places_have_a_column_each(build):
-    places = rows_of(table(build("beyond:places"), "places"))
-    assert list(places["alibi"]) == ["kind", "self", "cross", "embedding"]
-    assert places["alibi"]["self"].value is not None
-    assert places["sinusoidal"]["cross"].value is not None
-    assert places["sinusoidal"]["self"].text == "–"
 
 
 def test_learning_has_a_row_for_each_checkpoint(build, studies):
