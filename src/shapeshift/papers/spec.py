@@ -185,6 +185,8 @@ class TableSpec(Strict):
         for title, column in self.columns.items():
             if column.gain_of and (column.gain_of not in self.columns or not self.baseline):
                 raise ValueError(f"columns.{title}: gain_of needs a column and a baseline")
+            if column.lengths and not (self.baseline and column.split == "test"):
+                raise ValueError(f"columns.{title}: lengths needs split: test and a baseline")
             if column.difference and not set(column.difference) <= set(self.columns):
                 raise ValueError(f"columns.{title}: difference needs two columns")
         if self.plot and (

@@ -54,12 +54,12 @@ class TableBuilder:
             (dict(zip(spec.rows, place, strict=True)), name) for place in places for name in buckets
         ]
         self._prepared: dict[str, Prepared | None] = {}
-        self.problems: list[str] = []
+        self.problems: dict[str, list[str]] = {}
         self.marked: dict[str, set[int]] = {}
 
     def table(self, name: str) -> DocumentTable:
-        """Return the table; `problems` then says which data cannot be had, `marked` which lines
-        of each column differ from its baseline.
+        """Return the table; `problems` then says why which data cannot be had, `marked` which
+        lines of each column differ from its baseline.
 
         Args:
             name: of its files.
@@ -71,7 +71,9 @@ class TableBuilder:
                 if not self._study.cells(column.grid or self._grid, column.only):
                     continue
                 if column.split == "each set":
-                    columns |= self._each_set(column)
+                    sets = self._each_set(column)
+                    columns |= sets
+                    medians |= {name: [missing()] * len(self.lines) for name in sets}
                     continue
                 shared = column.count or column.metric in FACTS  # by all groups
                 settings: Settings = {} if shared else group
@@ -119,9 +121,10 @@ class TableBuilder:
                 cells = self._study.finished(self._grid, settings) if test else ()
                 entries.append(number(test.difference if test else None, "+.2f", cells))
             elif column.difference:
+                sides = [self.spec.columns[title] for title in column.difference]
                 first, second = (
-                    self._measured(settings, self.spec.columns[title], bucket)
-                    for title in column.difference
+                    self._measured(self._settings(group, side, place), side, bucket)
+                    for side in sides
                 )
                 entries.append(_difference(first, second))
             elif column.count:
@@ -245,7 +248,7 @@ class TableBuilder:
                 self._prepared[cell.key] = self._study.prepared(cell)
             except ShapeshiftError as error:  # the other items can be made
                 self._prepared[cell.key] = None
-                self.problems.append(f"{' '.join(cell.axes.values())}: {error}")
+                self.problems.setdefault(str(error), []).append(" ".join(cell.axes.values()))
         return self._prepared[cell.key]
 
     def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
@@ -318,7 +321,8 @@ class TableBuilder:
             yield note
         if self.spec.buckets:
             yield from usable(self._study.steps(self._grid))[1]
-        yield from self.problems
+        for problem, places in self.problems.items():
+            yield f"{', '.join(places)}: {problem}"
 
 
 def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> DocumentTable:
