@@ -1,24 +1,44 @@
-"""The papers that can be reproduced, by name; a module is imported when its paper is asked for."""
+"""The papers that can be reproduced and studies of one's own, as their files say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
+from pydantic import Field, TypeAdapter
+
+from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Grid
 from shapeshift.papers.item import Item, Paper
+from shapeshift.schema import Strict
 
-PAPERS = {
-    "shape": "shapeshift.papers.shape",
-    "shaw": "shapeshift.papers.shaw",
-    "nhk": "shapeshift.papers.nhk",
-    "beyond": "shapeshift.papers.beyond",
-}
-"""Name → module with `PAPER`."""
+ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
 
 
+class PaperSpec(Strict):
+    """A paper; its items are files in the same folder.
+
+    Attributes:
+        title: for people.
+        citation: authors, year, title, venue.
+        items: names, in the paper's order.
+        aliases: other names → the item that holds this table or figure too.
+    """
+
+    title: str
+    citation: str
+    items: tuple[str, ...]
+    aliases: dict[str, str] = Field(default_factory=dict)
+
+
+PAPERS = TypeAdapter(dict[str, PaperSpec]).validate_python(read_document(ITEMS / "papers.yaml"))
+"""Name → the paper."""
+
+
+@cache
 def find_paper(name: str) -> Paper:
     """Return a paper.
 
@@ -29,8 +49,18 @@ def find_paper(name: str) -> Paper:
         raise ShapeshiftError(
             f"unknown paper {name!r}{nearest(name, PAPERS)} (known: {', '.join(PAPERS)})"
         )
-    paper: Paper = import_module(PAPERS[name]).PAPER
-    return paper
+    spec = PAPERS[name]
+    items = {item: _shipped_item(name, item) for item in spec.items}
+    return Paper(spec.title, spec.citation, items, spec.aliases)
+
+
+def _shipped_item(paper: str, name: str) -> Item:
+    from shapeshift.papers.build import item_of
+    from shapeshift.papers.spec import read_spec
+
+    spec = read_spec(ITEMS / f"{paper}-{name}.yaml")
+    assert isinstance(spec.grid, str)
+    return item_of(spec, name, spec.grid)
 
 
 def read_study(path: Path) -> tuple[Paper, Grid]:
@@ -39,7 +69,7 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
-    from shapeshift.papers.build import item_of
+    from shapeshift.papers.build import find_analysis, item_of
     from shapeshift.papers.planning import find_grid
     from shapeshift.papers.spec import check_names, read_spec
 
@@ -49,6 +79,8 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     else:
         grid = Grid(path, spec.grid)
     check_names(spec, grid.config, path)
+    for name in spec.analyses:
+        find_analysis(name, path)
     item = item_of(spec, path.stem, grid.name)
     citation = f"a study of one's own, {path}"
     return Paper(title=spec.title, citation=citation, items={path.stem: item}), grid

@@ -4,25 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from shapeshift.config_file import find_config, read_document
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.properties import MEMORY_LENGTH
-from shapeshift.papers.build import build
-from shapeshift.papers.by_length import add_lengths
-from shapeshift.papers.item import Content, Item, Paper
-from shapeshift.papers.spec import ColumnSpec, ItemSpec, TableSpec
-from shapeshift.papers.study import Study
+from shapeshift.papers.build import item_of
+from shapeshift.papers.item import Paper
+from shapeshift.papers.spec import ItemSpec
 
 ITEM = "comparison"
 """Name of the item, and of its folder."""
 
 AXIS = "position"
-
-BY_LENGTH = "bleu-by-length"
-"""Name of the second table, and of the figure."""
 
 
 def comparison(
@@ -53,41 +47,45 @@ def comparison(
             "steps": ["score-test", "speed", "step-memory"],
         },
     )
-    item = Item(title, (grid.name,), partial(_build, grid.name, [*systems]))
+    cells = grid.cells(path.stem)
+    has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
+    item = item_of(_spec(title, [*systems], has_lengths), ITEM, grid.name)
     citation = f"several position representations, {path}"
     return Paper(title=title, citation=citation, items={ITEM: item}), grid
 
 
-def _build(grid: str, systems: Sequence[str], study: Study) -> Content:
-    """Make the table over the whole test text, and table and figure by source length."""
-    first = systems[0]
-    columns = {
-        "BLEU": ColumnSpec(split="test"),
-        f"over {first}": ColumnSpec(gain_of="BLEU"),
-        "chrF": ColumnSpec(metric="chrF2", split="test"),
-        "speed": ColumnSpec(metric="speed"),
-        "memory": ColumnSpec(metric="step_memory", bucket=f"length {MEMORY_LENGTH}"),
-        "parameters": ColumnSpec(metric="parameters", show="whole number"),
+def _spec(title: str, systems: Sequence[str], has_lengths: bool) -> ItemSpec:
+    """Return the table over the whole test text, and table and figure by source length."""
+    first, several = systems[0], len(systems) > 1
+    columns: dict[str, dict[str, str]] = {
+        "BLEU": {"split": "test"},
+        **({f"over {first}": {"gain_of": "BLEU"}} if several else {}),
+        "chrF": {"metric": "chrF2", "split": "test"},
+        "speed": {"metric": "speed"},
+        "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
+        "parameters": {"metric": "parameters", "show": "whole number"},
     }
-    table = TableSpec(
-        title="test text",
-        rows=(AXIS,),
-        columns=columns,
-        baseline={AXIS: first} if len(systems) > 1 else {},
-        notes=(
+    table = {
+        "title": "test text",
+        "rows": [AXIS],
+        "columns": columns,
+        "baseline": {AXIS: first} if several else {},
+        "notes": [
             "speed: of training, over that of ape on the same batches",
             f"memory: of a training step on {MEMORY_LENGTH} subwords a sentence, over that of ape",
-        ),
+        ],
+    }
+    by_length = {
+        "name": "bleu-by-length",
+        "title": "BLEU by source length in subwords",
+        "systems": AXIS,
+        "tested": several,
+    }
+    return ItemSpec.model_validate(
+        {
+            "title": title,
+            "grid": "",
+            "tables": [table],
+            "by_length": [by_length] if has_lengths else [],
+        }
     )
-    content = build(ItemSpec(title="", grid=grid, tables=(table,)), ITEM, grid, study)
-    runs = {name: study.finished(grid, {AXIS: name}) for name in systems}
-    if any(cell.config.evaluation.length_buckets for cells in runs.values() for cell in cells):
-        add_lengths(
-            content,
-            study,
-            runs,
-            BY_LENGTH,
-            "BLEU by source length in subwords",
-            tested=(grid, AXIS) if len(systems) > 1 else None,
-        )
-    return content

@@ -21,6 +21,8 @@ from shapeshift.training.estimate import (
     disk_bytes,
 )
 
+_COSTS_NOTHING = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
+
 
 @dataclass(frozen=True)
 class Runs:
@@ -68,21 +70,20 @@ def measure_runs(plan: Plan, on_measure: Callable[[str], None] = lambda name: No
     for cell in cells.values():
         same = cell.config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
         groups.setdefault(same, []).append(cell)
-    made: dict[str, tuple[int, Measured]] = {}  # many runs differ in what costs nothing
-    found = []
+    measured: dict[str, tuple[int, Measured]] = {}  # many runs differ in what costs nothing
+    runs = []
     for group in groups.values():
         cell, config = group[0], group[0].config
-        run = (config.model, config.position.scheme)
-        vocab_size, length = config.data.subwords.vocab_size, assumed_length(config.data)
-        own = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
-        training = config.training.model_dump(exclude=set(own))
-        key = f"{run} {training} {vocab_size} {length}"
+        model = (config.model, config.position.scheme)
+        size = config.data.subwords.vocab_size, assumed_length(config.data)
+        training = config.training.model_dump(exclude={*_COSTS_NOTHING})
+        key = f"{model} {training} {size}"
         name = "/".join(cell.axes.values())
-        if key not in made:
+        if key not in measured:
             on_measure(f"{cell.grid} {name}")
-            made[key] = measure_run(config)
-        found.append(Runs(cell.grid, name, tuple(group), *made[key]))
-    return found
+            measured[key] = measure_run(config)
+        runs.append(Runs(cell.grid, name, tuple(group), *measured[key]))
+    return runs
 
 
 def find_origins(runs: Collection[Runs]) -> list[Origin]:

@@ -20,7 +20,7 @@ class Figure:
     drawing: Drawing
 
 
-@dataclass(frozen=True)
+@dataclass
 class Content:
     """What an item comes to.
 
@@ -28,12 +28,14 @@ class Content:
         tables: ours first, then the paper's; every figure's data stand in one of ours.
         figures: what shows them.
         findings: the claims of the paper that the item is about.
-        lacks_text: whether text that it counts cannot be had; a finding says why.
+        values: name → seed → value, for claims of `rule: threshold` with this `metric`.
+        lacks_text: whether text that it counts cannot be had; a note says why.
     """
 
     tables: list[DocumentTable] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    values: dict[str, dict[int, float]] = field(default_factory=dict)
     lacks_text: bool = False
 
 

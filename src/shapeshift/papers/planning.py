@@ -26,6 +26,9 @@ from shapeshift.training.precision import check_hardware
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
 
+Runs = Collection[tuple[str, str]]
+"""Grid and key of some cells."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -120,7 +123,7 @@ class Plan:
         `lab.measures.usable`."""
         return usable(self.grids[grid].config.steps)
 
-    def finished(self, directory: Path) -> set[tuple[str, str]]:
+    def finished(self, directory: Path) -> Runs:
         """Return the cells of these grids that are finished, by grid and key.
 
         Args:
@@ -135,9 +138,7 @@ class Plan:
             )
         }
 
-    def fetch(
-        self, finished: Collection[tuple[str, str]], on_progress: Progress | None = None
-    ) -> None:
+    def fetch(self, finished: Runs, on_progress: Progress | None = None) -> None:
         """Fetch the text of all runs, unless it is here; each corpus once.
 
         Args:
@@ -151,7 +152,7 @@ class Plan:
         for corpus in {each.model_dump_json(): each for each in corpora}.values():
             fetch(corpus, on_progress)
 
-    def missing_hardware(self, finished: Collection[tuple[str, str]] = ()) -> list[str]:
+    def missing_hardware(self, finished: Runs = ()) -> list[str]:
         """Return a line for each device or precision that the runs need and that is not here.
 
         Args:
@@ -165,7 +166,24 @@ class Plan:
                 lines.append(str(error))
         return list(dict.fromkeys(lines))
 
-    def check_shared(self, gpus_per_run: int, finished: Collection[tuple[str, str]] = ()) -> None:
+    def missing(
+        self, prepared_root: Path, finished: Runs = (), *, packages_only: bool = False
+    ) -> list[str]:
+        """Return a line for each thing that the runs need and that is not here, each once; see
+        `lab.requirements`.
+
+        Args:
+            prepared_root: see `lab.train.train`.
+            finished: runs that are not asked about; see `finished`.
+            packages_only: see `lab.requirements.missing_requirements`.
+        """
+        lines: list[str] = []
+        for config in {cell.key: cell.config for cell in self.unfinished(finished)}.values():
+            data = prepared_directory(config.data, prepared_root)
+            lines += missing_requirements(config, data, packages_only=packages_only)
+        return list(dict.fromkeys(lines))
+
+    def check_shared(self, gpus_per_run: int, finished: Runs = ()) -> None:
         """Raise a `ShapeshiftError` if this many GPUs cannot share an update of each run evenly.
 
         Args:
@@ -178,33 +196,7 @@ class Plan:
             except ShapeshiftError as error:
                 raise ShapeshiftError(f"{cell.name}: {error}; or change --gpus-per-run") from error
 
-    def missing(
-        self,
-        prepared_root: Path,
-        finished: Collection[tuple[str, str]] = (),
-        *,
-        packages_only: bool = False,
-    ) -> list[str]:
-        """Return a line for each thing that the runs need and that is not here, each once; see
-        `lab.requirements`.
-
-        Args:
-            prepared_root: see `lab.train.train`.
-            finished: runs that are not asked about; see `finished`.
-            packages_only: see `lab.requirements.missing_requirements`.
-        """
-        configs = {cell.key: cell.config for cell in self.unfinished(finished)}
-        lines = (
-            missing_requirements(
-                config,
-                prepared_directory(config.data, prepared_root),
-                packages_only=packages_only,
-            )
-            for config in configs.values()
-        )
-        return list(dict.fromkeys(chain.from_iterable(lines)))
-
-    def unfinished(self, finished: Collection[tuple[str, str]]) -> Iterator[Cell]:
+    def unfinished(self, finished: Runs) -> Iterator[Cell]:
         """Yield the cells of `trained` that are not in `finished`."""
         for name, cells in self.trained.items():
             yield from (cell for cell in cells if (name, cell.key) not in finished)
@@ -262,32 +254,26 @@ def plan_items(
             f"the label {label!r} has to be at most 100 letters, digits, '.', '-' and '_', and not"
             " begin with a '.'"
         )
-    names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
-    grids = {each: substitute or find_grid(each) for each in names}
+    grids = {each: substitute or find_grid(each) for each in _grids(items)}
     if substitute is not None:
-        for each in names:
+        for each in grids:
             _check_axes(substitute, each)
-    found = {
-        each: [replace(cell, grid=each) for cell in grid.cells(scale, overrides)]
-        for each, grid in grids.items()
-    }
-    there, cells = _chosen(items, found, seeds)
-    own = {
+    all_cells = _resolve(grids, scale, overrides)
+    chosen, cells = _choose(items, all_cells, seeds)
+    known = {
         cell.seed
-        for cells_of_grid in found.values()
-        for cell in cells_of_grid
+        for cell in chain.from_iterable(all_cells.values())
         if any(item.needs(cell) for item in items.values())
     }
-    unknown = set(seeds) - own or (set(seeds) if not there else set())
+    unknown = set(seeds) - known or (set(seeds) if not chosen else set())
     if unknown:
         raise ShapeshiftError(
             f"no run of {name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
-            f" have {_numbers(own)}"
+            f" have {_numbers(known)}"
         )
-    only = only or {}
-    _check_only(only, list(chain.from_iterable(cells.values())))
+    _check_only(only or {}, list(chain.from_iterable(cells.values())))
     return Plan(
-        name, paper, there, scale, grids, cells, overrides, command, label, only, substitute
+        name, paper, chosen, scale, grids, cells, overrides, command, label, only or {}, substitute
     )
 
 
@@ -309,32 +295,25 @@ def item_progress(
     Raises:
         ShapeshiftError: a scale that none of them has, or settings that are wrong.
     """
-    names = dict.fromkeys(grid for item in items.values() for grid in item.grids)
-    grids = {each: find_grid(each) for each in names}
-    if not any(scale in grid.config.scales for grid in grids.values()):
-        known = dict.fromkeys(each for grid in grids.values() for each in grid.config.scales)
+    all_grids = {each: find_grid(each) for each in _grids(items)}
+    grids = {each: grid for each, grid in all_grids.items() if scale in grid.config.scales}
+    if not grids:
+        known = dict.fromkeys(each for grid in all_grids.values() for each in grid.config.scales)
         raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
-    all_cells = {
-        each: grid.cells(scale, overrides)
-        for each, grid in grids.items()
-        if scale in grid.config.scales
-    }
-    there, cells = _chosen(items, all_cells, seeds)
-    resolved = Plan(name, paper, there, scale, grids, cells, overrides, command="")
-    done = resolved.finished(directory)
-    found = []
+    chosen, cells = _choose(items, _resolve(grids, scale, overrides), seeds)
+    done = Plan(name, paper, chosen, scale, grids, cells, overrides, command="").finished(directory)
+    progress = []
     for key, item in items.items():
-        own = (cell for grid in item.grids for cell in cells.get(grid, ()))
+        own = chain.from_iterable(cells.get(grid, ()) for grid in item.grids)
         wanted = {(cell.grid, cell.key) for cell in own if item.trained and item.needs(cell)}
-        count = len(wanted) if key in there else None
-        found.append(ItemProgress(name, key, item.title, count, len(wanted & done)))
-    return found
+        count = len(wanted) if key in chosen else None
+        progress.append(ItemProgress(name, key, item.title, count, len(wanted & {*done})))
+    return progress
 
 
 def needed_grids(items: Mapping[str, Item]) -> list[str]:
     """Return the grids whose cells the items need trained, each once."""
-    needed = [grid for item in items.values() if item.trained for grid in item.grids]
-    return list(dict.fromkeys(needed))
+    return _grids({key: item for key, item in items.items() if item.trained})
 
 
 def find_grid(name: str, relative_to: Path = Path()) -> Grid:
@@ -359,6 +338,20 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     return Grid(relative_to / name)
 
 
+def _grids(items: Mapping[str, Item]) -> list[str]:
+    return list(dict.fromkeys(grid for item in items.values() for grid in item.grids))
+
+
+def _resolve(
+    grids: Mapping[str, Grid], scale: str, overrides: Sequence[str]
+) -> dict[str, list[Cell]]:
+    """Return grid → its cells, under the name that the items have for the grid."""
+    return {
+        name: [replace(cell, grid=name) for cell in grid.cells(scale, overrides)]
+        for name, grid in grids.items()
+    }
+
+
 def _check_axes(substitute: Grid, name: str) -> None:
     """Raise a `ShapeshiftError` if a grid cannot stand for the one of this name."""
     if substitute.name == name:
@@ -372,28 +365,24 @@ def _check_axes(substitute: Grid, name: str) -> None:
         )
 
 
-def _chosen(
-    items: Mapping[str, Item], found: Mapping[str, Sequence[Cell]], seeds: Sequence[int]
+def _choose(
+    items: Mapping[str, Item], all_cells: Mapping[str, Sequence[Cell]], seeds: Sequence[int]
 ) -> tuple[dict[str, Item], dict[str, tuple[Cell, ...]]]:
-    """Return the items that have cells with these seeds in all of their grids, and grid → the cells
-    that they need.
-
-    Args:
-        items: to choose from.
-        found: grid → all cells.
-        seeds: all if empty.
-    """
-    chosen = [cell for cells in found.values() for cell in cells if not seeds or cell.seed in seeds]
-    there = {
+    """Return the items that have cells with these seeds (all if empty) in all of their grids, and
+    grid → the cells that they need."""
+    cells = [
+        cell for cell in chain.from_iterable(all_cells.values()) if not seeds or cell.seed in seeds
+    ]
+    chosen = {
         key: item
         for key, item in items.items()
-        if {cell.grid for cell in chosen if item.needs(cell)} == set(item.grids)
+        if {cell.grid for cell in cells if item.needs(cell)} == set(item.grids)
     }
     needed: dict[str, list[Cell]] = {}
-    for cell in chosen:
-        if any(item.needs(cell) for item in there.values()):
+    for cell in cells:
+        if any(item.needs(cell) for item in chosen.values()):
             needed.setdefault(cell.grid, []).append(cell)
-    return there, {grid: tuple(cells) for grid, cells in needed.items()}
+    return chosen, {grid: tuple(own) for grid, own in needed.items()}
 
 
 def _has(cell: Cell, only: Mapping[str, Collection[str]]) -> bool:

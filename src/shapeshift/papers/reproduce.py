@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -90,15 +90,20 @@ def write(
     Raises:
         ShapeshiftError: see `on_failure`.
     """
-    folder = plan.open_folder(directory)
-    made = []
-    with locked(directory / LOCK, wait=True):
+    folder, made = plan.open_folder(directory), []
+
+    @contextmanager
+    def reporting(name: str) -> Iterator[None]:
         try:
-            _write_results(plan, directory / planning.CELLS, folder)
+            yield
         except ShapeshiftError as error:
             if on_failure is None:
                 raise
-            on_failure("results.csv", error)
+            on_failure(name, error)
+
+    with locked(directory / LOCK, wait=True):
+        with reporting("results.csv"):
+            _write_results(plan, directory / planning.CELLS, folder)
         for name, item in plan.items.items():
             study = Study(
                 {grid: list(filter(item.needs, plan.cells[grid])) for grid in item.grids},
@@ -107,12 +112,8 @@ def write(
                 prepared_root,
                 on_prepare,
             )
-            try:
+            with reporting(name):
                 made.append(_write_item(plan, name, item, study, folder / name))
-            except ShapeshiftError as error:
-                if on_failure is None:
-                    raise
-                on_failure(name, error)
     return made
 
 

@@ -24,7 +24,9 @@ An item is a YAML file. `papers.build` makes its content:
         against: {k: 0}
         paper: 25.8 against 12.5
 
-Numbers of the paper stand here and nowhere else.
+Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
+perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
+the paper stand here and nowhere else.
 """
 
 from __future__ import annotations
@@ -45,39 +47,62 @@ ALL = "*"
 """In `each` of a claim: every setting of the axis."""
 
 Split = Literal["valid", "test"]
-Show = Literal["mean", "mean ± stdev", "whole number"]
+Show = Literal["mean", "mean ± stdev", "one decimal", "whole number", "yes or why"]
+Lengths = Literal["inside", "beyond"]
+"""Test sentences whose source length training has shown, or those whose length it has not."""
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
-Published = float | tuple[float, ...] | str | None
-"""A number; mean and standard deviation; median, mean and standard deviation; text; a dash."""
+DEVIATION = "deviation from the paper (%)"
+"""In `metric` of a claim: the largest of the first table's counts."""
+
+Published = int | float | tuple[float, ...] | str | None
+"""A number, as it is if it is whole; mean and standard deviation; median, mean and standard
+deviation; text; a dash."""
 
 
 class ColumnSpec(Strict):
-    """A column of a table.
+    """A column of a table. It is left out at scales where its runs do not exist.
 
     Attributes:
-        metric: name of a measurement, such as `BLEU`, `speed` or `parameters`.
+        metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
+            is what the library declares of the position, `trained lengths` what was trained on.
+        grid: whose runs were measured, if not the item's; it has the axes of the rows, too.
+        only: further settings of the runs.
         split: that was translated, the mean over its files; `each set`: a column for each file
-            of both splits, and one for their average; `None` for measurements of a run.
-        bucket: part of a measurement, such as `length 256` of `step_memory`.
+            of both splits, and one for their average; `null` for measurements of a run.
+        bucket: part of a measurement, such as `length 256` of `step_memory`; `trained lengths`:
+            sentences of the lengths in training.
+        lengths: BLEU on these sentences, from the comparison with the baseline.
+        layers: of a measurement that has several values for a run, the lowest or the range of
+            them; the embeddings (`layer 0`) are left out.
+        count: instead of a metric: a number of the prepared data of `split` (which may be `train`):
+            pairs that are kept or were read, source tokens, or the longest source.
         show: how the values of several seeds become one field.
         gain_of: instead of a metric: the difference to the baseline in that column.
+        difference: instead of a metric: the first of these columns minus the second.
     """
 
     metric: str = "BLEU"
-    split: Split | Literal["each set"] | None = None
+    grid: str = ""
+    only: dict[Name, Name] = Field(default_factory=dict)
+    split: Split | Literal["train", "each set"] | None = None
     bucket: str | None = None
+    lengths: Lengths | None = None
+    layers: Literal["lowest", "range"] | None = None
+    count: Literal["kept", "read", "tokens", "longest"] | None = None
     show: Show = "mean ± stdev"
     gain_of: str = ""
+    difference: tuple[str, str] | None = None
 
 
 class PlotSpec(Strict):
-    """A plot of a table: a line for each setting of `across`, or a single one.
+    """A plot of a table: a line for each setting of `across`, or a single one; or a point for each
+    row.
 
     Attributes:
         title: caption.
         name: of its files; by default the table's with `-plot`.
-        x: axis of the rows.
-        x_title: by default the axis' name.
+        x: axis of the rows, or a column.
+        x_title, y_title: by default the names of `x` and `y`.
         y: title of the column that is drawn.
     """
 
@@ -86,6 +111,7 @@ class PlotSpec(Strict):
     x: str
     x_title: str = ""
     y: str
+    y_title: str = ""
 
 
 class PublishedSpec(Strict):
@@ -113,6 +139,7 @@ class TableSpec(Strict):
         name: of its files; by default the item's name.
         title: caption.
         rows: axes; a row for each combination of their settings that has runs.
+        buckets: name → part of the measurements, or `null` for the whole: a row for each of them.
         only: settings of the runs that it is made of; by default all.
         header: titles of the columns that name a row; by default the axes.
         labels: setting of the only axis in `rows` → fields that name its row, one for each of
@@ -132,6 +159,7 @@ class TableSpec(Strict):
     name: PlainName | None = None
     title: str
     rows: tuple[str, ...]
+    buckets: dict[Name, Name | None] = Field(default_factory=dict)
     only: dict[Name, Name] = Field(default_factory=dict)
     header: tuple[str, ...] = ()
     labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
@@ -148,22 +176,70 @@ class TableSpec(Strict):
     def _fits_together(self) -> TableSpec:
         if self.labels and len(self.rows) != 1:
             raise ValueError(f"labels need one axis in rows, got {len(self.rows)}")
-        width = len(self.header or self.rows)
-        if not self.labels and width != len(self.rows):
-            raise ValueError(f"header has {width} titles for {len(self.rows)} axes of rows")
+        width, expected = len(self.header or self.rows), len(self.rows) + bool(self.buckets)
+        if not self.labels and width != expected:
+            raise ValueError(f"header has {width} titles for {expected} axes of rows")
         for setting, fields in self.labels.items():
             if len(fields) != width:
                 raise ValueError(f"labels.{setting} has {len(fields)} fields for {width} titles")
         for title, column in self.columns.items():
             if column.gain_of and (column.gain_of not in self.columns or not self.baseline):
                 raise ValueError(f"columns.{title}: gain_of needs a column and a baseline")
-        if self.plot and (self.plot.y not in self.columns or self.plot.x not in self.rows):
+            if column.lengths and not (self.baseline and column.split == "test"):
+                raise ValueError(f"columns.{title}: lengths needs split: test and a baseline")
+            if column.difference and not set(column.difference) <= set(self.columns):
+                raise ValueError(f"columns.{title}: difference needs two columns")
+        if self.plot and (
+            self.plot.y not in self.columns or self.plot.x not in (*self.rows, *self.columns)
+        ):
             raise ValueError("plot: x is no axis of rows, or y no column")
         for row in self.published.rows if self.published else ():
-            expected = self.published.header if self.published else ()
-            if expected and len(row) != len(expected):
-                raise ValueError(f"published: {list(row)} has not {len(expected)} fields")
+            titles = self.published.header if self.published else ()
+            if titles and len(row) != len(titles):
+                raise ValueError(f"published: {list(row)} has not {len(titles)} fields")
         return self
+
+
+class ByLengthSpec(Strict):
+    """BLEU by source length: a table, and a figure with a line for each system.
+
+    Attributes:
+        name: of the files of both; by default the item's.
+        title: of both.
+        grid: see `ColumnSpec`.
+        systems: axis of the systems.
+        only: settings of the runs.
+        panels: axis with one panel of the figure for each of its settings.
+        splits: whose sentences are taken together.
+        gain_over: show BLEU minus that of this system.
+        tested: mark the lengths at which a system differs from the first.
+        notes: lines to stand below the table.
+    """
+
+    name: PlainName | None = None
+    title: str
+    grid: str = ""
+    systems: str
+    only: dict[Name, Name] = Field(default_factory=dict)
+    panels: str = ""
+    splits: tuple[Split, ...] = ("test",)
+    gain_over: str = ""
+    tested: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class CurvesSpec(Strict):
+    """Validation perplexity during training: a table, and a figure with a line for each run.
+
+    Attributes:
+        each: axis with a table and a figure for each of its settings.
+        systems: axis whose settings share their look.
+        against: what the horizontal axis shows.
+    """
+
+    each: str
+    systems: str
+    against: Literal["updates", "training time"]
 
 
 class ClaimSpec(Strict):
@@ -173,20 +249,26 @@ class ClaimSpec(Strict):
         claim: one sentence.
         rule: see `papers.verdicts`.
         split: that was translated.
-        metric: of `rule: threshold`.
+        minus: that was translated as well: the claim is about what is lost from `split` to it.
+        lengths: only sentences of these lengths, of the tested runs' training.
+        metric: of `rule: threshold`: a measurement, a value of an analysis, or `DEVIATION`.
         margin: of `no worse` and `equivalent`, BLEU.
         at_most, at_least: of `threshold`, one of them.
         test: settings of the tested runs.
         against: settings that differ in the runs that they are compared with.
         each: axis → settings; the claim is about all of their combinations.
         pairs: further (test, against), about which the claim is too.
+        against_buckets: compare with these parts of the measurements of the same runs, on the
+            average BLEU over all sets.
         scales: those whose models, data and training lengths can test it; by default all.
         paper: the paper's numbers.
     """
 
     claim: str
     rule: Rule
-    split: Split = "test"
+    split: Split | Literal["original-order"] = "test"
+    minus: Literal["swapped-order"] | None = None
+    lengths: Lengths | None = None
     metric: str = "BLEU"
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
@@ -195,6 +277,7 @@ class ClaimSpec(Strict):
     against: dict[Name, Name] = Field(default_factory=dict)
     each: Condition = Field(default_factory=dict)
     pairs: tuple[tuple[dict[Name, Name], dict[Name, Name]], ...] = ()
+    against_buckets: tuple[Name, ...] = ()
     scales: tuple[Name, ...] = ()
     paper: str
 
@@ -206,7 +289,7 @@ class ClaimSpec(Strict):
         if self.rule == "threshold":
             if self.against or self.pairs:
                 raise ValueError("threshold compares with a number, not with other runs")
-        elif not self.pairs and not self.against:
+        elif not (self.pairs or self.against or self.against_buckets):
             raise ValueError(f"{self.rule} needs `test` and `against`, or `pairs`")
         return self
 
@@ -218,13 +301,35 @@ class ItemSpec(Strict):
         title: what it is in the paper.
         grid: name of a file in `configs/grids`, or a path relative to this file; or the grid
             itself, as such a file says it.
-        tables, claims: made of its runs, and what they say.
+        trained: whether it needs trained runs; else prepared data suffice.
+        only: settings of the runs that it needs; by default all.
+        tables, by_length, curves, claims: made of its runs, and what they say.
+        analyses: `module:function`; each is called with the study and the name of the grid, and
+            returns a `papers.item.Content`.
     """
 
     title: str
     grid: str | dict[str, Any]
-    tables: tuple[TableSpec, ...]
+    trained: bool = True
+    only: Condition = Field(default_factory=dict)
+    tables: tuple[TableSpec, ...] = ()
+    by_length: tuple[ByLengthSpec, ...] = ()
+    curves: CurvesSpec | None = None
+    analyses: tuple[str, ...] = ()
     claims: tuple[ClaimSpec, ...] = ()
+
+    @property
+    def other_grids(self) -> list[str]:
+        """Grids that some column or figure names, each once."""
+        columns = [column.grid for table in self.tables for column in table.columns.values()]
+        named = filter(None, [*columns, *(figure.grid for figure in self.by_length)])
+        return list(dict.fromkeys(named))
+
+    @model_validator(mode="after")
+    def _has_content(self) -> ItemSpec:
+        if not (self.tables or self.by_length or self.curves or self.analyses):
+            raise ValueError("needs one of tables, by_length, curves and analyses")
+        return self
 
 
 def read_spec(path: Path) -> ItemSpec:
@@ -277,6 +382,9 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
 
 def _named(spec: ItemSpec) -> Iterator[tuple[str, Condition]]:
     """Yield the place in the file and the axes and settings that it names."""
+    yield "only", spec.only
+    if spec.curves:
+        yield "curves", {spec.curves.each: (), spec.curves.systems: ()}
     for number, table in enumerate(spec.tables):
         place = f"tables.{number}"
         yield f"{place}.rows", dict.fromkeys(table.rows, ())
@@ -284,6 +392,12 @@ def _named(spec: ItemSpec) -> Iterator[tuple[str, Condition]]:
         yield f"{place}.only", _condition(table.only)
         yield f"{place}.baseline", _condition(table.baseline)
         yield f"{place}.labels", {table.rows[0]: tuple(table.labels)} if table.labels else {}
+        for title, column in table.columns.items():
+            yield f"{place}.columns.{title}", {} if column.grid else _condition(column.only)
+    for number, figure in enumerate(spec.by_length):
+        if not figure.grid:
+            axes = dict.fromkeys(filter(None, (figure.systems, figure.panels)), ())
+            yield f"by_length.{number}", axes | _condition(figure.only)
     for number, claim in enumerate(spec.claims):
         place = f"claims.{number}"
         yield f"{place}.test", _condition(claim.test)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import EllipsisType
 from typing import Literal, TypeVar
 
 from shapeshift.data.prepare import prepare
@@ -16,6 +17,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import digest
 from shapeshift.lab.analysis.document import load_data, save_data
+from shapeshift.lab.analysis.length_bleu import Bounds
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.identity import other_tokenizer
@@ -38,8 +40,7 @@ from shapeshift.lab.significance import (
     compare_cells,
     summarise,
 )
-from shapeshift.papers.document import Entry
-from shapeshift.papers.entries import missing
+from shapeshift.papers.document import Entry, missing
 from shapeshift.papers.verdicts import Part
 
 _Data = TypeVar("_Data")
@@ -51,6 +52,9 @@ Axes = Mapping[str, Wanted]
 """Axis, or `seed`, → what it is to be."""
 
 NO_AXES: Axes = {}
+
+Settings = dict[str, str]
+"""Axis → setting."""
 
 Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `lab.measures`."""
@@ -138,6 +142,10 @@ class Study:
         """Return the settings of an axis that some cell has, in the grid's order."""
         return list({cell.axes[axis]: None for cell in self._cells[grid]})
 
+    def steps(self, grid: str) -> Sequence[str]:
+        """Return the measures that are taken on a grid's cells."""
+        return self._steps[grid]
+
     def is_finished(self, cell: Cell) -> bool:
         """Return whether training and all measures are done, but for the optional ones; see
         `lab.measures.OPTIONAL`."""
@@ -163,22 +171,10 @@ class Study:
         """Return the run of a cell that is finished."""
         return Run(CellFolder(self._root / cell.key).run)
 
-    def scores(
-        self,
-        cell: Cell,
-        *splits: Literal["valid", "test"],
-        edges: tuple[int, ...] | None = None,
-    ) -> Scores:
+    def scores(self, cell: Cell, *splits: Literal["valid", "test"]) -> Scores:
         """Return BLEU of a cell that is finished, over some splits (test) together, also by source
-        length: the run's file has the buckets of the grid that scored last.
-
-        Args:
-            cell: whose translations are scored.
-            splits: that were translated.
-            edges: bounds of the buckets, see `evaluation.lengths`; by default the cell's own.
-        """
+        length: the run's file has the buckets of the grid that scored last."""
         chosen = splits or ("test",)
-        bounds = cell.config.evaluation.length_buckets if edges is None else edges
 
         def compute() -> Scores:
             results = self.run(cell).directory / "results"
@@ -194,12 +190,10 @@ class Study:
                 metrics=("bleu",),
                 tokenizer=cell.config.bleu_tokenizer,
                 lengths=lengths,
-                length_buckets=bounds,
+                length_buckets=cell.config.evaluation.length_buckets,
             )
 
-        suffix = () if edges is None else ("by", *edges)
-        name = "-".join(map(str, ("scores", *chosen, *suffix)))
-        return self.computed(name, Scores, [cell], compute)
+        return self.computed("-".join(("scores", *chosen)), Scores, [cell], compute)
 
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
@@ -213,7 +207,7 @@ class Study:
         axes: Axes = NO_AXES,
         *,
         dataset: str | None = None,
-        bucket: str | None = None,
+        bucket: str | EllipsisType | None = None,
     ) -> list[Row]:
         """Return the measurements of a metric, one for each seed and setting that is left open.
 
@@ -222,12 +216,13 @@ class Study:
             metric: its name.
             axes: see `cells`.
             dataset, bucket: see `lab.measures.Measurement`; without a bucket those that
-                have none. Measurements in the middle of training are left out.
+                have none, with `...` all. Measurements in the middle of training are left out.
         """
         return [
             row
             for row in self.results.rows
-            if (row.grid, row.metric, row.bucket, row.step) == (grid, metric, bucket, None)
+            if (row.grid, row.metric, row.step) == (grid, metric, None)
+            and bucket in (row.bucket, ...)
             and (dataset is None or row.dataset == dataset)
             and fits(row.axes, row.seed, axes)
         ]
@@ -262,7 +257,7 @@ class Study:
         against: Axes,
         split: Texts = "test",
         *,
-        lengths: tuple[int, int | None] | None = None,
+        lengths: Bounds | None = None,
         minus: str | None = None,
     ) -> Part:
         """Compare two sets of runs, one of each seed, on BLEU over the seeds that both have.
@@ -294,7 +289,7 @@ class Study:
         if not all(self._has_texts(cell, split) for cell in cells):
             return Part({}, reason="these runs have not kept their translations")
         comparison = self._compared(cells, split, lengths, minus)
-        if lengths is not None or minus is not None or split == ORIGINAL:
+        if lengths or minus or split == ORIGINAL:
             # Scores of a part of the text are not kept by seed; the rule `better` needs none.
             return Part(dict.fromkeys(comparison.p_values, comparison.difference), comparison)
         scores = {
@@ -333,20 +328,14 @@ class Study:
         return data
 
     def _compared(
-        self,
-        cells: Sequence[Cell],
-        split: Texts,
-        lengths: tuple[int, int | None] | None,
-        minus: str | None,
+        self, cells: Sequence[Cell], split: Texts, lengths: Bounds | None, minus: str | None
     ) -> Comparison:
         """Compare cells whose only axis is their `side`: `test` or `against`."""
 
         def compute() -> Comparison:
-            wanted = None if lengths is None else self._of_length(cells, split, lengths)
-            test, against = (
-                [cell for cell in cells if cell.axes["side"] == side]
-                for side in ("test", "against")
-            )
+            wanted = self._of_length(cells, split, lengths) if lengths else None
+            test = [cell for cell in cells if cell.axes["side"] == "test"]
+            against = [cell for cell in cells if cell.axes["side"] == "against"]
             return compare_cells(test, against, self._root, split=split, wanted=wanted, minus=minus)
 
         name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
@@ -364,12 +353,11 @@ class Study:
             self._measurements.append(row)
         return self._named[key]
 
-    def _of_length(
-        self,
-        cells: Sequence[Cell],
-        split: Texts,
-        lengths: tuple[int, int | None],
-    ) -> list[bool]:
+    def num_sentences(self, cell: Cell, split: Literal["valid", "test"], lengths: Bounds) -> int:
+        """Return how many sentences of a cell's text have these source lengths."""
+        return sum(self._of_length([cell], split, lengths))
+
+    def _of_length(self, cells: Sequence[Cell], split: Texts, lengths: Bounds) -> list[bool]:
         assert split != ORIGINAL, "its sentences have no lengths"
         texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
         assert all(text == texts[0] for text in texts), "lengths are of one text, split in one way"

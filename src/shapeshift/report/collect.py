@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers.catalogue import PAPERS, find_paper
+from shapeshift.papers.catalogue import PAPERS
 from shapeshift.papers.document import FILE, Finding, ItemDocument, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -106,8 +106,7 @@ def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
     own = [item for item in items if item.document.paper == name]
     title, order = name, list[str]()
     if name in PAPERS:
-        paper = find_paper(name)
-        title, order = paper.title, list(paper.items)
+        title, order = PAPERS[name].title, list(PAPERS[name].items)
 
     def place(item: ReportItem) -> tuple[object, ...]:
         document = item.document

@@ -6,15 +6,14 @@ import base64
 import io
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
 from shapeshift.lab.inspection import Inspection, Kind, by_distance
+from shapeshift.report.page import asset, render
 
 _COLOUR = (47, 127, 214)
 """Of attention, on light and on dark paper; its opacity is the root of the probability, so that
@@ -34,17 +33,12 @@ def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
         sentence: that was given.
         runs: from `inspect_run`, side by side.
     """
-    assets = files("shapeshift.report")
-    style, own, template = (
-        (assets / name).read_text("utf-8")
-        for name in ("page.css", "inspection.css", "inspection.html")
-    )
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    return environment.from_string(template).render(
+    return render(
+        "inspection.html",
         width=_WIDTH,
         height=_HEIGHT,
         title=f"Inside {' and '.join(run.name for run in runs)}",
-        style=style + own,
+        style=asset("page.css") + asset("inspection.css"),
         sentence=sentence,
         runs=[_view(number, run) for number, run in enumerate(runs)],
     )

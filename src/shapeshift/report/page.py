@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
@@ -48,19 +49,28 @@ def page(papers: Sequence[ReportPaper], root: Path) -> str:
         papers: from `collect.collect`.
         root: folder that the page will be in; links to files are relative to it.
     """
-    assets = files("shapeshift.report")
-    style, script, template = (
-        (assets / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html")
-    )
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters["is_numeric"] = _is_numeric
-    return environment.from_string(template).render(
+    script = asset("page.js")
+    return render(
+        "page.html",
         title=TITLE,
-        style=style,
+        style=asset("page.css"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         **View(papers, root).content(),
     )
+
+
+def asset(name: str) -> str:
+    """Return a file of this package."""
+    return (files("shapeshift.report") / name).read_text("utf-8")
+
+
+def render(template: str, **variables: Any) -> str:
+    """Return what a template of this package makes of some variables; text is escaped, and a
+    variable that is missing is an error."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["is_numeric"] = _is_numeric
+    return environment.from_string(asset(template)).render(**variables)
 
 
 def _is_numeric(rows: Sequence[Sequence[Field]], column: int) -> bool:

@@ -23,16 +23,8 @@ from shapeshift.report.collect import (
     findings,
 )
 
-FILE_KINDS = {
-    "md": "Markdown",
-    "tex": "LaTeX",
-    "csv": "CSV",
-    "svg": "SVG",
-    "png": "PNG",
-    "pdf": "PDF",
-    "json": "JSON",
-    "parquet": "Parquet",
-}
+_FILE_KINDS = {"md": "Markdown", "tex": "LaTeX", "parquet": "Parquet"}
+"""Ending of a file's name → what people call it; the others are called by it."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +91,8 @@ class View:
             "items": [_item_row(paper, item) for paper in self._papers for item in paper.items],
             "sources": self._sources,
             "runs": [
-                {
-                    "key": key,
-                    "settings": settings,
-                    "anchor": anchor,
-                    "name": self._names.get(key, ""),
-                }
-                for (key, settings), anchor in self._runs.items()
+                {"key": key, "settings": text, "anchor": anchor, "name": self._names.get(key, "")}
+                for (key, text), anchor in self._runs.items()
             ],
         }
 
@@ -125,7 +112,9 @@ class View:
         for key in document.configs:
             self._run(document, key)
         for row in document.measurements:
-            self._names.setdefault(row.cell, run_name(row))
+            axes = [f"{axis} {setting}" for axis, setting in row.axes.items()]
+            name = ", ".join([row.grid, *axes, f"seed {row.seed}", row.scale])
+            self._names.setdefault(row.cell, name)
         return {
             "anchor": item.anchor,
             "title": document.title,
@@ -207,21 +196,18 @@ class View:
                     x for x in document.measurements if x.cell == run["key"] and x.is_corpus_bleu
                 ]
                 run["measured"] = self._measured(document, own) if own else None
-        self._sources.append(
-            {
-                "anchor": anchor,
-                "title": title,
-                "text": entry.text,
-                "measured": self._measured(document, rows) if rows else None,
-                "data": entry.data,
-                "computed": computed,
-            }
-        )
+        measured = self._measured(document, rows) if rows else None
+        source = {"anchor": anchor, "title": title, "text": entry.text, "measured": measured}
+        self._sources.append(source | {"data": entry.data, "computed": computed})
         return Field(entry.text, entry.value, is_number, source=anchor)
 
     def _measured(self, document: ItemDocument, rows: Sequence[Row]) -> dict[str, Any]:
         """Return what measurements share, then each with what is its own."""
-        fields = [_fields(row) | {"run": self._run_value(document, row.cell)} for row in rows]
+        fields = []
+        for row in rows:
+            anchor = self._run(document, row.cell)["anchor"]
+            run = {"text": row.cell, "is_code": True, "href": f"#{anchor}" if anchor else ""}
+            fields.append(_fields(row) | {"run": run})
         names = dict.fromkeys(name for each in fields for name in each)
         shared = [name for name in names if all(x.get(name) == fields[0].get(name) for x in fields)]
         return {
@@ -245,23 +231,14 @@ class View:
             self._runs[key, settings] = self._anchors.new("run", key)
         return {"key": key, "anchor": self._runs[key, settings]}
 
-    def _run_value(self, document: ItemDocument, key: str) -> dict[str, str | bool]:
-        anchor = self._run(document, key)["anchor"]
-        return {"text": key, "is_code": True, "href": f"#{anchor}" if anchor else ""}
-
     def _files(self, paths: Iterable[Path]) -> list[tuple[str, str]]:
         """Return kind and link of those files that are there."""
-        return [
-            (FILE_KINDS[path.suffix[1:]], quote(Path(os.path.relpath(path, self._root)).as_posix()))
-            for path in paths
-            if path.is_file()
-        ]
-
-
-def run_name(row: Row) -> str:
-    """Return a run's name in words: `shape-table2, position ape, seed 1, tiny`."""
-    axes = [f"{axis} {setting}" for axis, setting in row.axes.items()]
-    return ", ".join([row.grid, *axes, f"seed {row.seed}", row.scale])
+        links = []
+        for path in filter(Path.is_file, paths):
+            ending = path.suffix[1:]
+            link = quote(Path(os.path.relpath(path, self._root)).as_posix())
+            links.append((_FILE_KINDS.get(ending, ending.upper()), link))
+        return links
 
 
 def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
@@ -335,9 +312,8 @@ def _image(path: Path) -> tuple[str, str]:
         return "", ""
     # The page scales the figure from its own width, so that text has one size in all of them.
     width = re.fullmatch(r"[\d.]+(pt|px|in|mm|cm)", root.get("width", ""))
-    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}", (
-        width[0] if width else ""
-    )
+    image = base64.b64encode(content).decode()
+    return f"data:image/svg+xml;base64,{image}", width[0] if width else ""
 
 
 def _number(count: int, noun: str) -> str:

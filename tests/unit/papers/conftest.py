@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from shapeshift.lab import speed
+from shapeshift.lab import properties, speed
 from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.runner import run_cells
+from shapeshift.papers.catalogue import find_paper
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
@@ -35,7 +36,16 @@ MINUSCULE = (
 )
 """Settings for all cells of a grid at scale tiny."""
 
+NEVER_RUN = (*MINUSCULE, "training.label_smoothing=0.2")
+"""Settings of cells that no test trains."""
+
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
+
+LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
+"""So that every slice of nhk-figure3 has some pairs."""
+
+PROPERTIES = ("similarity", "loss-by-offset", "speed", "decoding-speed", "step-memory")
+"""The measures of beyond-properties without the slow one, whether a model can be exported."""
 
 
 def given_speed(run, data):
@@ -44,20 +54,18 @@ def given_speed(run, data):
     return [Measurement(metric="speed", value=value, dataset="train")]
 
 
-def without_source(content):
-    """Return the titles of columns with numbers of ours that name neither measurements nor runs."""
-    return {
-        title
-        for table in content.tables
-        if table.origin == "ours"
-        for row in table.rows
-        for title, entry in zip(table.header, row, strict=True)
-        if entry.value is not None and not entry.rows and not entry.cells
-    }
-
-
 def texts(table):
     return [[entry.text for entry in row] for row in table.rows]
+
+
+def table(content, name):
+    return next(table for table in content.tables if table.name == name)
+
+
+def column(table, title):
+    """The fields of a column, by what the row's words say."""
+    place = table.header.index(title)
+    return {" ".join(e.text for e in row[:2] if e.value is None): row[place] for row in table.rows}
 
 
 def with_seed(cell, seed):
@@ -76,14 +84,16 @@ def papers_root(tmp_path_factory):
 def make_study(papers_root):
     """Makes the study of some grids; the cells that are `done` are trained and measured."""
 
-    def make(*grids, done=lambda cell: True, seeds=(1, 2), overrides=MINUSCULE, extra=()):
+    def make(*grids, done=lambda cell: True, seeds=(1, 2), overrides=MINUSCULE, steps=None):
         cells, measures = {}, {}
-        given = {each.partition("=")[0]: each for each in (*overrides, *extra)}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(speed, "measure_speed", given_speed)
+            patch.setattr(properties, "DECODED_LENGTH", 6)
             for name in grids:
                 grid = find_grid(name)
-                measures[name] = grid.config.steps
+                measures[name] = (steps or {}).get(name, grid.config.steps)
+                extra = LONGER_PIECES if name == "nhk-figure3" else ()
+                given = {each.partition("=")[0]: each for each in (*overrides, *extra)}
                 cells[name] = [
                     with_seed(cell, seed)
                     for seed in seeds
@@ -105,21 +115,58 @@ def make_study(papers_root):
     return make
 
 
+def is_done(cell):
+    """Which cells are trained: enough for every kind of table and figure, with gaps."""
+    axes, first = cell.axes, cell.seed == 1
+    match cell.grid:
+        case "shape-table2":
+            return first or (axes["dataset"] == "interpolate" and axes["position"] != "rpe")
+        case "shape-offsets":
+            return first and axes["K"] in ("10", "40", "500")
+        case "nhk-table2":
+            return (axes["system"], cell.seed) in [
+                ("original-qkv", 1), ("original-qkv", 2), ("original-qkv-cross-pe", 1)
+            ]  # fmt: skip
+        case "nhk-figure3":
+            place = axes["lengths"], axes["system"]
+            return first and axes["lengths"] != "middle" and place != ("short", "original-qkv")
+        case "beyond-datasets" | "beyond-properties":
+            return first and axes["position"] in ("ape", "alibi")
+        case "beyond-learning":
+            return first and axes["position"] in ("ape", "shape-40")
+        case "beyond-places":
+            places = ("none", "self"), ("alibi", "self"), ("sinusoidal", "cross")
+            return first and tuple(axes.values()) in places
+    return first and cell.grid.startswith("shaw-")
+
+
 @pytest.fixture(scope="session")
-def finished(make_study):
-    """The SHAPE paper's grids: one seed of everything, two of APE and SHAPE on Interpolate, and
-    three values of K."""
+def studies(make_study):
+    """Paper → the study of all of its grids."""
+    made = {}
 
-    def done(cell):
-        if cell.grid == "shape-offsets":
-            return cell.seed == 1 and cell.axes["K"] in ("10", "40", "500")
-        both = cell.axes["dataset"] == "interpolate" and cell.axes["position"] != "rpe"
-        return cell.seed == 1 or both
+    def find(paper):
+        if paper not in made:
+            items = find_paper(paper).items.values()
+            grids = list(dict.fromkeys(grid for item in items for grid in item.grids))
+            steps = {"beyond-datasets": ("score-test", "swapped-order")}
+            made[paper] = make_study(
+                *grids, done=is_done, steps=steps | {"beyond-properties": PROPERTIES}
+            )
+        return made[paper]
 
-    return make_study("shape-table2", "shape-offsets", done=done)
+    return find
 
 
 @pytest.fixture(scope="session")
-def unfinished(make_study):
-    """The same grids for seeds of which nothing is done."""
-    return make_study("shape-table2", "shape-offsets", done=lambda cell: False, seeds=(3, 4))
+def build(studies):
+    """Returns the content of an item, made of what is finished: `build("shape:table2")`."""
+    made = {}
+
+    def find(name):
+        if name not in made:
+            paper, _, item = name.partition(":")
+            made[name] = find_paper(paper).items[item].build(studies(paper))
+        return made[name]
+
+    return find

@@ -6,7 +6,7 @@ import pytest
 
 from shapeshift.data.sources.files import read_lines
 from shapeshift.lab.measures import hypotheses_file, keep_lines, references_file
-from shapeshift.papers.build import shipped_item
+from shapeshift.papers.catalogue import find_paper
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
@@ -106,7 +106,7 @@ MARKED = {
 def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
     baseline, given, expected = MARKED[grid]
     paper, item = grid.split("-")
-    table = shipped_item(paper, item).build(translated(grid, given)).tables[0]
+    table = find_paper(paper).items[item].build(translated(grid, given)).tables[0]
     [note] = [note for note in table.notes if note.startswith("* differs from ")]
     assert baseline in note
     assert marked(table) == expected
@@ -114,4 +114,4 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
 
 def test_without_the_baseline_nothing_is_marked(translated):
     study = translated("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
-    assert marked(shipped_item("nhk", "table2").build(study).tables[0]) == set()
+    assert marked(find_paper("nhk").items["table2"].build(study).tables[0]) == set()

@@ -1,17 +1,14 @@
 """Items as data: what their files may say, and that those that are shipped fit their grids."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers import spec as module
-from shapeshift.papers.catalogue import PAPERS, find_paper, read_study
+from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.spec import check_names, read_spec
 
-SHIPPED = sorted((Path(module.__file__).parent / "items").glob("*.yaml"))
+SHIPPED = sorted(path for path in ITEMS.glob("*.yaml") if path.stem != "papers")
 
 STUDY = """\
 title: Positions on my text
@@ -40,11 +37,12 @@ def test_a_shipped_item_fits_its_grid_and_stands_in_its_paper(path):
     spec = read_spec(path)
     check_names(spec, find_grid(spec.grid).config, path)
     paper, _, name = path.stem.partition("-")
-    assert find_paper(paper).items[name].grids == (spec.grid,)
+    assert find_paper(paper).items[name].grids == (spec.grid, *spec.other_grids)
 
 
-def test_there_are_items_as_data_in_each_paper():
-    assert {path.stem.partition("-")[0] for path in SHIPPED} == set(PAPERS)
+def test_every_file_is_an_item_of_its_paper():
+    named = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper.items}
+    assert {path.stem for path in SHIPPED} == named
 
 
 @pytest.fixture
@@ -80,6 +78,8 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
         ("baseline: {position", "baseline: {positon", "the grid has no axis 'positon'; did"),
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
         ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis position"),
+        ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
+        ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
         ("rule: better", "rule: best", "claims.0.rule"),
         ("rule: better", "rule: threshold", "threshold"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),

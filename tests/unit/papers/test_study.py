@@ -21,7 +21,7 @@ from shapeshift.lab.measures import (
     references_file,
 )
 from shapeshift.papers import study as studies
-from shapeshift.papers.entries import number, words
+from shapeshift.papers.document import Entry, number, words
 from shapeshift.papers.study import Study
 
 REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
@@ -133,14 +133,9 @@ def test_an_entry_is_a_summary_that_names_its_measurements(scored):
     assert [row.value for row in study.measurements[3:]] == [31.0, 32.0, 33.0]
 
 
-def test_what_was_not_measured_is_a_dash(scored):
-    entry = make_study(scored).entry([])
-    assert (entry.text, entry.value, entry.rows) == ("–", None, ())
-
-
-def test_fields_of_words_and_of_other_numbers():
+def test_fields_of_words_and_of_other_numbers(scored):
     assert [entry.text for entry in words("a", "b")] == ["a", "b"]
-    assert number(None).text == "–"
+    assert number(None) == make_study(scored).entry([]) == Entry(text="–")
     entry = number(1 / 3, ".1f", [CELLS[0], CELLS[0], CELLS[3]])
     assert (entry.text, entry.value) == ("0.3", 1 / 3)
     assert entry.cells == (CELLS[0].key, CELLS[3].key)

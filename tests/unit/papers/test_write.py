@@ -14,7 +14,6 @@ from shapeshift.papers.write import (
     escape_latex,
     latex,
     markdown,
-    text_table,
     write_item,
 )
 
@@ -86,10 +85,6 @@ def test_markdown_keeps_pipes_inside_their_fields():
     assert len({line.replace(r"\|", "").count("|") for line in table}) == 1
     assert r"a_b \| c" in table[2]
     assert lines[-2:] == ["- p < 0.05", "- a full stop."]
-
-
-def test_the_terminal_shows_texts():
-    assert text_table(TABLE).rows[0] == ["a_b | c", "30.46 ± 0.10*", "–"]
 
 
 def test_an_item_is_all_files_the_document_last(tmp_path):

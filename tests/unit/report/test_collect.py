@@ -62,20 +62,10 @@ def test_an_empty_folder_says_what_to_run(tmp_path):
         collect(tmp_path / "nowhere")
 
 
-def test_a_number_that_has_changed_is_noticed(tmp_path):
-    path = table_item().save(tmp_path)
-    text = path.read_text(encoding="utf-8")
-    assert "29.515" in text
-    path.write_text(text.replace("29.515", "29.915"), encoding="utf-8")
-    with pytest.raises(ShapeshiftError, match=r"item\.json: differs from .*; remove it and run"):
-        collect(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"{}", b"not json", b"\xff", b'{"name": "someone else\'s"}'])
-def test_a_foreign_document_is_named(tmp_path, content):
+def test_a_foreign_document_is_named(tmp_path):
     table_item().save(tmp_path / "good")
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "item.json").write_bytes(content)
+    (tmp_path / "bad" / "item.json").write_text('{"name": "someone else\'s"}')
     with pytest.raises(ShapeshiftError, match=r"bad/item\.json: ") as error:
         collect(tmp_path)
     assert "\n" not in str(error.value)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure as Drawing
 
-from shapeshift.lab.looks import look, styled
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import (
     DocumentFigure,
@@ -14,8 +13,10 @@ from shapeshift.papers.document import (
     Entry,
     Finding,
     ItemDocument,
+    missing,
+    number,
+    words,
 )
-from shapeshift.papers.entries import missing, number, words
 from shapeshift.papers.item import Figure
 from shapeshift.papers.write import write_item
 
@@ -140,7 +141,8 @@ def figure_item() -> tuple[ItemDocument, list[Figure]]:
     table = DocumentTable(
         name="lengths", title="BLEU by length", header=("position", *buckets), rows=tuple(lines)
     )
-    figure = draw(lines, buckets)
+    figure = Drawing(figsize=(6.3, 2.6), layout="constrained")
+    figure.subplots().plot(buckets, range(len(buckets)))
     drawn = [
         Figure(
             DocumentFigure(
@@ -165,25 +167,6 @@ def figure_item() -> tuple[ItemDocument, list[Figure]]:
         **(COMMON | {"scale": "small", "time": "2026-11-20T11:30:00+00:00"}),
     )
     return document, drawn
-
-
-def draw(lines: list[tuple[Entry, ...]], buckets: tuple[str, ...]) -> Drawing:
-    """Lines and an image, as our figures have them."""
-    with styled():
-        figure = Drawing(figsize=(6.3, 2.6), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        for place, (name, *entries) in enumerate(lines):
-            own = look(place)
-            left.plot(
-                buckets,
-                [entry.value for entry in entries],
-                color=own.colour,
-                marker=own.marker,
-                label=name.text,
-            )
-        left.legend()
-        right.imshow([[entry.value for entry in line[1:]] for line in lines])
-    return figure
 
 
 def hostile_item() -> ItemDocument:

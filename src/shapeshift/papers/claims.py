@@ -1,0 +1,145 @@
+"""The findings of an item: which runs or values each claim is about, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from statistics import fmean
+
+from shapeshift.evaluation.lengths import FEW_SEGMENTS
+from shapeshift.papers.by_length import bounds_label, length_bounds
+from shapeshift.papers.document import DocumentTable, Finding
+from shapeshift.papers.spec import ALL, DEVIATION, ClaimSpec, ItemSpec
+from shapeshift.papers.study import Settings, Study
+from shapeshift.papers.tables import each_set
+from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding
+
+Values = Mapping[str, Mapping[int, float]]
+"""What analyses computed: name → seed → value."""
+
+
+def judge_claims(
+    spec: ItemSpec, grid: str, study: Study, values: Values, tables: list[DocumentTable]
+) -> list[Finding]:
+    """Return a finding for each claim of an item.
+
+    Args:
+        spec: the item.
+        grid: name of its grid.
+        study: its runs.
+        values: of its analyses.
+        tables: ours and the paper's.
+    """
+    findings = []
+    for claim in spec.claims:
+        if claim.metric == DEVIATION:
+            parts = {DEVIATION: _deviation(tables)}
+        elif claim.metric in values:
+            own = values[claim.metric]
+            parts = {claim.metric: Part(own, reason="" if own else NOT_MEASURED)}
+        elif claim.rule == "threshold":
+            parts = _measured(grid, claim, study)
+        elif claim.against_buckets:
+            parts = _against_buckets(grid, claim, study)
+        else:
+            parts = _compared(grid, claim, study)
+        findings.append(finding(claim, parts, study.scale))
+    return findings
+
+
+def _compared(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
+    """Compare runs on the translations that they kept."""
+    parts = {}
+    for label, test, against in _pairs(grid, claim, study):
+        bounds = None
+        if claim.minus:
+            label += f", BLEU lost from {claim.split} to {claim.minus}"
+        if claim.lengths:
+            config = study.cells(grid, test)[0].config
+            bounds = length_bounds(config, claim.lengths)
+            if bounds is None:
+                continue
+            label += f", source lengths {bounds_label(bounds)}"
+            cells = study.finished(grid, test)
+            if cells and study.num_sentences(cells[0], "test", bounds) < FEW_SEGMENTS:
+                parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} test sentences")
+                continue
+        parts[label] = study.compare(
+            grid, test, against, claim.split, lengths=bounds, minus=claim.minus
+        )
+    return parts
+
+
+def _pairs(grid: str, claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
+    """Yield label, tested settings and settings compared with, of what has runs at this scale."""
+    pairs = [*([(claim.test, claim.against)] if claim.against else []), *claim.pairs]
+    for place in _combinations(grid, claim, study):
+        for test, against in pairs:
+            sides = place | test, place | test | against
+            if sides[0] != sides[1] and all(study.cells(grid, side) for side in sides):
+                names = [" ".join(each.values()) for each in (test, against)]
+                differing = [f"{names[0] or 'other'} against {names[1]}"]
+                yield " ".join([*place.values(), *differing]), *sides
+
+
+def _measured(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
+    """Return a measurement of the runs themselves."""
+    parts = {}
+    for place in _combinations(grid, claim, study):
+        rows = study.rows(grid, claim.metric, place | claim.test)
+        values = {row.seed: row.value for row in rows}
+        label = " ".join([claim.metric, *place.values()])
+        parts[label] = Part(values, reason="" if values else NOT_MEASURED)
+    return parts
+
+
+def _against_buckets(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
+    """Compare a measurement of the whole with parts of it, on the average over all sets."""
+    sets = each_set(study.cells(grid, claim.test)[0])
+
+    def averages(bucket: str | None) -> dict[int, float]:
+        values: dict[int, list[float]] = {}
+        for dataset in sets:
+            for row in study.rows(grid, claim.metric, claim.test, dataset=dataset, bucket=bucket):
+                values.setdefault(row.seed, []).append(row.value)
+        return {seed: fmean(each) for seed, each in values.items() if len(each) == len(sets)}
+
+    ours, parts = averages(None), {}
+    for bucket in claim.against_buckets:
+        theirs = averages(bucket)
+        values = {seed: ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()}
+        label = f"average {claim.metric}, minus that of {bucket}"
+        parts[label] = Part(values, reason="no seed was trained in both")
+    return parts
+
+
+def _deviation(tables: list[DocumentTable]) -> Part:
+    """Return the largest deviation of our counts from the paper's, in percent, of the rows and
+    columns that both tables have."""
+    ours = _values_of(tables[0])
+    paper = _values_of(next(table for table in tables if table.origin == "paper"))
+    deviations = [
+        abs(value - expected) / expected
+        for key, expected in paper.items()
+        if expected and (value := ours.get(key)) is not None
+    ]
+    if not deviations or len(deviations) < sum(key in ours for key in paper):
+        return Part({}, reason=NOT_MEASURED)
+    return Part({0: 100 * max(deviations)}, is_exact=True)
+
+
+def _values_of(table: DocumentTable) -> dict[tuple[str, str], float | None]:
+    return {
+        (row[0].text, title): entry.value
+        for row in table.rows
+        for title, entry in zip(table.header[1:], row[1:], strict=True)
+    }
+
+
+def _combinations(grid: str, claim: ClaimSpec, study: Study) -> list[Settings]:
+    """Return the combinations of `each`."""
+    settings = [
+        study.settings(grid, axis) if wanted == (ALL,) else wanted
+        for axis, wanted in claim.each.items()
+    ]
+    return [dict(zip(claim.each, values, strict=True)) for values in product(*settings)]

@@ -1,0 +1,394 @@
+"""The tables of an item: ours, made from its runs as its spec says, and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
+
+import numpy as np
+
+from shapeshift.data.config import FilesCorpus
+from shapeshift.data.prepared import Prepared
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.measures import mean_of, usable
+from shapeshift.lab.results import Row
+from shapeshift.lab.significance import MARK
+from shapeshift.papers.by_length import bounds_label, length_bounds, trained_lengths
+from shapeshift.papers.document import DocumentTable, Entry, counted, missing, number, words
+from shapeshift.papers.spec import ColumnSpec, Published, PublishedSpec, TableSpec
+from shapeshift.papers.study import Axes, Settings, Study
+from shapeshift.papers.verdicts import Part, mark_note, significant
+from shapeshift.positions import KINDS
+
+FACTS = ("shift invariant", "trained lengths")
+"""Metrics that are no measurements: what the library declares, what the settings say."""
+
+_STATISTIC = "statistic"
+_EMBEDDINGS = "layer 0"
+_REASON = "because"
+"""Bucket of the measurement whose signature is the reason why a metric is 0."""
+
+_SHOW: dict[str, str | Callable[[float], str]] = {
+    "one decimal": "{:.1f}".format,
+    "whole number": "{:,.0f}".format,
+}
+
+
+class TableBuilder:
+    """Makes a table: a row for each line, which is a combination of settings of the row axes.
+
+    Args:
+        grid: the item's.
+        spec: what the table is.
+        study: the runs.
+        trained: whether data are counted for finished runs alone.
+    """
+
+    def __init__(self, grid: str, spec: TableSpec, study: Study, *, trained: bool = True):
+        self._grid, self.spec, self._study, self._trained = grid, spec, study, trained
+        cells = study.cells(grid, spec.only)
+        places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
+        buckets = spec.buckets or {"": None}
+        self.lines = [
+            (dict(zip(spec.rows, place, strict=True)), name) for place in places for name in buckets
+        ]
+        self._prepared: dict[str, Prepared | None] = {}
+        self.problems: dict[str, list[str]] = {}
+        self.marked: dict[str, set[int]] = {}
+
+    def table(self, name: str) -> DocumentTable:
+        """Return the table; `problems` then says why which data cannot be had, `marked` which
+        lines of each column differ from its baseline.
+
+        Args:
+            name: of its files.
+        """
+        columns: dict[str, list[Entry]] = {}
+        medians: dict[str, list[Entry]] = {}
+        for group in self.groups():
+            for title, column in self.spec.columns.items():
+                if not self._study.cells(column.grid or self._grid, column.only):
+                    continue
+                if column.split == "each set":
+                    sets = self._each_set(column)
+                    columns |= sets
+                    medians |= {name: [missing()] * len(self.lines) for name in sets}
+                    continue
+                shared = column.count or column.metric in FACTS  # by all groups
+                settings: Settings = {} if shared else group
+                heading = " ".join([*settings.values(), title]).strip()
+                if heading not in columns:
+                    columns[heading], self.marked[heading] = self._column(settings, column)
+                    medians[heading] = self._medians(settings, column)
+        rows: list[tuple[Entry, ...]] = []
+        for number_of_line, line in enumerate(self.lines):
+            names = words(*self._names(*line))
+            fields, middle = (
+                [own[number_of_line] for own in each.values()] for each in (columns, medians)
+            )
+            if self.spec.statistics:
+                rows.append((*names, *words("median"), *middle))
+                rows.append((*names, *words("average"), *fields))
+            else:
+                rows.append((*names, *fields))
+        heads = (*(self.spec.header or self.spec.rows), *([_STATISTIC] * self.spec.statistics))
+        return DocumentTable(
+            name=name,
+            title=self.spec.title,
+            header=(*heads, *columns),
+            rows=tuple(rows),
+            notes=tuple(self._notes()),
+        )
+
+    def groups(self) -> list[Settings]:
+        """Return the settings of each group of columns."""
+        axis = self.spec.across
+        return [{axis: each} for each in self._study.settings(self._grid, axis)] if axis else [{}]
+
+    def _column(self, group: Settings, column: ColumnSpec) -> tuple[list[Entry], set[int]]:
+        """Return the fields, and the lines of those that are marked."""
+        tested = self.spec.columns[column.gain_of] if column.gain_of else column
+        tests = self._tests(group, tested)
+        differing = set() if column.gain_of else significant(tests)
+        if column.lengths:
+            return self._from_tests(group, column, tests, differing), differing
+        entries = []
+        for line, (place, bucket) in enumerate(self.lines):
+            settings = self._settings(group, column, place)
+            if column.gain_of:
+                test = tests[line].comparison if line in tests else None
+                cells = self._study.finished(self._grid, settings) if test else ()
+                entries.append(number(test.difference if test else None, "+.2f", cells))
+            elif column.difference:
+                sides = [self.spec.columns[title] for title in column.difference]
+                first, second = (
+                    self._measured(self._settings(group, side, place), side, bucket)
+                    for side in sides
+                )
+                entries.append(_difference(first, second))
+            elif column.count:
+                entries.append(self._count(settings, column))
+            elif column.metric in FACTS:
+                entries += words(self._fact(settings, column))
+            else:
+                mark = MARK if line in differing else ""
+                entries.append(self._measured(settings, column, bucket, mark))
+        return entries, differing
+
+    def _medians(self, group: Settings, column: ColumnSpec) -> list[Entry]:
+        if column.gain_of or not self.spec.statistics:
+            return [missing()] * len(self.lines)
+        found = [
+            self.rows(self._settings(group, column, place), column, bucket)
+            for place, bucket in self.lines
+        ]
+        return [self._study.entry(rows, "median", median=True) for rows in found]
+
+    def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
+        own = {axis: each for axis, each in self.spec.only.items() if not column.grid}
+        return place | group | own | column.only
+
+    def rows(
+        self,
+        settings: Settings,
+        column: ColumnSpec,
+        bucket: str = "",
+        dataset: str | None = None,
+    ) -> list[Row]:
+        """Return the measurements of a field.
+
+        Args:
+            settings: of its runs.
+            column: of the field.
+            bucket: a name of the table's `buckets`.
+            dataset: that was measured on, by default the mean over the column's split.
+        """
+        grid = column.grid or self._grid
+        if dataset is None and column.split:
+            dataset = mean_of(column.split)
+        part = self.spec.buckets.get(bucket) or column.bucket
+        if part == "trained lengths":
+            part = None
+            bounds = [trained_lengths(cell.config) for cell in self._study.cells(grid, settings)]
+            if bounds and bounds[0]:
+                part, dataset = bounds_label(bounds[0]), column.split
+        return self._study.rows(grid, column.metric, settings, dataset=dataset, bucket=part)
+
+    def _measured(
+        self,
+        settings: Settings,
+        column: ColumnSpec,
+        bucket: str = "",
+        mark: str = "",
+        dataset: str | None = None,
+    ) -> Entry:
+        if column.layers:
+            return self._over_layers(settings, column)
+        rows = self.rows(settings, column, bucket, dataset)
+        if column.show == "yes or why":
+            reasons = self._study.rows(
+                column.grid or self._grid, column.metric, settings, bucket=_REASON
+            )
+            why = f"– ({reasons[0].signature})" if reasons else "–"
+            return self._study.entry(rows, lambda mean: "yes" if mean == 1 else why)
+        return self._study.entry(rows, _SHOW.get(column.show, column.show), mark)
+
+    def _over_layers(self, settings: Settings, column: ColumnSpec) -> Entry:
+        """Return the lowest of several values of a run, or the widest range that a seed has."""
+        rows = [
+            row
+            for row in self._study.rows(
+                column.grid or self._grid, column.metric, settings, bucket=...
+            )
+            if row.bucket != _EMBEDDINGS
+        ]
+        if not rows:
+            return missing()
+        if column.layers == "lowest":
+            lowest = min(rows, key=lambda row: row.value)
+            rows = [row for row in rows if row.bucket == lowest.bucket]
+            value = lowest.value
+        else:
+            seeds: dict[int, list[float]] = {}
+            for row in rows:
+                seeds.setdefault(row.seed, []).append(row.value)
+            value = max(max(values) - min(values) for values in seeds.values())
+        entry = self._study.entry(rows)
+        return entry.model_copy(update={"text": f"{value:.3f}", "value": value})
+
+    def _fact(self, settings: Settings, column: ColumnSpec) -> str:
+        cell = self._study.cells(column.grid or self._grid, settings)[0]
+        if column.metric == "trained lengths":
+            return bounds_label(trained_lengths(cell.config))
+        parts = cell.config.position.scheme.parts
+        return "yes" if all(KINDS[part.kind].build.shift_invariant for part in parts) else "no"
+
+    def _count(self, settings: Settings, column: ColumnSpec) -> Entry:
+        find = self._study.finished if self._trained else self._study.cells
+        cells = find(self._grid, settings)
+        if not cells or (data := self._data(cells[0])) is None:
+            return missing()
+        split = column.split or "train"
+        assert split != "each set"
+        if column.count == "read":
+            return counted(data.report.splits[split].read, data, cells[0])
+        store = data.store(split)
+        value = len(store)
+        if column.count == "tokens":
+            value = int(store.source_lengths.sum(dtype=np.int64))
+        elif column.count == "longest":
+            value = int(store.source_lengths.max())
+        return counted(value, data, cells[0])
+
+    def _data(self, cell: Cell) -> Prepared | None:
+        """Return a cell's data; `None` where the text cannot be had, which a note then says."""
+        if cell.key not in self._prepared:
+            try:
+                self._prepared[cell.key] = self._study.prepared(cell)
+            except ShapeshiftError as error:  # the other items can be made
+                self._prepared[cell.key] = None
+                self.problems.setdefault(str(error), []).append(" ".join(cell.axes.values()))
+        return self._prepared[cell.key]
+
+    def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
+        """Return the columns of each file of both splits, and the mean of them."""
+        columns = {
+            name: [
+                self._measured(self._settings({}, column, place), column, bucket, dataset=name)
+                for place, bucket in self.lines
+            ]
+            for name in each_set(self._study.cells(self._grid)[0])
+        }
+        return columns | {"average": list(map(_mean, zip(*columns.values(), strict=True)))}
+
+    def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
+        """Return line → comparison with the baseline."""
+        split = column.split
+        if not self.spec.baseline or column.metric != "BLEU" or split not in ("valid", "test"):
+            return {}
+        grid, tests = column.grid or self._grid, {}
+        for line, (place, _) in enumerate(self.lines):
+            settings = self._settings(group, column, place)
+            against = settings | self.spec.baseline
+            cells = self._study.cells(grid, settings)
+            if settings == against or not cells:
+                continue
+            bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
+            tests[line] = self._study.compare(grid, settings, against, split, lengths=bounds)
+        return tests
+
+    def _from_tests(
+        self, group: Settings, column: ColumnSpec, tests: dict[int, Part], differing: set[int]
+    ) -> list[Entry]:
+        """Return scores on a part of the text, which the comparisons have, also the baseline's."""
+        made = {line: part.comparison for line, part in tests.items() if part.comparison}
+        entries = []
+        for line, (place, _) in enumerate(self.lines):
+            settings = self._settings(group, column, place)
+            is_baseline = settings == settings | self.spec.baseline
+            test = made.get(line)
+            if is_baseline and made:
+                test = max(made.values(), key=lambda each: len(each.p_values))
+            if test is None:
+                entries.append(missing())
+                continue
+            seeds: Axes = {**settings, "seed": [*test.p_values]}
+            cells = self._study.finished(column.grid or self._grid, seeds)
+            entry = number(test.baseline_score if is_baseline else test.score, cells=cells)
+            mark = MARK if line in differing else ""
+            entries.append(entry.model_copy(update={"text": entry.text + mark}))
+        return entries
+
+    def _names(self, place: Settings, bucket: str) -> tuple[str, ...]:
+        """Return the fields that name a row."""
+        if self.spec.labels:
+            [setting] = place.values()
+            width = len(self.spec.header)
+            return self.spec.labels.get(setting, (setting,) + ("",) * (width - 1))
+        return (*place.values(), *([bucket] if self.spec.buckets else []))
+
+    def _notes(self) -> Iterator[str]:
+        if self.spec.statistics:
+            yield "median, and mean ± standard deviation, over seeds"
+        elif not all(column.count for column in self.spec.columns.values()):
+            yield self._study.spread(self._grid)
+        if self.spec.baseline:
+            baseline = ", ".join(f"{axis} = {value}" for axis, value in self.spec.baseline.items())
+            yield mark_note(baseline)
+        yield from self.spec.notes
+        if note := self.spec.scale_notes.get(self._study.scale):
+            yield note
+        if self.spec.buckets:
+            yield from usable(self._study.steps(self._grid))[1]
+        for problem, places in self.problems.items():
+            yield f"{', '.join(places)}: {problem}"
+
+
+def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> DocumentTable:
+    """Return the paper's table."""
+    num_names = len(table.header or table.rows)
+    header = paper.header or tuple(title for title in ours.header if title != _STATISTIC)
+    rows: list[tuple[Entry, ...]] = []
+    for given in paper.rows:
+        names = words(*(_name(each) for each in given[:num_names]))
+        numbers = given[num_names:]
+        if table.statistics:
+            for line, statistic in enumerate(("median", "average")):
+                fields = [_given(each, paper.decimals, line) for each in numbers]
+                rows.append((*names, *words(statistic), *fields))
+        else:
+            rows.append((*names, *(_given(each, paper.decimals) for each in numbers)))
+    if table.statistics:
+        header = (*header[:num_names], _STATISTIC, *header[num_names:])
+    return DocumentTable(
+        name=f"{ours.name}-paper",
+        title=paper.title or f"{table.title}, in the paper",
+        origin="paper",
+        header=header,
+        rows=tuple(rows),
+        notes=paper.notes,
+    )
+
+
+def each_set(cell: Cell) -> list[str]:
+    """Return the datasets under which `lab.measures.Score` has the BLEU of each set."""
+    corpus = cell.config.data.corpus
+    found: list[str] = []
+    for split in ("valid", "test"):
+        labels: list[str] = []
+        if isinstance(corpus, FilesCorpus):
+            labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
+        found += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
+    return found
+
+
+def _mean(fields: Sequence[Entry]) -> Entry:
+    values = [field.value for field in fields if field.value is not None]
+    if len(values) < len(fields):
+        return missing()
+    rows = tuple(row for field in fields for row in field.rows)
+    return Entry(text=f"{fmean(values):.2f}", value=fmean(values), rows=rows)
+
+
+def _difference(first: Entry, second: Entry) -> Entry:
+    if first.value is None or second.value is None:
+        return missing()
+    value = first.value - second.value
+    return Entry(text=f"{value:.2f}", value=value, rows=first.rows + second.rows)
+
+
+def _name(given: Published) -> str:
+    return "" if given is None else f"{given:g}" if isinstance(given, float) else str(given)
+
+
+def _given(value: Published, decimals: int, line: int | None = None) -> Entry:
+    """Return a number of the paper: line 0 is the median of three, line 1 mean and deviation."""
+    if isinstance(value, str):
+        return Entry(text=value)
+    if isinstance(value, tuple):
+        median, mean, stdev = value if len(value) == 3 else (value[0], *value)
+        if line == 0:
+            return number(median, f".{decimals}f")
+        return Entry(text=f"{mean:.{decimals}f} ± {stdev:.{decimals}f}", value=mean)
+    return number(value, "," if isinstance(value, int) else f",.{decimals}f")

@@ -1,0 +1,487 @@
+"""What stands in the tables and figures of the papers' items, next to what was measured."""
+
+import hashlib
+from dataclasses import replace
+from itertools import chain
+from statistics import fmean
+
+import numpy as np
+import pytest
+import torch
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.analysis.token_gain import TokenGain
+from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
+from shapeshift.lab.results import Results, Row
+from shapeshift.model import build as build_model
+from shapeshift.papers import curves
+from shapeshift.papers.analyses import similarity
+from shapeshift.papers.analyses.token_gain import share
+from shapeshift.papers.catalogue import find_paper
+from shapeshift.papers.planning import find_grid
+from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import shown
+
+from .conftest import MINUSCULE, column, table, texts
+
+GRID = "shape-table2"
+
+
+@pytest.fixture(scope="session")
+def shape(studies):
+    return studies("shape")
+
+
+@pytest.fixture(scope="session")
+def max_length(shape):
+    """The most subwords of a training sentence of Extrapolate."""
+    return shape.cells(GRID, {"dataset": "extrapolate"})[0].config.data.dataset.max_length
+
+
+def item(name):
+    paper, _, own = name.partition(":")
+    return find_paper(paper).items[own]
+
+
+# SHAPE
+
+
+def test_table_1_has_the_mean_over_seeds_and_their_difference(build, shape):
+    rows = {row[0].text: row for row in table(build("shape:table1"), "table1").rows}
+    assert list(rows) == ["ape", "shape"]
+    for original, swapped, drop in (row[1:4] for row in rows.values()):
+        assert drop.value == pytest.approx(original.value - swapped.value)
+        assert drop.rows == original.rows + swapped.rows
+        named = [shape.measurements[number] for number in original.rows]
+        assert [(m.seed, m.bucket) for m in named] == [(1, "original order"), (2, "original order")]
+        assert {m.axes["dataset"] for m in named} == {"interpolate"}
+
+
+def test_table_1_tests_what_ape_loses_more_on_the_translations_that_were_kept(build, shape):
+    content = build("shape:table1")
+    [finding] = content.findings
+    assert finding.verdict == "two runs"
+    ape, other = ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
+    test = shape.compare(GRID, ape, other, ORIGINAL, minus=SWAPPED).comparison
+    assert list(test.p_values) == [1, 2]
+    drops = column(table(content, "table1"), "performance drop")
+    assert test.score == pytest.approx(drops["ape"].value)
+    assert test.baseline_score == pytest.approx(drops["shape"].value)
+    assert f"({test.difference:+.2f}, {shown(test.p_value)}, 2 seeds)" in finding.measured
+    for cell in shape.finished(GRID, ape):
+        results, settings = shape.run(cell).directory / "results", cell.axes | {"seed": cell.seed}
+        [row] = shape.rows(GRID, "BLEU", settings, bucket="original order")
+        for file, hashed in (
+            (hypotheses_file(ORIGINAL), row.hypotheses),
+            (references_file(ORIGINAL), row.references),
+        ):
+            assert hashlib.sha256((results / file).read_bytes()).hexdigest() == hashed
+
+
+def test_runs_measured_before_translations_were_kept_have_no_test(shape, monkeypatch):
+    monkeypatch.setattr(Study, "_has_texts", lambda *given: False)
+    content = item("shape:table1").build(shape)
+    assert [row[3].value is not None for row in content.tables[0].rows] == [True, True]
+    assert content.findings[0].verdict == "not run"
+    assert "have not kept their translations" in content.findings[0].measured
+
+
+def test_interpolate_is_scored_joined_and_by_sentence(build, shape):
+    content = build("shape:table2")
+    by_sentence = table(content, "table2-by-sentence")
+    assert by_sentence.header == ("position", "valid BLEU", "test BLEU")
+    named = [shape.measurements[n] for row in by_sentence.rows for e in row[1:] for n in e.rows]
+    assert {(m.metric, m.axes["dataset"]) for m in named} == {("BLEU by sentence", "interpolate")}
+    assert any("<sep>" in note for note in table(content, "table2").notes)
+
+
+def test_table_2_takes_speeds_from_the_measure(build):
+    content = build("shape:table2")
+    speeds = column(table(content, "table2"), "speed")
+    for dataset in ("vanilla", "extrapolate"):
+        found = [speeds[f"{dataset} {position}"].text for position in ("ape", "rpe", "shape")]
+        assert found == ["1.00", "0.75", "0.97"]
+    paper = column(table(content, "table2-paper"), "speed")
+    assert paper["extrapolate shape-40"].text == "–"
+    [cost] = [finding for finding in content.findings if "as fast" in finding.claim]
+    assert "speed extrapolate: 0.970 (1 seed)" in cost.measured
+
+
+def test_table_5_averages_the_sets(build):
+    ours = table(build("shape:table5"), "table5")
+    assert ours.header == ("dataset", "position", "valid", "test", "average", "speed")
+    for row in ours.rows:
+        assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
+        assert row[4].rows == row[2].rows + row[3].rows
+
+
+def test_values_of_k_that_are_not_done_are_dashes(build):
+    content = build("shape:offsets")
+    ours = table(content, "offsets")
+    assert [row[0].text for row in ours.rows if row[1].value is None] == ["20", "30", "100"]
+    [drawn] = content.figures
+    assert "at 10, " in drawn.about.alt
+    assert "at 20" not in drawn.about.alt
+
+
+def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
+    content = build("shape:figure6")
+    layers = table(content, "figure6-layers")
+    assert layers.header == ("states", "ape", "shape")
+    [row] = layers.rows
+    for place, position in ((1, "ape"), (2, "shape")):
+        axes = {"dataset": "interpolate", "position": position}
+        rows = shape.rows(GRID, "shift_similarity", axes, bucket="layer 1")
+        assert {r.seed for r in rows} == {1, 2}
+        assert row[place].value == pytest.approx(fmean(r.value for r in rows), abs=1e-5)
+    sentences = table(content, "figure6-sentences").rows
+    for place, in_layers in ((1, 1), (3, 2)):  # ape, shape: means over the same numbers
+        mean = pytest.approx(row[in_layers].value, abs=1e-6)
+        assert fmean(each[place].value for each in sentences) == mean
+    gains = content.values[similarity.CLAIM]
+    assert gains.keys() == {1, 2}
+    assert fmean(gains.values()) == pytest.approx(row[2].value - row[1].value, abs=1e-6)
+
+
+def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
+    [cell] = shape.finished(GRID, {"dataset": "extrapolate", "position": "ape"})
+    data = shape.prepared(cell)
+    gains = table(build("shape:figure3"), "figure3-extrapolate")
+    absolute = table(build("shape:figure7"), "figure7-extrapolate")
+    assert sum(row[1].value for row in gains.rows) == len(data.valid) + len(data.test)
+    assert gains.header == ("source length", "segments", "rpe", "shape")
+    assert absolute.header == ("source length", "segments", "ape", "rpe", "shape")
+    for gain, row in zip(gains.rows, absolute.rows, strict=True):
+        if gain[2].value is not None:
+            assert gain[2].value == pytest.approx(row[3].value - row[2].value)
+    for finding in build("shape:figure3").findings:
+        assert f"source lengths ≥ {max_length + 1}" in finding.measured
+        assert "p = " in finding.measured
+
+
+def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape):
+    [cell] = shape.finished(GRID, {"dataset": "extrapolate", "position": "ape"})
+    evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
+    other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
+    assert other.key == cell.key  # one run, which both grids score
+    assert len(shape.scores(cell).by_length) == len(cell.config.evaluation.length_buckets) + 1
+    assert len(shape.scores(other).by_length) == 2
+    assert shape.scores(cell, "valid", "test").num_segments == 20 + 30
+
+
+def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
+    content = build("shape:figure4")
+    for dataset, num_seeds in (("extrapolate", 1), ("interpolate", 2)):
+        [cell] = shape.finished(GRID, {"dataset": dataset, "position": "ape", "seed": 1})
+        store = shape.prepared(cell).valid
+        num_tokens = int(store.target_lengths.sum()) + len(store)  # with </s>
+        rows = table(content, f"figure4-{dataset}").rows
+        assert sum(row[2].value for row in rows) == num_seeds * num_tokens
+        assert content.values[f"{dataset}: % of all tokens"].keys() == {*range(1, num_seeds + 1)}
+    # A bound stands where training ends: after the longest sentence and its </s>.
+    ranges = [row[1].text for row in table(content, "figure4-extrapolate").rows]
+    assert any(each.startswith(f"{max_length + 1}–") for each in ranges)
+
+
+def test_shares_of_some_tokens():
+    gain = TokenGain(
+        system="shape",
+        baseline="ape",
+        position_edges=(10,),
+        frequency_edges=(1_000,),
+        higher=((60, 10), (20, 0)),
+        ties=((0, 20), (0, 0)),
+        total=((100, 40), (50, 10)),
+    )
+    assert share(gain) == pytest.approx(50.0)
+    assert share(gain, begin=10) == pytest.approx(40.0)
+    assert share(gain, below=1_000) == pytest.approx(100 * 80 / 140)
+    assert share(gain, below=-1_000) == pytest.approx(100 * 20 / 60)
+    assert share(gain, begin=10, below=-1_000) is None  # ten tokens are too few
+
+
+def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_length):
+    content = build("shape:table3")
+    ours, bins = table(content, "table3"), table(content, "figure5")
+    num_joined = shape.cells(GRID, {"dataset": "interpolate"})[0].config.data.dataset.num_joined
+    assert column(ours, "test pairs")["vanilla"].value == 30
+    assert column(ours, "valid pairs")["interpolate"].value == -(-20 // num_joined)
+    assert column(ours, "longest source in training")["extrapolate"].value <= max_length
+    for dataset, size in column(ours, "train pairs").items():
+        own = [row for row in bins.rows if row[0].text == dataset]
+        [cell, *_] = shape.cells(GRID, {"dataset": dataset})
+        fingerprint = shape.prepared(cell).report.fingerprint
+        assert {(e.cells, e.data) for row in own for e in row[2:]} == {((cell.key,), fingerprint)}
+        for side in (2, 3):
+            assert sum(row[side].value for row in own) == size.value
+
+
+def test_figures_8_and_9_have_every_validation(build, shape):
+    for name in ("figure8", "figure9"):
+        ours = table(build(f"shape:{name}"), f"{name}-interpolate")
+        num_runs = len(shape.finished(GRID, {"dataset": "interpolate"}))
+        assert [row[2].value for row in ours.rows] == [2, 4] * num_runs
+        assert all(row[3].value is not None for row in ours.rows)
+    [one] = shape.finished(GRID, {"dataset": "vanilla", "position": "rpe"})
+    [loss] = [m.value for m in shape.results.rows if m.cell == one.key and m.step == 4]
+    ours = table(build("shape:figure8"), "figure8-vanilla")
+    assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
+
+
+def test_runs_whose_times_are_lost_are_left_out_of_figure_9(shape, monkeypatch):
+    read = curves.read_run
+    monkeypatch.setattr(curves, "read_run", lambda folder: replace(read(folder), elapsed_s=None))
+    content = item("shape:figure9").build(shape)
+    assert not content.figures
+    assert content.tables[0].rows[0][3].text == "–"
+
+
+SETS = {
+    f"{split}/newstest{year}": 20.0
+    for split, years in {"valid": range(2010, 2014), "test": range(2014, 2017)}.items()
+    for year in years
+}
+
+
+def bleu(name, offset, seed, sets=SETS):
+    """BLEU of an implementation: that of `sets`, and so much more."""
+    return [
+        Row(
+            metric="BLEU", value=value + offset, dataset=dataset, seed=seed,
+            bucket=None if name == "Shapeshift" else name,
+            grid="shape-table7", scale="paper", cell=f"cell{seed}", measure="score-test",
+            axes={"dataset": "vanilla", "position": "ape"},
+            checkpoint="0", command="", version="0", time="0",
+        )
+        for dataset, value in {**sets, mean_of("test"): 99.0}.items()
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def table7(tmp_path, monkeypatch):
+    """Makes Table 7 at the paper's scale of what was measured, without any toolkit installed."""
+
+    def make(*measured):
+        monkeypatch.setenv("PATH", str(tmp_path))
+        grid = find_grid("shape-table7")
+        cells = {"shape-table7": grid.cells("paper")}
+        study = Study(cells, {"shape-table7": grid.config.steps}, tmp_path, tmp_path)
+        monkeypatch.setattr(Study, "results", Results(tuple(chain(*measured))))
+        return item("shape:table7").build(study)
+
+    return make
+
+
+def test_table_7_averages_over_seeds_and_sets_and_wants_all_of_them(table7):
+    lacking = bleu("fairseq", 0.0, 1, {"valid/newstest2010": 24.0})
+    content = table7(bleu("Shapeshift", 0.0, 1), bleu("Shapeshift", 1.0, 2), lacking)
+    ours = {row[1].text: [entry.text for entry in row[2:]] for row in content.tables[0].rows}
+    assert list(ours) == ["Shapeshift", "fairseq", "OpenNMT-py"]
+    assert ours["Shapeshift"][-1] == "20.50"
+    assert (ours["fairseq"][0], ours["fairseq"][-1]) == ("24.00", "–")
+    assert set(ours["OpenNMT-py"]) == {"–"}
+    assert any("fairseq-preprocess is not on the PATH" in x for x in content.tables[0].notes)
+    assert content.findings[0].verdict == "not run"
+    assert "no seed was trained in both" in content.findings[0].measured
+
+
+@pytest.mark.parametrize(("offset", "verdict"), [(0.1, "supported"), (3.0, "contradicted")])
+def test_as_strong_means_within_half_a_point_over_three_seeds(table7, offset, verdict):
+    spread = {1: 0.0, 2: 0.1, 3: 0.2}
+    others = [
+        bleu(name, offset + more, seed)
+        for name in ("fairseq", "OpenNMT-py")
+        for seed, more in spread.items()
+    ]
+    ours = [bleu("Shapeshift", 0.0, seed) for seed in spread]
+    assert table7(*ours, *others).findings[0].verdict == verdict
+    assert table7(*ours, *others[:-1]).findings[0].verdict == "two runs"
+
+
+def test_the_cells_of_table_7_are_those_of_table_2():
+    own = {cell.key for cell in find_grid("shape-table7").cells("paper")}
+    assert own <= {cell.key for cell in find_grid(GRID).cells("paper")}
+
+
+# Shaw et al.
+
+
+def test_the_big_model_has_the_papers_distance_and_shares_tables_between_heads(studies):
+    axes = {"model": "big", "position": "relative"}
+    cell = studies("shaw").cells("shaw-table1", axes)[0]
+    [part] = cell.config.position.parts
+    assert (part["max_distance"], part["per_head"]) == (8, False)
+
+
+def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build, studies):
+    content = build("shaw:table2")
+    ours, paper = content.tables
+    assert [row[0] for row in texts(ours)] == ["0", "1", "2", "4", "16", "64", "256"]
+    published = ["12.5", "25.5", "25.8", "25.9", "25.8", "25.9", "25.8"]
+    assert [row[1] for row in texts(paper)] == published
+    for row in ours.rows:
+        axes = {"k": row[0].text}
+        [valid] = studies("shaw").rows("shaw-table2", "BLEU", axes, dataset="valid")
+        assert row[1].value == valid.value
+    [drawn] = content.figures
+    [line] = [each for each in drawn.drawing.axes[0].lines if each.get_label() == "valid BLEU"]
+    assert list(line.get_ydata()) == [row[1].value for row in ours.rows]
+
+
+def test_a_finding_names_the_run_that_is_missing(make_study):
+    """Not the one that the claim is about, which is finished."""
+
+    def done(cell):
+        return (cell.axes["k"], cell.seed) in [("0", 5), ("4", 6)]
+
+    some = make_study("shaw-table2", done=done, seeds=(5, 6))
+    better, flat = item("shaw:table2").build(some).findings
+    assert better.measured == "16 against 0: no finished run with k = 16"
+    assert "4 against 16: no finished run with k = 16" in flat.measured
+    assert "no finished run with k = 2 or with k = 16" in flat.measured
+    apart = some.compare("shaw-table2", {"k": "0"}, {"k": "4"})
+    assert apart.reason == "no finished seed of both k = 0 and k = 4"
+
+
+# NHK
+
+
+def test_median_and_average_over_seeds(build, studies):
+    ours, paper = build("nhk:table2").tables
+    assert [row[:3] for row in texts(ours)[8:]] == [row[:3] for row in texts(paper)[4:]]
+    rows = studies("nhk").rows(
+        "nhk-table2", "BLEU", {"system": "original-qkv"}, dataset=mean_of("test")
+    )
+    median, average = ours.rows[:2]
+    mean = pytest.approx(fmean(row.value for row in rows))
+    assert len(rows) == 2
+    assert median[3].value == average[3].value == mean
+    assert " ± " in average[3].text
+    assert {row[4].text for row in ours.rows} == {"–"}  # COMET
+    assert texts(ours)[8] == ["less-feeding", "none", "median", "–", "–"]
+
+
+def test_corpora_are_counted_without_a_run_and_missing_text_is_named(studies, monkeypatch):
+    study = studies("nhk")
+    content = item("nhk:table1").build(study)
+    ours, paper = content.tables
+    assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
+    assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
+    assert not content.lacks_text
+    prepared = study.prepared
+
+    def some(cell):
+        if cell.axes["languages"] == "de-en":
+            raise ShapeshiftError("no such file")
+        return prepared(cell)
+
+    monkeypatch.setattr(study, "prepared", some)
+    content = item("nhk:table1").build(study)
+    assert content.lacks_text
+    assert texts(content.tables[0])[1] == ["de-en", "–", "–", "–"]
+    assert content.tables[0].notes[-1] == "de-en: no such file"
+
+
+def test_figure3_shows_what_all_finished_slices_have(build, studies):
+    study, content = studies("nhk"), build("nhk:figure3")
+    sizes, by_length, paper = content.tables
+    [drawn] = content.figures
+    assert drawn.about.table == by_length.name
+    titles = [axes.get_title(loc="left") for axes in drawn.drawing.axes]
+    assert [title for title in titles if title] == [
+        "(a) trained on all lengths",
+        "(b) trained on 0–9 lengths",
+        "(c) trained on ≥ 26 lengths",
+    ]
+    assert "original-embedding" in by_length.header
+    assert "original-qkv" not in by_length.header  # it is not finished on the short slice
+    assert texts(by_length)[5][:2] == ["0–9", "0–9"]
+    assert [row[1] for row in texts(by_length)[:5]] == ["0–9", "10–15", "16–21", "22–25", "≥ 26"]
+    assert [row[1] for row in texts(sizes)] == ["all", "0–9", "16–21", "≥ 26"]
+    assert texts(sizes)[2][2:4] == ["–", "–"]
+    short = study.finished("nhk-figure3", {"lengths": "short"})[0]
+    lengths = study.prepared(short).train.source_lengths
+    assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
+    assert texts(paper)[0][1:3] == ["8,052,523", "93,327,696"]
+    decide, unseen = content.findings
+    assert decide.measured.startswith("24 comparisons")
+    assert "long relative-cross-pe against" in unseen.measured
+
+
+ORIGINALS = ("original-qkv", "original-embedding")
+
+
+def test_the_two_readings_of_original_are_two_models():
+    """The residual stream has positions in one of them alone: without the output of
+    self-attention, only positions at the embedding tell one order of the source from another."""
+    models = {}
+    for cell in find_grid("nhk-table2").cells("tiny", MINUSCULE):
+        if cell.axes["system"] in ORIGINALS and cell.seed == 1:
+            torch.manual_seed(1)
+            model = build_model(cell.config.model, cell.config.position.scheme, 50, 50).eval()
+            models[cell.axes["system"]] = model
+    qkv, embedding = models[ORIGINALS[0]], models[ORIGINALS[1]]
+    assert all(map(torch.equal, qkv.parameters(), embedding.parameters()))
+    source, target = torch.tensor([[11, 12, 13, 14, 3]]), torch.tensor([[2, 21, 22, 23]])
+    swapped = torch.tensor([[13, 12, 11, 14, 3]])
+    with torch.no_grad():
+        assert (qkv(source, target) - embedding(source, target)).abs().max() > 0.5
+        for model in models.values():
+            for layer in (*model.encoder, *model.decoder):
+                layer.attention.out.weight.zero_()
+                layer.attention.out.bias.zero_()
+        torch.testing.assert_close(qkv(source, target), qkv(swapped, target))
+        assert (embedding(source, target) - embedding(swapped, target)).abs().max() > 0.01
+
+
+# Beyond the papers
+
+
+def rows_of(table):
+    """Row → column → entry."""
+    return {row[0].text: dict(zip(table.header, row, strict=True)) for row in table.rows}
+
+
+def test_the_master_table_has_numbers_of_what_is_finished(build, studies):
+    content = build("beyond:master")
+    rows = rows_of(table(content, "master"))
+    assert list(rows) == studies("beyond").settings("beyond-properties", "position")
+    for name in ("ape", "alibi"):
+        unknown = {title for title, entry in rows[name].items() if entry.value is None}
+        assert unknown == {"position", "shift invariant", "exports"}
+    others = {title: entry.text for title, entry in rows["rope"].items()}
+    assert (others.pop("position"), others.pop("shift invariant")) == ("rope", "yes")
+    assert set(others.values()) == {"–"}
+    invariant = {name for name, row in rows.items() if row["shift invariant"].text == "yes"}
+    assert invariant >= {"nope", "rpe", "skew", "t5", "alibi", "rope", "xpos"}
+    assert not invariant & {"ape", "learned", "shape", "randomized", "tupe"}
+    [drawn] = [figure for figure in content.figures if figure.about.name == "tradeoff"]
+    assert "A point for each of 2 rows" in drawn.about.alt
+
+
+def test_what_is_known_beforehand_of_absolute_and_relative_positions(build):
+    rows = rows_of(table(build("beyond:master"), "master"))
+    assert [rows["ape"][title].value for title in ("training speed", "memory")] == [1, 1]
+    assert rows["ape"]["similarity"].value < 0.9999
+    assert rows["alibi"]["similarity"].value == pytest.approx(1)
+    assert rows["alibi"]["loss range"].value == pytest.approx(0, abs=1e-4)
+    assert rows["alibi"]["parameters"].value == rows["ape"]["parameters"].value
+
+
+def test_learning_has_a_row_for_each_checkpoint(build, studies):
+    content = build("beyond:learning")
+    course = table(content, "learning")
+    points = [(row[0].text, row[1].value) for row in course.rows]
+    assert points == [("ape", 2), ("ape", 4), ("shape-40", 2), ("shape-40", 4)]
+    last = dict(zip(course.header, course.rows[1], strict=True))
+    original, swapped = last["BLEU, original order"].value, last["swapped order"].value
+    assert last["drop"].value == pytest.approx(original - swapped)
+    [layer] = [  # without the embeddings
+        row.value
+        for row in studies("beyond").results.rows
+        if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
+    ]
+    assert last["similarity to 100"].value == layer
+    [drawn] = content.figures
+    for axes in drawn.drawing.axes:
+        assert len({line.get_label() for line in axes.lines if line.get_label()[0] != "_"}) == 2

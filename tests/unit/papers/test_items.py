@@ -1,0 +1,111 @@
+"""Every item of every paper, made of runs that were really trained and measured, and of none."""
+
+import pytest
+
+from shapeshift.papers.catalogue import PAPERS, find_paper
+from shapeshift.papers.document import ItemDocument
+from shapeshift.papers.planning import find_grid
+from shapeshift.papers.study import Study
+
+from .conftest import NEVER_RUN
+
+ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper.items]
+NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
+"""Items whose runs no test trains."""
+
+
+def find(name):
+    paper, _, item = name.partition(":")
+    return find_paper(paper).items[item]
+
+
+def document(item, content, study):
+    return ItemDocument(
+        paper="any",
+        item="any",
+        title=item.title,
+        citation="",
+        scale="tiny",
+        command="",
+        version="0",
+        time="now",
+        tables=tuple(content.tables),
+        figures=tuple(drawn.about for drawn in content.figures),
+        findings=tuple(content.findings),
+        measurements=study.measurements,
+    )
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_makes_a_whole_document(name, build, studies):
+    content = build(name)
+    made = document(find(name), content, studies(name.partition(":")[0]))
+    assert ItemDocument.model_validate_json(made.model_dump_json()) == made
+    origins = [each.origin for each in made.tables]
+    assert origins == sorted(origins)  # ours, then the paper's
+    if name not in NO_RUNS:
+        assert not made.is_empty
+    for figure in content.figures:
+        assert len(figure.about.alt) > 40
+        assert all(axes.has_data() for axes in figure.drawing.axes if axes.axison)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_number_of_ours_says_what_it_is_from_but_for_updates(name, build, studies):
+    unknown = {
+        title
+        for table in build(name).tables
+        if table.origin == "ours"
+        for row in table.rows
+        for title, entry in zip(table.header, row, strict=True)
+        if entry.value is not None and not entry.rows and not entry.cells
+    }
+    assert unknown <= {"update", "updates"}
+    study = studies(name.partition(":")[0])
+    keys = {cell.key for grid in find(name).grids for cell in study.cells(grid)}
+    entries = [entry for table in build(name).tables for row in table.rows for entry in row]
+    assert {key for entry in entries for key in entry.cells} <= keys
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_fewer_than_three_seeds_give_no_verdict(name, build):
+    verdicts = {finding.verdict for finding in build(name).findings}
+    assert verdicts <= {"one run", "two runs", "not run", "not tested at this scale"}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_without_runs_there_are_dashes_and_nothing_is_judged(name, papers_root):
+    item = find(name)
+    grids = {grid: find_grid(grid) for grid in item.grids}
+    cells = {grid: found.cells("tiny", NEVER_RUN) for grid, found in grids.items()}
+    steps = {grid: found.config.steps for grid, found in grids.items()}
+    study = Study(cells, steps, papers_root / "cells", papers_root / "prepared")
+    content = item.build(study)
+    assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
+    if item.trained:
+        assert not content.figures
+        assert document(item, content, study).is_empty
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_can_be_made_at_every_scale_that_its_grids_have(name, scale, tmp_path):
+    item = find(name)
+    grids = {grid: find_grid(grid) for grid in item.grids}
+    if not all(scale in grid.config.scales for grid in grids.values()):
+        return
+    cells = {name: grid.cells(scale) for name, grid in grids.items()}
+    steps = {name: grid.config.steps for name, grid in grids.items()}
+    content = item.build(Study(cells, steps, tmp_path / "cells", tmp_path / "prepared"))
+    assert content.lacks_text is not item.trained
+    assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "rows"),
+    [("table2", 5, 12), ("table3", 12, 10), ("table5", 6, 16), ("table6", 12, 12)],
+)
+def test_the_papers_tables_of_nhk_are_whole(name, columns, rows, build):
+    paper = build(f"nhk:{name}").tables[-1]
+    assert (len(paper.header), len(paper.rows)) == (columns, rows)
+    assert not any(entry.text == "–" for row in paper.rows for entry in row)
