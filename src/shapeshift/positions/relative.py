@@ -34,6 +34,11 @@ class Clip(NamedTuple):
         """R: 2k + 1, or k + 1 if causal."""
         return self.max_distance + 1 if self.causal else 2 * self.max_distance + 1
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest distance."""
+        return -self.max_distance, 0 if self.causal else self.max_distance
+
     def rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return the row of each pair, clip(j − i) + k: `(B|1, 1, Q, K)`, for all heads.
 
@@ -41,8 +46,7 @@ class Clip(NamedTuple):
             pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
         """
         distances = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-        largest = 0 if self.causal else self.max_distance
-        return (distances.clamp(-self.max_distance, largest) + self.max_distance).unsqueeze(1)
+        return (distances.clamp(*self.limits) + self.max_distance).unsqueeze(1)
 
 
 def tables(
@@ -167,6 +171,24 @@ def by_distance(
     num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     row = values(torch.arange(1 - num_queries - lag, num_keys - lag)).to(dtype)  # (H, Q + K − 1)
     return diagonals(row.unsqueeze(-2).repeat(1, num_queries, 1), num_keys).unsqueeze(0)
+
+
+def distance_between(
+    pos_q: Tensor, pos_k: Tensor, num_sentences: int, limits: tuple[int, int] | None = None
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return the function (sentence, query, key) -> distance j − i that a `score_mod` asks.
+
+    Args:
+        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+        num_sentences: B.
+        limits: if given, distances are clipped to them and counted from the lower one.
+    """
+    at_q, at_k = (pos.expand(num_sentences, -1) for pos in (pos_q, pos_k))
+    if limits is None:
+        return lambda b, i, j: at_k[b, j] - at_q[b, i]
+    # As tensors, for which a compiled kernel takes whatever number they have.
+    low, high = (torch.full((), limit, device=pos_q.device) for limit in limits)
+    return lambda b, i, j: (at_k[b, j] - at_q[b, i]).clamp(low, high) - low
 
 
 def _lag(pos_q: Tensor, pos_k: Tensor) -> int | None:

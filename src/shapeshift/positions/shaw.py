@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, inherits
-from .relative import AddTo, Clip, key_bias, key_scores, tables, value_mix, value_outputs
+from .base import Representation, ScoreMod, inherits
+from .pairs import by_table
+from .relative import (
+    AddTo,
+    Clip,
+    distance_between,
+    key_bias,
+    key_scores,
+    tables,
+    value_mix,
+    value_outputs,
+)
 
 
 class Shaw(Representation):
@@ -75,6 +86,15 @@ class Shaw(Representation):
         if self.values is None:
             return None
         return value_mix(probs, self.values, self.clip, pos_q, pos_k)
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
+        if self.keys is None:
+            return None
+        # In float32 at least: the gradients of many pairs add up in one row.
+        by_row = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
+        by_row = by_row.to(torch.promote_types(q.dtype, torch.float32))
+        row = distance_between(pos_q, pos_k, len(q), self.clip.limits)
+        return lambda score, b, h, i, j: score + by_row[b, h, i, row(b, i, j)]
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         if self.keys is None:
