@@ -80,7 +80,10 @@ class Attention(nn.Module):
         elif k is v:
             dim = q.shape[-1]
             query = F.linear(q, self.in_weight[:dim], self.in_bias[:dim])
-            rest = F.linear(k, self.in_weight[dim:], self.in_bias[dim:])
+            if k.shape[1]:
+                rest = F.linear(k, self.in_weight[dim:], self.in_bias[dim:])
+            else:  # all keys and values are in the cache
+                rest = query.new_empty(k.shape[0], 0, 2 * dim)
             made = (query, *rest.chunk(2, dim=-1))
         else:
             weights, biases = self.in_weight.chunk(3), self.in_bias.chunk(3)
