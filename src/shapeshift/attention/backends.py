@@ -96,7 +96,11 @@ def attend(
                 added = added.contiguous()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
     # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
-    q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
+    # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
+    if q.itemsize == 2:
+        q, k, v = (x.contiguous() for x in (q, k, v))
+    else:
+        q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
     whole = _Part(q, k, v, mask, pos_q, pos_k)
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not splits or whole.num_scores <= BLOCK:

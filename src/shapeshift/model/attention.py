@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from shapeshift.attention import attend
 from shapeshift.positions import Representation
 
-from .cache import KeyValues
+from .cache import KeyValues, SourceKeyValues
 
 
 class Attention(nn.Module):
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         pos_q: Tensor,
         pos_k: Tensor,
         mask: Tensor | None,
-        cache: KeyValues | None = None,
+        cache: KeyValues | SourceKeyValues | None = None,
         *,
         causal: bool = False,
     ) -> Tensor:
