@@ -113,7 +113,7 @@ def beam_search(
     lengths_at_limit, longest = _limit_values(limits)
     divisors = _divisors(penalty, longest, limits.device)
     finished = _Finished(len(limits), n_best, longest, limits.device)
-    live = _Live(limits, beam, divisors[limits])
+    live = _Live(limits, longest, beam, divisors[limits])
     if check_every is None:
         check_every = 1 if limits.device.type == "cpu" else CHECK_EVERY
     for length in range(1, longest + 1):
@@ -210,7 +210,7 @@ class _Live:
     At first all beams of a sentence are equal, so only the first has a finite score.
     """
 
-    def __init__(self, limits: Tensor, beam: int, best_divisors: Tensor):
+    def __init__(self, limits: Tensor, longest: int, beam: int, best_divisors: Tensor):
         num_rows = len(limits) * beam
         self.limits = limits  # (A,)
         self.best_divisors = best_divisors  # (A,): lp(limit), the largest lp
@@ -219,7 +219,7 @@ class _Live:
         self.sums = torch.full((len(limits), beam), -math.inf, device=limits.device)
         self.sums[:, 0] = 0.0
         self.last = limits.new_full((num_rows,), BOS)
-        self.history = limits.new_zeros(num_rows, int(limits.max()))  # (A·beam, L)
+        self.history = limits.new_zeros(num_rows, longest)  # (A·beam, L)
 
     def candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations, best first: log-probability, parent row, token, each
