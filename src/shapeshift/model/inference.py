@@ -33,5 +33,6 @@ def cast_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
         memo |= {id(weight): cast(weight) for weight in products}
     copy = deepcopy(model, memo).eval()
     # A table of its own, for the embedding's may be the same one and stays as it is.
-    copy.output = nn.Embedding(*model.output.weight.shape, _weight=cast(model.output.weight))
+    size, dim = model.output.weight.shape
+    copy.output = nn.Embedding(size, dim, _weight=cast(model.output.weight))
     return copy
