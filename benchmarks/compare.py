@@ -41,7 +41,7 @@ from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import BOS, EOS, PAD, Subwords
 from shapeshift.decoding.search import beam_search
-from shapeshift.model import ModelConfig, build
+from shapeshift.model import ModelConfig, Transformer, build, cast_for_inference
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
@@ -56,6 +56,7 @@ class Ours:
         config = ModelConfig(size=size, dropout=DROPOUT)
         self.dtype = DTYPES[precision]
         self.model = build(config, PRESETS[position], vocabulary, vocabulary)
+        self.decoder: Transformer | None = None  # its weights cast once, as a `Runner` does
         name = "fp32" if precision == "fp32" else "bf16"
         self.step = TrainingStep(
             self.model, TrainingConfig(precision=name, label_smoothing=SMOOTHING, clip_norm=None)
@@ -66,10 +67,12 @@ class Ours:
 
     @torch.inference_mode()
     def translate(self, source: Tensor, beam: int, steps: int) -> None:
-        self.model.eval()
+        if self.decoder is None:
+            half = self.dtype != torch.float32
+            self.decoder = cast_for_inference(self.model, self.dtype) if half else self.model.eval()
         with autocast(torch.device("cpu"), self.dtype):
             found = beam_search(
-                self.model.start(source, beam), torch.full((len(source),), steps), beam=beam
+                self.decoder.start(source, beam), torch.full((len(source),), steps), beam=beam
             )
         assert all(hypotheses[0].length == steps for hypotheses in found)
 

@@ -6,6 +6,7 @@ what is made on the CPU and copied is counted.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.data.batching import Batch, make_batch
+from shapeshift.decoding.invariance import FixedRows
+from shapeshift.decoding.search import Stepper, beam_search
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.positions import PRESETS, Scheme
 
@@ -69,6 +72,57 @@ def test_no_training_step_waits(
     assert loss.num_tokens == 11
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert elsewhere.operators == []
+
+
+class Reads(TorchDispatchMode):
+    """Counts the operators by which the host reads what a device has computed."""
+
+    NAMES = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self.count += func.overloadpacket.__name__ in self.NAMES
+        return func(*args, **(kwargs or {}))
+
+
+class CountedStepper:
+    """Notes how many reads there had been at each step."""
+
+    def __init__(self, stepper: Stepper, reads: Reads):
+        self.stepper, self.reads = stepper, reads
+        self.reorder = stepper.reorder
+        self.before: list[int] = []
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.before.append(self.reads.count)
+        return self.stepper.step(tokens)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("fixed", [False, True], ids=["rows leave", "rows stay"])
+def test_search_reads_every_few_steps(
+    beam: int, fixed: bool, make_model: Callable[..., Transformer], sentences: tuple[Tensor, Tensor]
+) -> None:
+    """What a GPU does, counted on a CPU: between checks nothing is read."""
+    model = make_model(PRESETS["shape"], vocabulary=1000)
+    source, _ = sentences
+    with Reads() as reads:
+        stepper: Stepper = model.start(source, beam)
+        if fixed:
+            stepper = FixedRows(stepper, len(source), len(source), beam, source.device)
+        counted = CountedStepper(stepper, reads)
+        limits = torch.tensor([14, 6, 11])
+        beam_search(counted, limits, beam=beam, check_every=4)
+    num_reads = [after - before for before, after in itertools.pairwise(counted.before)]
+    assert len(num_reads) >= 10
+    between = [count for step, count in enumerate(num_reads, 1) if step % 4]
+    assert set(between) == {0}
+    assert sum(num_reads) > 0, "nothing was counted"
 
 
 @pytest.mark.parametrize("name", ["ape", "shape", "rope", "nope"])

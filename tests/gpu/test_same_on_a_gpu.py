@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from shapeshift import SHAPE
+from shapeshift.attention import attend, attend_with_probs, backends, causal_mask
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
-from shapeshift.positions import PRESETS
+from shapeshift.model.transformer import padding_mask
+from shapeshift.positions import PRESETS, Part, Scheme, Stack, place
 
 pytestmark = [
     pytest.mark.gpu,
@@ -63,6 +65,33 @@ def test_bf16_autocast_is_close(twins):
     with torch.autocast("cuda", dtype=torch.bfloat16):
         rough = label_smoothed_loss(twin, *batch, 0.1)
     assert float(rough.nll) == pytest.approx(float(exact.nll), rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["alibi", "t5", "kerple", "skew"])
+def test_flex_attention(kind, monkeypatch):
+    """Beyond a block, with padding and offsets, causal and not, with gradients."""
+    served = []
+    run = backends.attend_flex
+    monkeypatch.setattr(backends, "attend_flex", lambda *a, **k: served.append(1) or run(*a, **k))
+    for causal in (False, True):
+        stack = Stack("decoder" if causal else "encoder", 64, 2, 1, causal)
+        position = place(Scheme(parts=(Part(kind, "self"),)), stack).self_attention[0].cuda()
+        heads = [torch.randn(3, 2, 300, 32, device="cuda", requires_grad=True) for _ in range(3)]
+        ids = torch.ones(3, 300, dtype=torch.int64, device="cuda")
+        ids[1, 200:] = ids[2, 90:] = 0
+        mask = padding_mask(ids, torch.float32)
+        pos = torch.arange(300, device="cuda") + torch.tensor([[0], [40], [7]], device="cuda")
+        total = mask + causal_mask(300, 300, torch.float32, mask.device) if causal else mask
+        tensors = [*heads, *position.parameters()]
+        outcomes = []
+        for out in (
+            attend(*heads, mask, position, pos, pos, causal=causal),
+            attend_with_probs(*heads, total, position, pos, pos)[0],
+        ):
+            outcomes.append([out, *torch.autograd.grad(out.square().mean(), tensors)])
+        for one, other in zip(*outcomes, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-4)
+    assert len(served) == 2
 
 
 def test_offsets_are_drawn_alike():

@@ -16,6 +16,7 @@ from shapeshift.positions.base import total_bias
 from shapeshift.positions.pairs import add
 
 from .dropout import dropout
+from .flex import attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 """The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, measured
@@ -63,14 +64,18 @@ def attend(
     Args:
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
         mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
-        position: its `bias`, `query_bias` and `value_bias` are called; the caller has called
-            `inputs` and `rotate`.
+        position: its `bias`, `query_bias` and `value_bias` are called, or its `score_mod` in place
+            of the first two; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether each query sees only the keys up to its own, where the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
     """
     num_queries, num_keys = q.shape[2], k.shape[2]
+    if _recorded is None and prefers_flex(position, q, num_keys, dropout_p):
+        score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
+        if score_mod is not None:
+            return attend_flex(q, k, v, mask, score_mod, causal=causal)
     fused = _recorded is None and prefers_fused(
         position, q.device.type, q.dtype, num_keys, dropout_p
     )
@@ -91,7 +96,11 @@ def attend(
                 added = added.contiguous()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
     # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
-    q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
+    # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
+    if q.itemsize == 2:
+        q, k, v = (x.contiguous() for x in (q, k, v))
+    else:
+        q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
     whole = _Part(q, k, v, mask, pos_q, pos_k)
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not splits or whole.num_scores <= BLOCK:

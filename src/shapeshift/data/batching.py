@@ -54,14 +54,19 @@ class Batch:
         return len(self.pairs)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """Return the batch on a device."""
+        """Return the batch on a device. A GPU copies from pinned memory where it need not block."""
+        pin = non_blocking and torch.device(device).type == "cuda"
+
+        def move(x: Tensor) -> Tensor:
+            return (x.pin_memory() if pin else x).to(device, non_blocking=non_blocking)
+
         return replace(
             self,
-            source=self.source.to(device, non_blocking=non_blocking),
-            target_input=self.target_input.to(device, non_blocking=non_blocking),
-            target_output=self.target_output.to(device, non_blocking=non_blocking),
-            real_targets=self.real_targets.to(device, non_blocking=non_blocking),
-            pairs=self.pairs.to(device, non_blocking=non_blocking),
+            source=move(self.source),
+            target_input=move(self.target_input),
+            target_output=move(self.target_output),
+            real_targets=move(self.real_targets),
+            pairs=move(self.pairs),
         )
 
 

@@ -27,7 +27,7 @@ from shapeshift.decoding.invariance import (
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, Stepper, beam_search
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Transformer
+from shapeshift.model import Transformer, cast_for_inference
 
 Ids = Sequence[Sequence[int]]
 
@@ -116,9 +116,10 @@ class Runner:
                 a batch of one source.
             ShapeshiftError: the same in a larger batch; `n_best` exceeds the beam.
         """
+        model = self._cast()
         for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):
             try:
-                found = self._search_batch([sources[n] for n in numbers], n_best, shape)
+                found = self._search_batch(model, [sources[n] for n in numbers], n_best, shape)
             except ShapeshiftError as error:
                 if len(numbers) > 1:
                     raise
@@ -134,6 +135,7 @@ class Runner:
         """
         sizes = [(len(x) + 1, len(y) + 1) for x, y in zip(sources, targets, strict=True)]
         scores = [PairScore(0.0, num_tokens) for _, num_tokens in sizes]
+        model = self._cast()
         for numbers, shape in self._batches(sizes):
             batch = make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
             if shape is not None:
@@ -145,7 +147,7 @@ class Runner:
                     target_output=fill(batch.target_output, shape.rows, target_width),
                 )
             with self._ready():
-                found = score_references(self._model, batch.to(self._device))
+                found = score_references(model, batch.to(self._device))
             for number, tokens in zip(numbers, found.tolist(), strict=False):
                 num_tokens = sizes[number][1]
                 each = tokens[:num_tokens]
@@ -160,8 +162,14 @@ class Runner:
         limit = self._config.length_limit(source_length)
         return limit if most is None else min(limit, most)
 
+    def _cast(self) -> Transformer:
+        """Return the model, with its weights as they are now, in the type of its products."""
+        if self._autocast is None or not isinstance(self._model, Transformer):
+            return self._model
+        return cast_for_inference(self._model, self._autocast)
+
     def _search_batch(
-        self, sources: Ids, n_best: int, shape: Frame | None
+        self, model: Transformer, sources: Ids, n_best: int, shape: Frame | None
     ) -> list[list[Hypothesis]]:
         beam = self._config.beam
         rows = [torch.tensor([*ids, EOS]) for ids in sources]
@@ -170,7 +178,7 @@ class Runner:
             source = fill(source, shape.rows, *shape.widths)  # (rows, width)
         limits = torch.tensor([self.length_limit(len(ids)) for ids in sources])
         with self._ready():
-            stepper: Stepper = self._model.start(source.to(self._device), beam)
+            stepper: Stepper = model.start(source.to(self._device), beam)
             if shape is not None:
                 stepper = FixedRows(stepper, len(sources), shape.rows, beam, self._device)
             return beam_search(

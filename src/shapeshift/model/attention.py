@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from shapeshift.attention import attend
 from shapeshift.positions import Representation
 
-from .cache import KeyValues
+from .cache import KeyValues, SourceKeyValues
 
 
 class Attention(nn.Module):
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         pos_q: Tensor,
         pos_k: Tensor,
         mask: Tensor | None,
-        cache: KeyValues | None = None,
+        cache: KeyValues | SourceKeyValues | None = None,
         *,
         causal: bool = False,
     ) -> Tensor:
@@ -86,7 +86,10 @@ class Attention(nn.Module):
         elif k is v:
             dim = q.shape[-1]
             query = F.linear(q, self.in_weight[:dim], self.in_bias[:dim])
-            rest = F.linear(k, self.in_weight[dim:], self.in_bias[dim:])
+            if k.shape[1]:
+                rest = F.linear(k, self.in_weight[dim:], self.in_bias[dim:])
+            else:  # all keys and values are in the cache
+                rest = query.new_empty(k.shape[0], 0, 2 * dim)
             made = (query, *rest.chunk(2, dim=-1))
         else:
             weights, biases = self.in_weight.chunk(3), self.in_bias.chunk(3)

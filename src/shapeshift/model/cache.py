@@ -52,3 +52,25 @@ class KeyValues:
             else:
                 torch.index_select(old[: self.length], 1, rows, out=new[: self.length])
         return keys, values
+
+
+class SourceKeyValues:
+    """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
+    sentence by sentence, as the products of each step read them fastest."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._both: tuple[Tensor, Tensor] | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep `keys, values` at the first call, where later ones bring none; return them."""
+        if self._both is None:
+            self._both = keys.contiguous(), values.contiguous()
+            self.length = keys.shape[2]
+        return self._both
+
+    def select(self, sentences: Tensor) -> None:
+        """Let sentence i be what was `sentences[i]`."""
+        if self._both is not None:
+            keys, values = self._both
+            self._both = keys.index_select(0, sentences), values.index_select(0, sentences)

@@ -13,7 +13,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
-from .cache import KeyValues
+from .cache import KeyValues, SourceKeyValues
 
 NORM_EPS = 1e-6
 
@@ -109,7 +109,7 @@ class LayerCache:
     """One decoder layer's keys and values of both attentions."""
 
     own: KeyValues = field(default_factory=KeyValues)
-    cross: KeyValues = field(default_factory=KeyValues)
+    cross: SourceKeyValues = field(default_factory=SourceKeyValues)
 
 
 class EncoderLayer(nn.Module):

@@ -108,23 +108,29 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for begin in range(0, hidden.shape[0], CHUNK):
             rows = hidden[begin : begin + CHUNK].to(dtype)
             target = targets[begin : begin + CHUNK, None]
-            log_probs = (rows @ cast.t()).log_softmax(-1, dtype=exact)  # (chunk, V)
-            here = -log_probs.gather(1, target).sum()
+            logits = (rows @ cast.t()).to(exact)  # (chunk, V)
+            probs = logits.softmax(-1)
+            # log Σ exp(logits), from the largest of a row: no other pass has to take a logarithm.
+            log_sums = logits.amax(-1) - probs.amax(-1).log()
+            here = (log_sums - logits.gather(1, target).squeeze(1)).sum()
             nll += here
-            smoothed += (1 - epsilon) * here - smoothing * log_probs.sum()
+            smoothed += (1 - epsilon) * here + epsilon * log_sums.sum()
             if not any(wanted):
                 continue
-            grad = log_probs.exp_()  # without −ε/V, the same for each token, which is added below
-            grad.scatter_add_(1, target, grad.new_full(target.shape, epsilon - 1))
+            # The gradient without −ε/V, the same for each token, which is added below.
+            grad = probs.scatter_add_(1, target, probs.new_full(target.shape, epsilon - 1))
             grad = grad.to(dtype)
             if grad_hidden is not None:
                 grad_hidden[begin : begin + CHUNK] = grad @ cast
             if grad_weight is not None:
                 _add_product(grad_weight, grad.t(), rows)
-        if smoothing and grad_hidden is not None:
-            grad_hidden -= smoothing * weight.sum(0).to(grad_hidden.dtype)
-        if smoothing and grad_weight is not None:
-            grad_weight -= smoothing * hidden.sum(0, dtype=exact).to(grad_weight.dtype)
+        if smoothing:
+            weight_sum, hidden_sum = weight.sum(0, dtype=exact), hidden.sum(0, dtype=exact)
+            smoothed -= smoothing * (hidden_sum @ weight_sum)  # ε/V Σ logits
+            if grad_hidden is not None:
+                grad_hidden -= smoothing * weight_sum.to(grad_hidden.dtype)
+            if grad_weight is not None:
+                grad_weight -= smoothing * hidden_sum.to(grad_weight.dtype)
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll

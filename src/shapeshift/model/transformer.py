@@ -155,19 +155,18 @@ class DecoderState:
         return hidden
 
     def reorder(self, rows: Tensor) -> None:
-        """Let row i continue row `rows[i]`. Beams stay within their sentence; whole sentences may
-        be left out, or come back in another order."""
-        sentences = rows[:: self._beam] // self._beam
+        """Let row i continue row `rows[i]`. Beams stay within their sentence, and sentences keep
+        their order; whole ones may be left out."""
         for cache in self._caches:
             cache.own.select(rows)
         if self._pos is not None and self._pos.shape[0] > 1:
             self._pos = self._pos[rows]
         if isinstance(self._offset, Tensor):
             self._offset = self._offset[rows]
-        everyone = torch.arange(self._memory.hidden.shape[0], device=rows.device)
-        if torch.equal(sentences, everyone):
-            return
         memory = self._memory
+        if len(rows) == memory.hidden.shape[0] * self._beam:  # no sentence is left out
+            return
+        sentences = rows[:: self._beam] // self._beam
         self._memory = replace(
             memory,
             hidden=memory.hidden[sentences],

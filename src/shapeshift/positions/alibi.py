@@ -9,9 +9,9 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
+from .base import Representation, ScoreMod
 from .checks import exact_dtype
-from .pairs import by_distance
+from .pairs import by_distance, distance_between
 
 
 class ALiBi(Representation):
@@ -62,6 +62,11 @@ class ALiBi(Representation):
             return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
 
         return by_distance(penalties, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
+        slopes = self.slopes(q.device).to(torch.promote_types(q.dtype, torch.float32))
+        distance = distance_between(pos_q, pos_k, len(q))
+        return lambda score, b, h, i, j: score - slopes[h] * distance(b, i, j).abs()
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, permutations
 from typing import Any, ClassVar
@@ -14,6 +14,9 @@ from shapeshift.errors import ShapeshiftError
 
 from .pairs import add
 
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""
+
 _AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias")
 _PROMISES = {
     "shift_invariant": ("embed", *_AT_ATTENTION),
@@ -22,7 +25,11 @@ _PROMISES = {
 }
 """What a class may promise of its hooks, and which hooks each promise is about."""
 
-_FASTER = {"scores": ("bias", "query_bias"), "outputs": ("value_bias",)}
+_FASTER = {
+    "scores": ("bias", "query_bias"),
+    "score_mod": ("bias", "query_bias"),
+    "outputs": ("value_bias",),
+}
 """The methods that compute what hooks add in a faster way, and which hooks they replace."""
 
 
@@ -55,7 +62,7 @@ class Representation(nn.Module):
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i  # outputs
 
     `scores` and `outputs` compute the last two; a subclass that knows a faster way to compute what
-    its hooks add overrides them as well.
+    its hooks add overrides them as well, or `score_mod` for FlexAttention on a GPU.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never sees nor builds a mask.
@@ -64,8 +71,8 @@ class Representation(nn.Module):
     attention of another size can refuse it.
 
     Raises:
-        ShapeshiftError: for a subclass that overrides `scores` or `outputs` without the hooks that
-            they replace, or whose `places` are not those where its hooks are called.
+        ShapeshiftError: for a subclass that overrides `scores`, `score_mod` or `outputs` without
+            the hooks that they replace, or whose `places` are not those where its hooks are called.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
@@ -166,6 +173,15 @@ class Representation(nn.Module):
 
         `probs (B, H, Q, K)` are the attention probabilities after dropout, in the dtype of the
         values.
+        """
+        return None
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
+        """Return what `bias` and `query_bias` add as a function of one score, for FlexAttention;
+        None if there is none. It is called with the score and four indices, which are tensors
+        without dimensions: sentence, head, query, key.
+
+        `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
         return None
 
@@ -284,6 +300,20 @@ class Chain(Representation):
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return _total([part.value_bias(probs, pos_q, pos_k) for part in self._parts()])
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
+        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
+        score_mods = [part.score_mod(q, pos_q, pos_k) for part in parts]
+        present = [score_mod for score_mod in score_mods if score_mod is not None]
+        if len(present) < len(parts) or not present:
+            return None
+
+        def apply(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            for score_mod in present:
+                score = score_mod(score, b, h, i, j)
+            return score
+
+        return apply
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]

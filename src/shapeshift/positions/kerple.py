@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
-from .pairs import by_distance
+from .base import Representation, ScoreMod
+from .pairs import by_distance, distance_between
 
 
 class KERPLE(Representation):
@@ -48,6 +48,16 @@ class KERPLE(Representation):
         precise = torch.promote_types(self.log_r1.dtype, torch.float32)
         r1, r2 = (each.to(precise).exp().view(shape) for each in (self.log_r1, self.log_r2))
         return -r1 * torch.log1p(r2 * distances.abs())  # (H, …)
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
+        precise = torch.promote_types(self.log_r1.dtype, torch.float32)
+        r1, r2 = (each.to(precise).exp() for each in (self.log_r1, self.log_r2))
+        distance = distance_between(pos_q, pos_k, len(q))
+
+        def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score - r1[h] * torch.log1p(r2[h] * distance(b, i, j).abs())
+
+        return add
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"

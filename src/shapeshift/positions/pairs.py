@@ -64,6 +64,24 @@ def by_distance(
     return diagonals(row.unsqueeze(-2).repeat(1, num_queries, 1), num_keys).unsqueeze(0)
 
 
+def distance_between(
+    pos_q: Tensor, pos_k: Tensor, num_sentences: int, limits: tuple[int, int] | None = None
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return the function (sentence, query, key) -> distance j − i that a `score_mod` asks.
+
+    Args:
+        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
+        num_sentences: B.
+        limits: if given, distances are clipped to them and counted from the lower one.
+    """
+    at_q, at_k = (pos.expand(num_sentences, -1) for pos in (pos_q, pos_k))
+    if limits is None:
+        return lambda b, i, j: at_k[b, j] - at_q[b, i]
+    # As tensors, for which a compiled kernel takes whatever number they have.
+    low, high = (torch.full((), limit, device=pos_q.device) for limit in limits)
+    return lambda b, i, j: (at_k[b, j] - at_q[b, i]).clamp(low, high) - low
+
+
 def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
     without gaps, else None. None, too, where to look would make a device wait or split a graph,

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, inherits
-from .pairs import Rows, by_table, common_lag
+from .base import Representation, ScoreMod, inherits
+from .pairs import Rows, by_table, common_lag, distance_between
 
 AddTo = Literal["both", "keys", "values"]
 """Which vectors of a pair there are: a^K and a^V, or one of them."""
@@ -32,11 +32,15 @@ class Clip(NamedTuple):
         """R: 2k + 1, or k + 1 if causal."""
         return self.max_distance + 1 if self.causal else 2 * self.max_distance + 1
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest distance."""
+        return -self.max_distance, 0 if self.causal else self.max_distance
+
     def rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return the row of each pair, clip(j − i) + k: `(B|1, 1, Q, K)`, for all heads."""
         distances = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-        largest = 0 if self.causal else self.max_distance
-        return (distances.clamp(-self.max_distance, largest) + self.max_distance).unsqueeze(1)
+        return (distances.clamp(*self.limits) + self.max_distance).unsqueeze(1)
 
     def layout(
         self, table: Tensor, pos_q: Tensor, pos_k: Tensor
@@ -126,6 +130,15 @@ class Shaw(Representation):
         if self.values is None:
             return None
         return value_mix(probs, self.values, self.clip.rows(pos_q, pos_k))
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
+        if self.keys is None:
+            return None
+        # In float32 at least: the gradients of many pairs add up in one row.
+        by_row = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
+        by_row = by_row.to(torch.promote_types(q.dtype, torch.float32))
+        row = distance_between(pos_q, pos_k, len(q), self.clip.limits)
+        return lambda score, b, h, i, j: score + by_row[b, h, i, row(b, i, j)]
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         faster = None if self.keys is None else self.clip.layout(self.keys, pos_q, pos_k)

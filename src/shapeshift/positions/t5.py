@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
-from .pairs import by_distance
+from .base import Representation, ScoreMod
+from .pairs import by_distance, distance_between
 
 
 class T5(Representation):
@@ -85,6 +85,13 @@ class T5(Representation):
             buckets = buckets + (distances > 0) * (len(self.borders) + 1)
         # Each head's numbers lie next to each other, which fused attention kernels need.
         return self.weight.t()[:, buckets]  # (H, …)
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
+        # All distances beyond max_distance are in the last bucket of their direction.
+        furthest = self.max_distance
+        values = self._values(torch.arange(-furthest, furthest + 1, device=q.device))  # (H, …)
+        column = distance_between(pos_q, pos_k, len(q), (-furthest, furthest))
+        return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
 
     def extra_repr(self) -> str:
         buckets = f"num_buckets={len(self.weight)}, max_distance={self.max_distance}"

@@ -160,6 +160,26 @@ def test_a_beam_of_one_follows_the_maximum(
             assert_same(found[sentence], slow_beam(table, sentence, limit, 1, 1, penalty))
 
 
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 2), (4, 1)])
+def test_rare_checks_change_nothing(
+    penalty: Callable[[int], float], beam: int, n_best: int
+) -> None:
+    """Between checks, stopped sentences stay in the batch, as on a GPU."""
+    limits = torch.tensor([9, 1, 5, 12, 30])
+    for seed in range(3):
+        table = random_table(9, seed, eos_bias=1.0)
+        found, rows = [], []
+        for check_every in (1, 3, 100):
+            stepper = TableStepper(table, list(range(5)), beam)
+            settings = {"beam": beam, "n_best": n_best, "penalty": penalty}
+            found.append(beam_search(stepper, limits, check_every=check_every, **settings))
+            rows.append(stepper.num_rows_stepped)
+        assert found[1] == found[0]
+        assert found[2] == found[0]
+        assert sum(rows[0]) < sum(rows[1]) < sum(rows[2]) == 30 * 5 * beam
+
+
 def test_padding_and_start_are_never_generated_and_keep_their_share() -> None:
     logits = np.array([5.0, -9.0, 5.0, 1.0, 0.0, -9.0], np.float32)
 

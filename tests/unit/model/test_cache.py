@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from shapeshift.model.cache import KeyValues
+from shapeshift.model.cache import KeyValues, SourceKeyValues
 
 
 def block(new: int, rows: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -48,3 +48,14 @@ def test_rows_are_selected_repeated_and_dropped() -> None:
     keys, values = cache.append(*second)
     assert torch.equal(keys, torch.cat([first[0][rows], second[0]], dim=2))
     assert torch.equal(values, torch.cat([first[1][rows], second[1]], dim=2))
+
+
+def test_a_source_is_kept_once_and_its_sentences_are_selected() -> None:
+    cache, (keys, values) = SourceKeyValues(), block(5)
+    cache.select(torch.tensor([0]))  # nothing there yet: nothing to do
+    cache.append(keys, values)
+    cache.select(torch.tensor([2, 0]))
+    kept_keys, kept_values = cache.append(*block(0, rows=2))
+    assert cache.length == 5
+    assert torch.equal(kept_keys, keys[[2, 0]])
+    assert torch.equal(kept_values, values[[2, 0]])

@@ -1,0 +1,139 @@
+"""FlexAttention: one fused kernel in which a function adds to each score, so that a bias
+`(B, H, Q, K)` never exists in memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from shapeshift.positions import Representation
+from shapeshift.positions.base import ScoreMod
+
+BLOCK_SIZE = 128
+"""Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
+
+_SMALLEST_HEAD = 16
+"""The least E of its kernels, which multiply tiles."""
+
+
+def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
+    """Return whether FlexAttention can serve and is the better choice.
+
+    It has kernels for GPUs, without dropout, for up to 32 bits, and it adds up the gradient of a
+    bias in no fixed order. For fewer than a block of queries or keys, as in decoding, a bias takes
+    little memory and PyTorch's other fused kernel serves.
+    """
+    return (
+        q.device.type == "cuda"
+        and position.overrides("score_mod")
+        and not position.overrides("value_bias")
+        and not dropout_p
+        and min(q.shape[2], num_keys) >= BLOCK_SIZE
+        and q.shape[3] >= _SMALLEST_HEAD
+        and q.dtype != torch.float64
+        and not torch.are_deterministic_algorithms_enabled()
+        and _has_triton()
+    )
+
+
+def attend_flex(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, score_mod: ScoreMod, *, causal: bool
+) -> Tensor:
+    """Return the attention output `(B, H, Q, E)`; a query that may see no key gets zeros.
+
+    Args:
+        q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
+        mask: see `attend`.
+        score_mod: see `Representation.score_mod`.
+        causal: see `attend`.
+    """
+    scale = q.shape[-1] ** -0.5
+    q, k, v = _autocast_inputs(q, k, v)
+    (B, H, Q, _), K = q.shape, k.shape[2]
+    total = score_mod
+    if mask is not None:
+        added = mask.expand(B, H, Q, K)
+
+        def total(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score_mod(score, b, h, i, j) + added[b, h, i, j]
+
+    compiled = q.device.type == "cuda" and not torch.compiler.is_compiling()
+    run: Any = _compiled() if compiled else flex_attention
+    out = run(q, k, v, score_mod=total, block_mask=_block_mask(q, k, mask, causal), scale=scale)
+    assert isinstance(out, Tensor)
+    return out
+
+
+def _block_mask(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> BlockMask | None:
+    """Return which blocks have a pair that is not forbidden, None where all have.
+
+    Made of blocks alone, without a tensor of all pairs. Of `mask`, only padding counts here,
+    `(B|1, 1, 1, K)`; any other forbids by what it adds to the scores.
+    """
+    (B, _, Q, _), K = q.shape, k.shape[2]
+    by_key = None
+    if mask is not None and mask.ndim == 4 and mask.shape[1:] == (1, 1, K):
+        by_key = (mask[:, 0, 0] > float("-inf")).expand(B, K)
+    if by_key is None and not causal:
+        return None
+    lag = torch.full((), K - Q, device=q.device)  # the last query sees all keys
+
+    def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        seen = j <= i + lag if causal else j >= 0
+        return seen if by_key is None else seen & by_key[b, j]
+
+    first_query, first_key = (
+        torch.arange(0, length, BLOCK_SIZE, device=q.device) for length in (Q, K)
+    )
+    last_query, last_key = (
+        (first_query + BLOCK_SIZE - 1).clamp(max=Q - 1),
+        first_key + BLOCK_SIZE - 1,
+    )
+    # Blocks that reach over an end are never whole, for `allowed` has to be asked there.
+    whole = (first_query + BLOCK_SIZE <= Q)[:, None] & (last_key < K)  # (Q blocks, K blocks)
+    some = torch.ones_like(whole)
+    if causal:
+        some = first_key <= last_query[:, None] + lag
+        whole = whole & (last_key <= first_query[:, None] + lag)
+    some, whole = (x.expand(B, 1, *x.shape) for x in (some, whole))
+    if by_key is not None:
+        blocks = F.pad(by_key, (0, -K % BLOCK_SIZE)).view(B, 1, 1, -1, BLOCK_SIZE)
+        some, whole = some & blocks.any(-1), whole & blocks.all(-1)
+    return BlockMask.from_kv_blocks(
+        *_ordered(some & ~whole),
+        *_ordered(whole),
+        BLOCK_SIZE=BLOCK_SIZE,
+        mask_mod=allowed,
+        seq_lengths=(Q, K),
+    )
+
+
+def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many blocks of each row there are, and the numbers of all, these first."""
+    counts = blocks.sum(-1, dtype=torch.int32)
+    order = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
+    return counts, order.to(torch.int32)
+
+
+def _autocast_inputs(*tensors: Tensor) -> list[Tensor]:
+    """Cast tensors to the dtype that autocast would use, which does not reach this kernel."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
+        return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
+    return [x.to(tensors[0].dtype) for x in tensors]
+
+
+@cache
+def _compiled() -> Any:
+    return torch.compile(flex_attention, dynamic=True)
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

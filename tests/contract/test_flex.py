@@ -1,0 +1,222 @@
+"""A kind's `score_mod` gives what its hooks give: FlexAttention without a GPU, in plain steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.attention import flex_attention as torch_flex
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex
+from shapeshift.model.transformer import padding_mask
+from shapeshift.positions import KINDS, Chain, Representation, Shaw
+
+B, H, E = 3, 2, 8
+FIXED = {"dim": H * E, "num_heads": H, "head_dim": E}
+
+
+def make(name: str, **options: object) -> Representation:
+    """A kind with options that the short sequences of these tests reach."""
+    build = KINDS[name].build
+    wanted = build.__init__.__annotations__
+    torch.manual_seed(0)
+    return build(**{key: FIXED[key] for key in FIXED if key in wanted}, **options)
+
+
+SHORT = {
+    "t5": {"num_buckets": 8, "max_distance": 6},
+    "skew": {"max_distance": 3},
+    "shaw": {"add_to": "keys", "max_distance": 3},
+}
+SERVED = {
+    name: make(name, **SHORT.get(name, {}))
+    for name, entry in KINDS.items()
+    if entry.build.score_mod is not Representation.score_mod
+}
+SERVED |= {
+    "t5, causal": make("t5", causal=True, **SHORT["t5"]),
+    "skew, causal": make("skew", causal=True, **SHORT["skew"]),
+    "a chain": Chain(make("alibi"), make("shaw", **SHORT["shaw"]), make("kerple")),
+}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Let FlexAttention serve on a CPU, backward passes too; return a list of its calls."""
+    calls: list[object] = []
+    run = flex.flex_attention
+
+    def counted(*args: object, **options: object) -> object:
+        calls.append(options["block_mask"])
+        return run(*args, **options)
+
+    torch._dynamo.reset()  # which compiles each call once, and counts
+    monkeypatch.setattr(flex, "flex_attention", counted)
+    monkeypatch.setattr(backends, "prefers_flex", lambda *_: True)
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    yield calls
+    torch._dynamo.reset()
+
+
+def inputs(length: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Heads of queries, keys and values; a mask of padding; positions, an offset a sentence."""
+    generator = torch.Generator().manual_seed(1)
+    heads = [
+        torch.randn(B, H, length, E, generator=generator, dtype=dtype).requires_grad_()
+        for _ in range(3)
+    ]
+    ids = torch.full((B, length), 4)
+    ids[1, length // 2 :] = ids[2, length - 1 :] = 0
+    return heads, padding_mask(ids, dtype), torch.arange(length) + torch.tensor([[0], [40], [7]])
+
+
+def outcome(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    out.square().sum().backward()
+    grads = [x.grad for x in tensors if x.grad is not None]
+    for x in tensors:
+        x.grad = None
+    assert len(grads) >= 3
+    return [out.detach(), *grads]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [
+        pytest.param(torch.float32, 1e-5, id="fp32", marks=pytest.mark.long),
+        pytest.param(torch.float64, 1e-12, id="fp64"),
+    ],
+)
+def test_a_score_mod_is_what_the_hooks_add(
+    name: str, causal: bool, dtype: torch.dtype, tolerance: float, runs: list[object]
+) -> None:
+    position = SERVED[name].to(dtype)
+    if position.causal_only and not causal:
+        pytest.skip("it has no meaning for keys right of their query")
+    heads, mask, pos = inputs(11, dtype)
+    tensors = [*heads, *position.parameters()]
+    got = outcome(attend(*heads, mask, position, pos, pos, causal=causal), tensors)
+    assert len(runs) == 1
+    total = mask + causal_mask(11, 11, dtype, mask.device) if causal else mask
+    expected = outcome(attend_with_probs(*heads, total, position, pos, pos)[0], tensors)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize("name", ["alibi", "shaw"])
+def test_left_padding_packing_and_no_mask(name: str, runs: list[object]) -> None:
+    """Positions need not grow by one; queries may be the last of the keys; a mask may be of any
+    shape, or there may be none."""
+    position = SERVED[name].double()
+    heads, _, pos = inputs(12, torch.float64)
+    packed = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1, 2]])
+    document = (packed == 0).cumsum(1)
+    apart = torch.zeros(1, 1, 12, 12, dtype=torch.float64)
+    apart.masked_fill_(document[:, None, :, None] != document[:, None, None], float("-inf"))
+    for mask, positions, queries in ((apart, packed, 12), (None, pos, 12), (None, pos, 5)):
+        q, pos_q = heads[0][:, :, -queries:], positions[:, -queries:]
+        got = attend(q, *heads[1:], mask, position, pos_q, positions, causal=True)
+        total = causal_mask(queries, 12, torch.float64, q.device)
+        total = total if mask is None else total + mask
+        expected, _ = attend_with_probs(q, *heads[1:], total, position, pos_q, positions)
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    assert len(runs) == 3
+
+
+def test_what_has_no_score_mod_is_left_to_other_backends(runs: list[object]) -> None:
+    heads, mask, pos = inputs(6, torch.float64)
+    for options in ({"add_to": "values"}, {"add_to": "both"}):
+        position = Shaw(num_heads=H, head_dim=E, **options).double()
+        assert not flex.prefers_flex(position, heads[0], 6, 0.0)
+    part = Chain(make("shaw", **SHORT["shaw"]), make("tupe")).double()
+    attend(*heads, mask, part, pos, pos)
+    assert not runs
+
+
+class NoBias(KINDS["alibi"].build):  # type: ignore[name-defined, misc]
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> None:
+        return None
+
+
+def test_a_subclass_with_another_bias_loses_the_score_mod() -> None:
+    assert not NoBias(num_heads=H).overrides("score_mod")
+
+
+class Reads(TorchDispatchMode):
+    """Counts what makes a device wait."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += str(func).split(".")[1] in ("_local_scalar_dense", "nonzero", "equal")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("padded", ["none", "right", "left"])
+@pytest.mark.parametrize("size", [(128, 128), (300, 300), (130, 513), (256, 384)])
+def test_blocks_are_those_of_all_pairs(size: tuple[int, int], padded: str, causal: bool) -> None:
+    """The same as PyTorch's own way, which makes a tensor of all pairs."""
+    num_queries, num_keys = size
+    q, k = torch.zeros(B, H, num_queries, E), torch.zeros(B, H, num_keys, E)
+    ids = torch.ones(B, num_keys, dtype=torch.int64)
+    ids[1, 100:] = ids[2, 128:] = 0
+    ids = ids.flip(1) if padded == "left" else ids
+    mask = None if padded == "none" else padding_mask(ids, torch.float32)
+    with Reads() as reads:
+        ours = flex._block_mask(q, k, mask, causal)
+    assert reads.count == 0
+    if ours is None:
+        assert padded == "none"
+        assert not causal
+        return
+    theirs = create_block_mask(ours.mask_mod, B, None, num_queries, num_keys, device="cpu")
+    for one, other in zip(whole_and_partial(ours), whole_and_partial(theirs), strict=True):
+        assert torch.equal(one, other)
+    assert ours.kv_num_blocks.dtype == ours.kv_indices.dtype == torch.int32
+
+
+def whole_and_partial(mask: BlockMask) -> list[Tensor]:
+    """Return which blocks are computed whole and which pair by pair, for queries and for keys."""
+    made = []
+    for side in ("kv", "full_kv", "q", "full_q"):
+        counts, numbers = getattr(mask, f"{side}_num_blocks"), getattr(mask, f"{side}_indices")
+        listed = torch.arange(numbers.shape[-1]) < counts[..., None]
+        made.append(torch.zeros_like(listed).scatter(-1, numbers.long(), listed))
+    return made
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["a layer", "the kernel alone"])
+def test_one_graph_serves_all_lengths(
+    whole: bool, runs: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where the kernel is compiled, within a compiled layer or by itself."""
+    graphs = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(flex, "flex_attention", torch_flex.flex_attention)  # without the counting
+    compute = attend
+    if whole:
+        compute = torch.compile(attend, dynamic=True, fullgraph=True, backend=graphs)
+    else:
+        kernel = torch.compile(torch_flex.flex_attention, dynamic=True, backend=graphs)
+        monkeypatch.setattr(flex, "flex_attention", kernel)
+    position, counts = SERVED["t5"].double(), []
+    for length in (9, 11, 14):
+        heads, mask, pos = inputs(length, torch.float64)
+        got = compute(*heads, mask, position, pos, pos, causal=True)
+        total = mask + causal_mask(length, length, torch.float64, mask.device)
+        expected, _ = attend_with_probs(*heads, total, position, pos, pos)
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+        counts.append(graphs.frame_count)
+    assert counts[0] == counts[-1]
+    assert any(
+        "flex_attention" in graph.print_readable(print_output=False) for graph in graphs.graphs
+    )
