@@ -87,11 +87,11 @@ def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
     for problem in (
         "modle: unknown key; did you mean 'model'?",
         "model.dims: unknown key; did you mean 'model.dim'?",
-        "model.dropout: Input should be less than 1, got 1.5",
+        "model.dropout: expected less than 1, got 1.5",
         "heads have 9",
         "data.subwords.vocab_size",
         "model.share_embeddings needs one vocabulary",
-        "training.max_updates: Input should be a valid integer, unable to parse",
+        "training.max_updates: expected a whole number, got 'many'",
         "training.average_checkpoints: 3 needs",
     ):
         assert message.count(problem) == 1, (problem, message)

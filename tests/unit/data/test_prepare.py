@@ -161,7 +161,7 @@ def test_what_a_killed_preparation_left_goes_with_the_next(text, tmp_path):
         prepare(config(text), tmp_path / "data" / "out", kill)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert len([*(tmp_path / "data").glob(".partial-out-*")]) == 1
+    assert len([*(tmp_path / "data").glob(".partial-*-out")]) == 1
     prepare(config(text), tmp_path / "data" / "out")
     assert {x.name for x in (tmp_path / "data").iterdir()} == {".out.lock", "out"}
 

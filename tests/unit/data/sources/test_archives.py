@@ -270,7 +270,7 @@ def test_a_missing_archive_is_one_sentence(tmp_path):
 
 def test_a_stop_leaves_nothing_for_ever(tmp_path):
     path = put(tmp_path, tar(FILES.items()), ".tar")
-    left = tmp_path / ".partial-x.tar-killed"  # as a kill leaves it
+    left = tmp_path / ".partial-killed-x.tar"  # as a kill leaves it
     left.mkdir()
 
     def stop(*_):
