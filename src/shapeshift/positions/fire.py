@@ -13,7 +13,7 @@ from .base import Representation
 from .checks import check_positive
 
 INITIAL_C = 0.1
-"""As the released code."""
+"""As in the released code."""
 
 
 class FIRE(Representation):
@@ -28,13 +28,10 @@ class FIRE(Representation):
     The paper has causal attention alone. Where a query sees keys on its right, the input here is
     sign(i - j) psi(|i - j|) / psi(max(L, i, j)), between −1 and 1, which is the same for j <= i.
 
-    Differs from the released code, where L starts at 512, a quarter of its texts' length; sentences
-    are shorter.
-
     Args:
         num_heads: H.
         hidden: width of f's hidden layer; 32 in the paper.
-        threshold: where L starts, in positions.
+        threshold: where L starts, in positions; 512 in the released code, whose texts have 2,048.
 
     Raises:
         ShapeshiftError: if there is no head or no hidden unit, or the threshold is not positive.
@@ -43,7 +40,7 @@ class FIRE(Representation):
     places = ("self",)
     splits = True
 
-    def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 4.0):
+    def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 512.0):
         super().__init__()
         if num_heads < 1 or hidden < 1:
             raise ShapeshiftError(
