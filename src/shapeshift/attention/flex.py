@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from shapeshift.positions import Representation
 from shapeshift.positions.base import ScoreMod
+from shapeshift.positions.pairs import autocast_inputs
 
 BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
@@ -54,7 +55,7 @@ def attend_flex(
         causal: see `attend`.
     """
     scale = q.shape[-1] ** -0.5
-    q, k, v = _autocast_inputs(q, k, v)
+    q, k, v = autocast_inputs(q, k, v)
     (B, H, Q, _), K = q.shape, k.shape[2]
     total = score_mod
     if mask is not None:
@@ -119,14 +120,6 @@ def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
     counts = blocks.sum(-1, dtype=torch.int32)
     order = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
     return counts, order.to(torch.int32)
-
-
-def _autocast_inputs(*tensors: Tensor) -> list[Tensor]:
-    """Cast tensors to the dtype that autocast would use, which does not reach this kernel."""
-    device = tensors[0].device.type
-    if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
-        return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
-    return [x.to(tensors[0].dtype) for x in tensors]
 
 
 @cache

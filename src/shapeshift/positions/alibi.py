@@ -11,7 +11,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
 from .checks import exact_dtype
-from .pairs import by_distance, distance_between
+from .relative import by_distance, distance_between
 
 
 class ALiBi(Representation):

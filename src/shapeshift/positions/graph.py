@@ -12,7 +12,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, inherits, temporarily_set
 from .checks import can_read, describe, is_integer
-from .shaw import AddTo, key_bias, tables, value_mix
+from .relative import AddTo, key_bias, tables, value_mix
 
 
 class Graph(Representation):

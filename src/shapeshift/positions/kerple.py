@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
-from .pairs import by_distance, distance_between
+from .relative import by_distance, distance_between
 
 
 class KERPLE(Representation):

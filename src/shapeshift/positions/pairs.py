@@ -1,22 +1,19 @@
-"""Numbers of pairs of tokens `(…, Q, K)`: adding to them, and sorting them by distance.
+"""Attention with a table of vectors by distance, without a tensor of pairs and channels.
 
-Where the positions of queries and of keys follow each other without gaps, the pairs of one distance
-are a diagonal, which a strided view finds without gathering or scattering.
+Queries meet the rows of the table once. What comes of it, a number for each query and row, is added
+to the scores of the pairs whose distance the row is for, and the way back sums probabilities, or
+gradients, by row. Where the positions of queries and of keys follow each other without gaps, pairs
+of one distance stand on a diagonal, and a layout (`Exact`, `Band`, `Clipped`) finds them as views.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-from .checks import can_read
-
-IN_CACHE = 1 << 19
-"""How many numbers are sorted by distance at a time: so few stay in the cache of one core."""
 
 
 def by_table(x: Tensor, table: Tensor) -> Tensor:
@@ -26,6 +23,32 @@ def by_table(x: Tensor, table: Tensor) -> Tensor:
     by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
     by_head = by_head.view(table.shape[0], x.shape[0], x.shape[2], table.shape[2])
     return by_head.transpose(0, 1)
+
+
+def scores(q: Tensor, k: Tensor, table: Tensor, layout: Layout) -> Tensor:
+    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`.
+
+    Args:
+        q: `(B, H, Q, E)`.
+        k: `(B, H, K, E)`.
+        table: rows of a, `(H|1, R, E)`.
+        layout: which row a pair has.
+    """
+    made: Tensor = _Scores.apply(*autocast_inputs(q, k, table), layout)  # type: ignore[no-untyped-call]
+    return made
+
+
+def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
+    """Return sum_j p_ij (v_j + a_ij), `(B, H, Q, E)`.
+
+    Args:
+        probs: `(B, H, Q, K)`.
+        v: `(B, H, K, E)`.
+        table: rows of a, `(H|1, R, E)`.
+        layout: which row a pair has.
+    """
+    made, _ = _Outputs.apply(*autocast_inputs(probs, v, table), layout)  # type: ignore[no-untyped-call]
+    return made  # type: ignore[no-any-return]
 
 
 def add(pairs: Tensor, more: Tensor) -> None:
@@ -46,62 +69,9 @@ def add(pairs: Tensor, more: Tensor) -> None:
         pairs.copy_(pairs.contiguous().add_(more.contiguous()))
 
 
-def by_distance(
-    values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
-) -> Tensor:
-    """Return a bias `(B|1, H, Q, K)` that depends on the distance alone.
-
-    Args:
-        values: distances j − i, any shape -> `(H, …)`.
-        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
-        dtype: of the bias.
-    """
-    lag = common_lag(pos_q, pos_k)
-    if lag is None:
-        return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1).to(dtype)
-    num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
-    row = values(torch.arange(1 - num_queries - lag, num_keys - lag)).to(dtype)  # (H, Q + K − 1)
-    return diagonals(row.unsqueeze(-2).repeat(1, num_queries, 1), num_keys).unsqueeze(0)
-
-
-def distance_between(
-    pos_q: Tensor, pos_k: Tensor, num_sentences: int, limits: tuple[int, int] | None = None
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return the function (sentence, query, key) -> distance j − i that a `score_mod` asks.
-
-    Args:
-        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
-        num_sentences: B.
-        limits: if given, distances are clipped to them and counted from the lower one.
-    """
-    at_q, at_k = (pos.expand(num_sentences, -1) for pos in (pos_q, pos_k))
-    if limits is None:
-        return lambda b, i, j: at_k[b, j] - at_q[b, i]
-    # As tensors, for which a compiled kernel takes whatever number they have.
-    low, high = (torch.full((), limit, device=pos_q.device) for limit in limits)
-    return lambda b, i, j: (at_k[b, j] - at_q[b, i]).clamp(low, high) - low
-
-
-def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
-    """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
-    without gaps, else None. None, too, where to look would make a device wait or split a graph,
-    and for no pair or a single query, which the general way serves as well."""
-    if pos_q.device.type != "cpu" or not can_read(pos_q) or pos_q.shape[1] < 2:
-        return None
-    if not pos_q.numel() or not pos_k.numel():
-        return None
-    for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
-        counted = torch.arange(pos.shape[1])
-        if not torch.equal(pos - pos[:, :1], counted.expand_as(pos)):
-            return None
-    lags = (pos_q[:, :1] - pos_k[:, :1]).flatten()
-    lag = int(lags[0])
-    return lag if pos_k is pos_q or bool((lags == lag).all()) else None
-
-
 def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
-    """Return the pairs `(…, Q, K)`, a view of a contiguous `(…, Q, Q + K − 1)`, the row of each
-    query sorted by distance."""
+    """Return the pairs `(…, Q, K)`, a view of a contiguous `(…, Q, Q + K − 1 or more)`, the row of
+    each query sorted by distance."""
     *batch, num_queries, width = by_distance.shape
     return by_distance.as_strided(
         (*batch, num_queries, num_keys),
@@ -110,102 +80,235 @@ def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
     )
 
 
-class Rows(NamedTuple):
-    """The R rows of a table by distance, where positions have no gaps: row r is for the distance
-    `first + r`. The last one serves all keys further right as well; keys further left have none.
+class Exact(NamedTuple):
+    """A row for each distance from 1 − Q − lag to K − lag, the last one of no pair: this many are
+    even, which products like.
 
-    Pairs are sorted by distance, a row of Q + K − 1 for each query. Of its columns the first ones
-    are empty, the last ones repeat the last row of the table, and between them is the table.
-
-    Attributes:
-        first: the distance of the first row.
-        num_rows: R.
-        lag: the first query's position less the first key's.
+    A query's products are a row of Q + K numbers of which K are its own: key j stands at
+    j − i + Q − 1. So the pairs are a view `(Q, K)` in which each row starts one element before the
+    row above ends.
     """
 
-    first: int
+    def add(self, by_pair: Tensor, by_row: Tensor) -> None:
+        """Add `by_row (…, Q, R)` to the pairs `(…, Q, K)` of each row, in place."""
+        add(by_pair, diagonals(by_row.contiguous(), by_pair.shape[-1]))
+
+    def collect(self, by_pair: Tensor) -> Tensor:
+        """Return the sums `(…, Q, R)` over the pairs of each row: the transpose of `add`."""
+        *batch, num_queries, num_keys = by_pair.shape
+        made = by_pair.new_zeros(*batch, num_queries, num_queries + num_keys)
+        diagonals(made, num_keys).copy_(by_pair)
+        return made
+
+
+class Band(NamedTuple):
+    """A row for each distance from 1 − R to 0; keys never stand right of their query, and those
+    that are further left have no row.
+
+    In the matrix of pairs these R keys are a view in which each row starts one element further
+    right. Where they would begin left of the first key, the view takes the end of the row above,
+    keys right of that query: nothing goes there, and what is there is left out.
+
+    Attributes:
+        num_rows: R, at most K.
+        lag: the first query's position less the first key's, 0 ≤ lag ≤ K − Q.
+    """
+
     num_rows: int
     lag: int
 
-    def add(self, pairs: Tensor, by_row: Tensor) -> Tensor:
-        """Add `by_row (B, H, Q, R)` to the pairs `(B, H, Q, K)` of each row, in place."""
-        out: Tensor = _Add.apply(pairs, by_row, self)  # type: ignore[no-untyped-call]
-        return out
+    def add(self, by_pair: Tensor, by_row: Tensor) -> None:
+        """See `Exact.add`; `by_row` loses what is for no pair."""
+        view, first = self._view(by_pair)
+        self._clear(by_row)
+        add(view, by_row[..., first:, :])
+        if first:
+            by_pair[..., 0, : self.lag + 1] += by_row[..., 0, -self.lag - 1 :]
 
-    def outputs(self, probs: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return `probs v`, `(B, H, Q, E)`, and the sums `(B, H, Q, R)` of the probabilities
-        `(B, H, Q, K)` over the pairs of each row."""
-        out: tuple[Tensor, Tensor] = _Outputs.apply(probs, v, self)  # type: ignore[no-untyped-call]
-        return out
+    def collect(self, by_pair: Tensor) -> Tensor:
+        """See `Exact.collect`."""
+        view, first = self._view(by_pair)
+        if not first:
+            return view.contiguous()
+        made = by_pair.new_empty(*by_pair.shape[:-1], self.num_rows)
+        made[..., first:, :] = view
+        made[..., 0, -self.lag - 1 :] = by_pair[..., 0, : self.lag + 1]
+        self._clear(made)
+        return made
 
-    def collect(self, pairs: Tensor) -> Tensor:
-        """Return the sums `(B, H, Q, R)` over the pairs of each row: the transpose of `add`; no
-        gradient flows."""
-        *batch, num_queries, num_keys = pairs.shape
-        sums = pairs.new_zeros(*batch, num_queries, self.num_rows)
-        sorted_pairs = pairs.new_empty(0)
-        for queries, left, rows, right in self.groups(pairs):
-            width = queries.stop - queries.start + num_keys - 1
-            if sorted_pairs.shape[-1] != width:  # only pairs are written, the rest stays zero
-                sorted_pairs = pairs.new_zeros(*batch, queries.stop - queries.start, width)
-            diagonals(sorted_pairs, num_keys).copy_(pairs[..., queries, :])
-            part = sums[..., queries, :]
-            part[..., rows] = sorted_pairs[..., left : width - right]
+    def _clear(self, by_row: Tensor) -> None:
+        """Put zeros for the keys left of the first one in `by_row (…, Q, R)`, whatever is there: it
+        may be NaN, from a query that is masked whole.
+
+        As integers, for PyTorch masks these many at a time on a CPU, and floats one by one.
+        """
+        missing = self.num_rows - 1 - self.lag  # of the first query, one fewer of each next
+        if missing < 1:
+            return
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[by_row.itemsize]
+        first = by_row[..., :missing, :].view(bits)
+        kept = first.new_full((first.shape[-2] + self.num_rows - 1,), -1)  # all bits of a number
+        kept[:missing] = 0
+        first &= kept.unfold(0, self.num_rows, 1).contiguous()
+
+    def _view(self, by_pair: Tensor) -> tuple[Tensor, int]:
+        """Return the band without the first query if that one's begins before the first pair; and
+        the number of queries left out, 1 or 0."""
+        *batch, num_queries, num_keys = by_pair.shape
+        start = self.lag + 1 - self.num_rows
+        first = int(start < 0)
+        view = by_pair.as_strided(
+            (*batch, num_queries - first, self.num_rows),
+            (*by_pair.stride()[:-2], num_keys + 1, 1),
+            by_pair.storage_offset() + start + first * (num_keys + 1),
+        )
+        return view, first
+
+
+class Clipped(NamedTuple):
+    """A row for each distance from 1 − k to k, which serves all keys further right as well; keys
+    further left have no row.
+
+    As in `Exact`, pairs sorted by distance are a row for each query. Of its columns the first ones
+    are empty, the last ones repeat the last row of the table, and between them lies the table
+    itself.
+
+    Attributes:
+        max_distance: k, at least 1.
+        lag: the first query's position less the first key's.
+    """
+
+    max_distance: int
+    lag: int
+
+    def add(self, by_pair: Tensor, by_row: Tensor) -> None:
+        """See `Exact.add`."""
+        for queries, left, rows, right in self._groups(by_pair):
+            part = by_row[..., queries, :]
+            sides = (part.new_zeros(()), left), (part[..., -1:], right)
+            empty, repeated = (x.expand(*part.shape[:-1], n) for x, n in sides)
+            by_distance = torch.cat([empty, part[..., rows], repeated], dim=-1)
+            add(by_pair[..., queries, :], diagonals(by_distance, by_pair.shape[-1]))
+
+    def collect(self, by_pair: Tensor) -> Tensor:
+        """See `Exact.collect`."""
+        *batch, num_queries, num_keys = by_pair.shape
+        made = by_pair.new_zeros(*batch, num_queries, 2 * self.max_distance)
+        by_distance = by_pair.new_empty(0)
+        for queries, left, rows, right in self._groups(by_pair):
+            size = queries.stop - queries.start
+            width = size + num_keys - 1
+            if by_distance.shape[-1] != width:  # only pairs are written, the rest stays zero
+                by_distance = by_pair.new_zeros(*batch, size, width)
+            diagonals(by_distance, num_keys).copy_(by_pair[..., queries, :])
+            part = made[..., queries, :]
+            part[..., rows] = by_distance[..., left : width - right]
             if right:
-                part[..., -1] += sorted_pairs[..., width - right :].sum(-1)
-        return sums
+                part[..., -1] += by_distance[..., width - right :].sum(-1)
+        return made
 
-    def groups(self, pairs: Tensor) -> Iterator[tuple[slice, int, slice, int]]:
+    def _groups(self, by_pair: Tensor) -> Iterator[tuple[slice, int, slice, int]]:
         """Yield some queries at a time, few enough for the cache and for few columns; the number of
         columns left of the table, which of its rows are there, the number of columns right."""
-        *batch, num_queries, num_keys = pairs.shape
+        *batch, num_queries, num_keys = by_pair.shape
         size = max(8, IN_CACHE // max(1, math.prod(batch) * num_keys))
         for start in range(0, num_queries, size):
             stop = min(start + size, num_queries)
             width = stop - start + num_keys - 1
-            column = stop - 1 + self.lag + self.first  # of the first row
-            left = min(max(column, 0), width)
-            right = min(max(width - column - self.num_rows, 0), width)
-            row = min(max(-column, 0), self.num_rows)
+            first = stop + self.lag - self.max_distance  # the column of the first row
+            left = min(max(first, 0), width)
+            right = min(max(width - first - 2 * self.max_distance, 0), width)
+            row = min(max(-first, 0), 2 * self.max_distance)
             yield slice(start, stop), left, slice(row, row + width - left - right), right
 
 
-class _Add(torch.autograd.Function):
-    @staticmethod
-    def forward(pairs: Tensor, by_row: Tensor, layout: Rows) -> Tensor:
-        for queries, left, rows, right in layout.groups(pairs):
-            part = by_row[..., queries, :]
-            sides = (part.new_zeros(()), left), (part[..., -1:], right)
-            empty, repeated = (x.expand(*part.shape[:-1], n) for x, n in sides)
-            sorted_pairs = torch.cat([empty, part[..., rows], repeated], dim=-1)
-            add(pairs[..., queries, :], diagonals(sorted_pairs, pairs.shape[-1]))
-        return pairs
+Layout = Exact | Band | Clipped
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Rows], output: Tensor) -> None:
-        pairs, _, ctx.layout = inputs
-        ctx.mark_dirty(pairs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        no_values = grad.new_empty(*grad.shape[:2], grad.shape[3], 0)
-        return grad, ctx.layout.outputs(grad, no_values)[1], None
+IN_CACHE = 1 << 19
+"""How many numbers are sorted by distance at a time: so few stay in the cache of one core."""
 
 
-class _Outputs(torch.autograd.Function):
+def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
+    """Cast tensors to the dtype that autocast would use, because it does not reach the backward
+    pass of a custom function."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
+        return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
+    return [x.to(tensors[0].dtype) for x in tensors]
+
+
+def _transposed(x: Tensor) -> Tensor:
+    return x.transpose(-1, -2)
+
+
+def _of_table(by_row: Tensor, x: Tensor, table: Tensor) -> Tensor:
+    """Return the gradient of a table, by_row^T x over all queries: `(H|1, R, E)`."""
+    if table.shape[0] == 1:
+        return (by_row.flatten(0, -2).t() @ x.flatten(0, -2)).unsqueeze(0)
+    rows, xs = (each.transpose(0, 1).flatten(1, 2) for each in (by_row, x))
+    return _transposed(rows) @ xs
+
+
+class _Scores(torch.autograd.Function):
+    """Its gradient is `_Outputs` of that of the scores: what goes to the pairs comes back."""
+
     @staticmethod
-    def forward(probs: Tensor, v: Tensor, layout: Rows) -> tuple[Tensor, Tensor]:
-        return probs @ v, layout.collect(probs)
+    def forward(q: Tensor, k: Tensor, table: Tensor, layout: Layout) -> Tensor:
+        made = q @ _transposed(k)
+        layout.add(made, by_table(q, _transposed(table)))
+        return made
 
     @staticmethod
     def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Rows], output: tuple[Tensor, Tensor]
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Layout], output: Tensor
     ) -> None:
         *tensors, ctx.layout = inputs
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, by_row: Tensor) -> tuple[Tensor, Tensor, None]:
-        probs, v = ctx.saved_tensors
-        grad_probs = ctx.layout.add(grad @ v.transpose(-1, -2), by_row)
-        return grad_probs, probs.transpose(-1, -2) @ grad, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, table = ctx.saved_tensors
+        grad_q, by_row = _Outputs.apply(grad, k, table, ctx.layout)  # type: ignore[no-untyped-call]
+        return grad_q, _transposed(grad) @ q, _of_table(by_row, q, table), None
+
+
+class _Outputs(torch.autograd.Function):
+    """Also returns the sums by row, `(B, H, Q, R)`."""
+
+    @staticmethod
+    def forward(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        probs = probs.contiguous()
+        by_row = layout.collect(probs)
+        made = probs @ v
+        if table.shape[0] == 1:
+            flat = made.flatten(0, -2)
+            torch.addmm(flat, by_row.flatten(0, -2), table[0], out=flat)
+        else:
+            made += by_table(by_row, table)
+        return made, by_row
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Layout], output: tuple[Tensor, Tensor]
+    ) -> None:
+        *tensors, ctx.layout = inputs
+        ctx.save_for_backward(*tensors, output[1])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad: Tensor | None, of_rows: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        probs, v, table, by_row = ctx.saved_tensors
+        of_probs = of_v = of_table = None
+        if grad is not None:
+            grad = grad.contiguous()  # it is in four products
+            of_probs = scores(grad, v, table, ctx.layout)
+            of_v, of_table = _transposed(probs) @ grad, _of_table(by_row, grad, table)
+        if of_rows is not None:  # of a gradient's gradient alone: each row is its own vector
+            rows = of_rows.shape[-1]
+            none = v.new_zeros(*v.shape[:-1], rows)
+            own = torch.eye(rows, dtype=v.dtype, device=v.device).unsqueeze(0)
+            more = scores(of_rows, none, own, ctx.layout)
+            of_probs = more if of_probs is None else of_probs + more
+        return of_probs, of_v, of_table, None

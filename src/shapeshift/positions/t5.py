@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
-from .pairs import by_distance, distance_between
+from .relative import by_distance, distance_between
 
 
 class T5(Representation):
