@@ -13,6 +13,7 @@ B, S, T and P are free.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -135,12 +136,17 @@ def _save(
     input_names: list[str],
     output_names: list[str],
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about names of dimensions, and packages it does without
-        program = torch.onnx.export(
-            module.eval(), sample, dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False,
-            opset_version=OPSET, input_names=input_names, output_names=output_names,
-        )  # fmt: skip
+    # It warns about names of dimensions, and of packages that it does without.
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module.eval(), sample, dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False,
+                opset_version=OPSET, input_names=input_names, output_names=output_names,
+            )  # fmt: skip
+    finally:
+        logging.disable(logging.NOTSET)
     if program is None:
         raise TypeError("torch.onnx returned no program")
     program.save(path)
