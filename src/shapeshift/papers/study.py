@@ -298,7 +298,14 @@ class Study:
             }
             for side, axes in sides.items()
         }
-        values = {seed: scores["test"][seed] - scores["against"][seed] for seed in sorted(shared)}
+        # Another process may have finished a run since `results` were read.
+        test_scores, against_scores = scores["test"], scores["against"]
+        values = {
+            seed: test_scores[seed] - against_scores[seed]
+            for seed in sorted(test_scores.keys() & against_scores.keys() & shared)
+        }
+        if not values:
+            return Part({}, reason="these runs have no BLEU of the whole text")
         return Part(values, comparison)
 
     def computed(
