@@ -125,9 +125,9 @@ class RunningMetrics:
         loss, nll, num_tokens = parallel.all_reduce_sum(self._sums).tolist()
         if not num_tokens:
             return {}
-        speed = num_tokens / (time.perf_counter() - self._began)
+        elapsed_s = max(time.perf_counter() - self._began, 1e-9)  # of a coarse clock
         return {
             "loss": loss / num_tokens,
             "nll": nll / num_tokens,
-            "tokens_per_s": round(speed, 1),
+            "tokens_per_s": round(num_tokens / elapsed_s, 1),
         }
