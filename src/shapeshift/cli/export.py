@@ -113,23 +113,26 @@ def _print_report(report: Report) -> None:
 
     parity, quantized = report.parity, report.quantized
     lengths = [length for pair in parity.lengths for length in pair]
-    pairs = f"{len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
     allowed = f"{TOLERANCE:.0e}"
     rows = [
-        (f"log p of a token, {pairs} in a batch", f"{parity.log_prob:.1e}", allowed),
-        ("each pair by itself", f"{parity.alone:.1e}", allowed),
+        ("log p of a token, all pairs in a batch", f"{parity.log_prob:.1e}", allowed),
+        ("log p of a token, each pair by itself", f"{parity.alone:.1e}", allowed),
         ("score of beam search, a token", f"{parity.beam_score:.1e}", allowed),
     ]
     for stack, effect in parity.effects.items():
         name = f"log p of a token without positions of the {stack}"
         rows.append((name, f"{effect:.1e}", f"above {allowed}"))
     if quantized is not None:
-        name = f"{report.quantization}, computed in {quantized.computed_in} here"
-        both = f"{quantized.log_prob:.1e}, mean {quantized.mean_log_prob:.1e}"
-        rows.append((f"{name}: log p of a token", both, "–"))
-        rows.append((f"{name}: same output of beam search", f"{quantized.same_output:.0%}", "–"))
-    title = f"{report.engine}, largest difference from the trained model"
-    show_table(Table((title, "found", "allowed"), rows))
+        name = f"{report.quantization}: "
+        rows.append((f"{name}log p of a token", f"{quantized.log_prob:.1e}", "–"))
+        rows.append((f"{name}log p of a token, mean", f"{quantized.mean_log_prob:.1e}", "–"))
+        rows.append((f"{name}same output of beam search", f"{quantized.same_output:.0%}", "–"))
+    show(
+        f"{report.engine}, {len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
+    )
+    show_table(Table(("largest difference from the trained model", "found", "allowed"), rows))
+    if quantized is not None:
+        show(f"{report.quantization} is computed in {quantized.computed_in} here")
     positions = report.positions.replace("--max-length", str(report.max_length))
     show(f"positions are {positions}; opened by {report.opened_by}")
 

@@ -68,6 +68,8 @@ def test_a_run_is_exported_with_its_report(run):
     assert 0 < report["parity"]["log_prob"] < 1e-4 < report["quantized"]["log_prob"]
     assert f"{report['parity']['log_prob']:.1e}" in result.output
     assert (folder / "subwords" / "joint.model").is_file()
+    tables = [line for line in result.output.splitlines() if str(run) not in line]
+    assert max(map(len, tables)) <= 80  # where numbers would be broken in a terminal
     again = invoke(run, "--quantization", "int8")
     assert "is not an empty folder" in str(again.exception)
 
@@ -92,6 +94,10 @@ def test_a_run_is_exported_for_transformers(run):
     limits = ["decoding.max_length_a=0", "decoding.max_length_b=20"]
     expected = load_run(run, ["decoding.beam=1", *limits]).translate(["A man sleeps."])
     assert names["translations"] == expected
+    guide = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[0]
+    exec(guide, names)
+    [translation] = names["translate"](folder, ["A man sleeps."])
+    assert translation
     refused = invoke(run, "--to", "huggingface", "--quantization", "int8")
     assert (refused.exit_code, "no effect" in refused.stderr) == (2, True)
 
