@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml requirements.lock
 	$(BIN)/python -m pip check
 	touch $@
 
-demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (four to ten minutes a model on one core)
+demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (7 minutes on two cores)
 	$(BIN)/shapeshift demo
 
 test: install  ## the tests that take no process of their own

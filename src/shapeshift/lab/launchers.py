@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import subprocess
 import sys
@@ -156,9 +157,16 @@ class Subprocesses:
         devices = {cell.config.training.device for cell in cells}
         if devices <= {"auto", "cuda"} and torch.cuda.is_available():
             return cls.on_gpus()
-        narrow = all(cell.config.model.dim <= NARROW for cell in cells)
-        threads = 1 if narrow else min(THREADS, num_cores())
-        return cls([{"OMP_NUM_THREADS": str(threads)}] * (num_cores() // threads))
+        cores = num_cores()
+        if any(cell.config.model.dim > NARROW for cell in cells):
+            threads = min(THREADS, cores)
+            return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
+        # Three runs on two cores go all at once: after two of them, the third would leave a core
+        # idle. More than that share the cores in rounds of equal size.
+        num_runs = len({cell.key for cell in cells})
+        rounds = max(1, num_runs // cores)
+        slots = max(cores, math.ceil(num_runs / rounds))
+        return cls([{"OMP_NUM_THREADS": "1"}] * slots)
 
     def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Start the process of a cell."""

@@ -88,6 +88,29 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
 
 
 @pytest.mark.parametrize(
+    ("dim", "num_runs", "cores", "threads", "num_slots"),
+    [
+        (64, 1, 2, "1", 2),
+        (64, 3, 2, "1", 3),
+        (64, 6, 2, "1", 2),
+        (64, 9, 2, "1", 3),
+        (256, 3, 2, "2", 1),
+        (256, 3, 8, "4", 2),
+    ],
+)
+def test_narrow_runs_leave_no_core_idle_and_wide_ones_get_threads(
+    make_cell, monkeypatch, dim, num_runs, cores, threads, num_slots
+):
+    monkeypatch.setattr("shapeshift.lab.launchers.num_cores", lambda: cores)
+    cells = [
+        make_cell(f"model.dim={dim}", f"training.seed={seed + 1}", "training.device=cpu")
+        for seed in range(num_runs)
+    ]
+    launcher = Subprocesses.for_cells(cells + cells)
+    assert launcher._environments == [{"OMP_NUM_THREADS": threads}] * num_slots
+
+
+@pytest.mark.parametrize(
     ("seen", "count", "asked", "given"),
     [
         (None, 2, None, ["0", "1"]),
