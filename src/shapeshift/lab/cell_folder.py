@@ -8,6 +8,7 @@ ROOT/KEY/
   group.lock         held by the processes that train together, where there are several
   torchrun.log       what torchrun, which starts them, printed
   output.log         what the last process at work printed
+  update             number of the last update, written about once a second while training
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class CellFolder:
             `group`.
         group_log: what torchrun, which starts them, printed last.
         output: what the last process at work printed.
+        update: the number of the last update, for who watches the training of another process.
     """
 
     def __init__(self, path: Path):
@@ -79,6 +81,7 @@ class CellFolder:
         self.run = path / "run"
         self.lock, self.group_lock = path / "lock", path / "group.lock"
         self.group_log, self.output = path / "torchrun.log", path / "output.log"
+        self.update = path / "update"
 
     def check_settings(self, config: Config) -> None:
         """Raise `ShapeshiftError` if the folder's run has other settings, although the key is the

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -85,9 +86,9 @@ class Watch:
             message=message,
         )
         lines = self.folder.last_log_lines()
-        if not lines:
-            return status
-        update = int(lines[-1]["update"])
+        update = int(lines[-1]["update"]) if lines else 0
+        with suppress(OSError, ValueError):  # not written yet, or half written
+            update = max(update, int(self.folder.update.read_text()))
         losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
         if losses:
             last = losses[-1]

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,6 +94,7 @@ def work(order: Order, observer: Observer | None = None, stop: StopSignals | Non
     folder, root = CellFolder(order.folder), order.prepared_root
     with _alone(folder):
         folder.group_log.unlink(missing_ok=True)
+        folder.update.unlink(missing_ok=True)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = folder.reconcile(load_config(order.settings))
         missing = folder.missing(order.steps, config)
@@ -177,11 +178,26 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+class _Heartbeat(Silent):
+    """Writes the number of the last update to a file, about once a second."""
+
+    def __init__(self, path: Path):
+        self._path, self._written = path, 0.0
+
+    def advanced(self, update: int) -> None:
+        now = time.monotonic()
+        if now - self._written >= 1:
+            self._written = now
+            with suppress(ShapeshiftError), open_in_place(self._path, "w") as file:
+                file.write(str(update))
+
+
 def main() -> int:
     """Work on one cell as a process of its own; see the module."""
     end_with_parent()
+    order = Order.from_json(sys.argv[1])
     try:
-        return attempt(Order.from_json(sys.argv[1]))
+        return attempt(order, _Heartbeat(CellFolder(order.folder).update))
     except StoppedError as stopped:
         return stopped.status
 

@@ -58,6 +58,21 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
         assert all(now[name] == made for name, made in saved.items() if name in now)
 
 
+def test_the_update_shows_before_the_first_line_of_the_log(make_cell, acting, prepared, tmp_path):
+    cell = make_cell(
+        *("training.max_updates=100000", "training.log_every=100000"),
+        "training.checkpoint_every=100000",
+    )
+    launcher = Subprocesses.on_cpu(1)
+    observer = acting(launcher, lambda _, job: job.interrupt())  # once it has seen an update
+    report = run_cells(
+        [cell], [], tmp_path, launcher,
+        prepared_root=prepared, observer=observer, poll_s=0.1, command="x",
+    )  # fmt: skip
+    assert "stopped by SIGTERM after update" in report.statuses[cell.key].message
+    assert not read_log(CellFolder(tmp_path / cell.key).run / "log.jsonl")[:-1]
+
+
 def _checkpoints(folder):
     """Return the name of each checkpoint and when its weights were written."""
     found = (folder.run / "checkpoints").glob("update-*/model.safetensors")
