@@ -17,12 +17,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import DocumentTable
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
-from shapeshift.papers.write import markdown
 from shapeshift.report.collect import SCALES, ReportItem, collect
 
 DOCS = Path(__file__).parent
@@ -115,18 +115,55 @@ def document() -> str:
 
 
 def _tables(paper: str, item: str) -> list[str]:
-    """Return our tables of an item, one for each scale, and the paper's."""
+    """Return our tables of an item, one for each scale, with the paper's numbers in each."""
     found = find_paper(paper).items[item]
     parts = []
     for scale in SCALES:
         path = RESULTS / f"{scale}.{paper}-{item}.csv"
         if path.exists():
             header, rows = _read(path)
+            notes: tuple[str, ...] = ()
+            for table in _published(paper, item):
+                header, rows = _side_by_side(header, rows, table)
+                notes += table.notes
             title = f"{found.title} ({paper}:{item}, {scale})"
             parts.append(f"**{title}**\n\n{_markdown(header, rows)}\n")
-    if parts:
-        parts += [markdown(table) for table in _published(paper, item)]
+            parts += [f"In the paper: {'; '.join(notes)}.\n"] * bool(notes)
     return parts
+
+
+def _side_by_side(
+    header: list[str], rows: list[list[str]], paper: DocumentTable
+) -> tuple[list[str], list[list[str]]]:
+    """Return our table with the paper's numbers to the right, and rows that only the paper has.
+
+    What the paper calls `original`, we may have as `original-qkv` and `original-embedding`.
+    """
+    columns = zip(*paper.rows, strict=True)
+    num_keys = next(n for n, column in enumerate(columns) if any(entry.value for entry in column))
+    theirs = {
+        tuple(entry.text for entry in row[:num_keys]): [entry.text for entry in row[num_keys:]]
+        for row in paper.rows
+    }
+    joined, seen = [], set()
+    for row in rows:
+        own = row[:num_keys]
+        names = [key for key in theirs if all(map(_is_same, own, key))]
+        seen.update(names)
+        joined.append(
+            row + (theirs[names[0]] if names else [NO_VALUE] * (len(paper.header) - num_keys))
+        )
+    missing = [NO_VALUE] * (len(header) - num_keys)
+    joined += [
+        [*key, *missing, *values]
+        for key, values in theirs.items()
+        if key not in seen and set(values) != {NO_VALUE}
+    ]
+    return header + [f"paper: {name}" for name in paper.header[num_keys:]], joined
+
+
+def _is_same(ours: str, theirs: str) -> bool:
+    return ours == theirs or ours.startswith(f"{theirs}-")
 
 
 def _published(paper: str, item: str) -> list[DocumentTable]:
