@@ -148,9 +148,9 @@ def test_a_preset_brings_its_options_and_others_replace_them() -> None:
     assert rope.base == 500.0
     rpe = get("rpe", num_heads=2, head_dim=4)
     assert isinstance(rpe, Shaw)
-    assert rpe.clip.max_distance == PRESETS["rpe"].parts[0].options["max_distance"] == 16
-    assert get("rpe", num_heads=2, head_dim=4, max_distance=3).clip.max_distance == 3
-    assert get("shaw", num_heads=2, head_dim=4, causal=True).clip.causal
+    assert rpe.max_distance == PRESETS["rpe"].parts[0].options["max_distance"] == 16
+    assert get("rpe", num_heads=2, head_dim=4, max_distance=3).max_distance == 3
+    assert get("shaw", num_heads=2, head_dim=4, causal=True).causal_only
 
 
 @pytest.mark.parametrize("name", KINDS)
