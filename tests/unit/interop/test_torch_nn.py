@@ -20,7 +20,6 @@ from shapeshift.positions import (
     T5,
     TUPE,
     Absolute,
-    ALiBi,
     Chain,
     Representation,
     Shaw,
@@ -170,12 +169,6 @@ def test_a_decoder_shares_the_positions_of_both_attentions() -> None:
     stack = nn.TransformerDecoder(layer, 3)
     assert all(each.self_attn.position is position for each in stack.layers)
     assert all(each.multihead_attn.position is cross for each in stack.layers)
-
-
-@pytest.mark.parametrize("position", [None, ALiBi(num_heads=H)])
-def test_sharing_nothing_is_refused(position) -> None:
-    with pytest.raises(ShapeshiftError, match=r"share_layers=False has no meaning .*leave it out"):
-        TransformerEncoderLayer(D, H, position=position, share_layers=False)
 
 
 def test_a_stack_of_torchs_takes_the_layer_with_its_positions() -> None:

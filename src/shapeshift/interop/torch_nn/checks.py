@@ -91,16 +91,6 @@ def check_place(name: str, position: Representation, place: str) -> None:
             )
 
 
-def check_sharing(share_layers: bool | None, *positions: Representation) -> None:
-    """Raise a `ShapeshiftError` if `share_layers` is given and no position has weights."""
-    weights = [weight for position in positions for weight in position.parameters()]
-    if share_layers is not None and not weights:
-        raise ShapeshiftError(
-            f"share_layers={share_layers} has no meaning without a position that has weights;"
-            " leave it out"
-        )
-
-
 def check_sizes(position: Representation, **sizes: int) -> None:
     """Raise a `ShapeshiftError` if `position` was built for other `sizes`: `dim`, `num_heads` or
     `head_dim`."""
