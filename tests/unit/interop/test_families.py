@@ -91,7 +91,7 @@ def test_a_table_of_tokens_is_refused_in_the_first_pass(example: Example) -> Non
     assert names
     for name in names:
         shift_positions(model, 10, modules=name)
-        with pytest.raises(ShapeshiftError, match="holds tokens and not|has not run"):
+        with pytest.raises(ShapeshiftError, match=r"holds tokens and not|has not run"):
             model(**example.inputs(some_ids(4)))
         unshift(model)
 

@@ -24,7 +24,6 @@ from shapeshift.positions import (
     Stack,
     XPos,
     check,
-    fitted,
     get,
     place,
 )
@@ -155,7 +154,7 @@ def test_a_preset_brings_its_options_and_others_replace_them() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
-    built = fitted(name, dim=16, num_heads=2)
+    built = get(name, dim=16, num_heads=2, head_dim=8)
     assert type(built) is KINDS[name].build
     if "self" in built.places and not built.causal_only:
         attention = MultiheadAttention(16, 2, batch_first=True, position=name)

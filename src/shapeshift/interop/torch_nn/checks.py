@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation, fitted
+from shapeshift.positions import Representation, get
 from shapeshift.positions.checks import can_read, describe, is_integer
 
 FORBIDS = -1000.0
@@ -77,7 +77,7 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
             f"embed_dim must be a multiple of num_heads, got {dim} and {num_heads}"
         )
     if isinstance(position, str):
-        return fitted(position, dim, num_heads)
+        return get(position, dim=dim, num_heads=num_heads, head_dim=dim // num_heads)
     return Representation() if position is None else position
 
 
