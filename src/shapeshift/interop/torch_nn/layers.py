@@ -14,7 +14,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import temporarily_set
 
-from .attention import attention_like
+from .attention import MultiheadAttention, attention_like
 from .checks import as_position, check_place
 
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
@@ -45,6 +45,8 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
             for another D, H or E.
     """
+
+    self_attn: MultiheadAttention
 
     def __init__(
         self,
@@ -110,6 +112,9 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
             for another D, H or E.
     """
+
+    self_attn: MultiheadAttention
+    multihead_attn: MultiheadAttention
 
     def __init__(
         self,
