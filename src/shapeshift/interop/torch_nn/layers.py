@@ -229,7 +229,7 @@ def use_positions(
         )
     if encoders and memory_pos is not None:
         raise ShapeshiftError(f"{name} has no decoder layer to take memory_pos; leave it out")
-    to_self = [layer.self_attn for layer in (*encoders, *decoders)]
+    to_self = [layer.self_attn for layer in encoders or decoders]
     to_memory = [layer.multihead_attn for layer in decoders]
     with (
         temporarily_set(to_self, "given", (pos, pos)),
