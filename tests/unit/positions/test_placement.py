@@ -82,6 +82,7 @@ def test_only_the_decoders_self_attention_is_causal() -> None:
         (scheme(Part("learned", options={"add_to": "v"})), "add_to='v' .*'embedding'.*; leave it"),
         (scheme(Part("sinusoidal", "embedding", options={"add_to": "qk"})), "at self or cross"),
         (scheme(Part("shaw", options={"distance": 2})), r"did you mean 'max_distance'\?"),
+        (scheme(Part("none", options={"x": 1})), "it takes none"),
         (Scheme(PositionIds("shift")), r"unknown position ids 'shift'; did you mean 'shifted'\?"),
         (Scheme(PositionIds("shifted", {"max_ofset": 2})), r"did you mean 'max_offset'\?"),
         # The model seeds the draws itself, so a seed here would have no effect.
@@ -89,9 +90,8 @@ def test_only_the_decoders_self_attention_is_causal() -> None:
     ],
 )
 def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:
-    with pytest.raises(ShapeshiftError, match=message) as raised:
+    with pytest.raises(ShapeshiftError, match=message):
         check(wrong)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,11 @@ def test_shared_and_unshared_parts_stand_side_by_side() -> None:
     assert isinstance(third, Skew)
 
 
-@pytest.mark.parametrize("stacks", ["both", "encoder"])
-def test_xpos_is_refused_where_keys_stand_on_the_right(stacks: str) -> None:
-    message = r"'xpos' .*encoder.*stacks: decoder and another kind .*'rotary'"
-    with pytest.raises(ShapeshiftError, match=message):
-        check(Scheme(parts=(Part("xpos", stacks=stacks),)))
-    with pytest.raises(ShapeshiftError, match="position: " + message):
-        parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
-
-
-def test_the_preset_xpos_is_rotary_in_the_encoder() -> None:
+def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_preset_is_rotary_there() -> None:
+    message = r"position: 'xpos' .*encoder.*stacks: decoder and another kind .*'rotary'"
+    for stacks in ("both", "encoder"):
+        with pytest.raises(ShapeshiftError, match=message):
+            parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
     assert isinstance(place(PRESETS["xpos"], ENCODER).self_attention[0], Rotary)
     assert isinstance(place(PRESETS["xpos"], DECODER).self_attention[0], XPos)
 
