@@ -64,7 +64,7 @@ class Textbook(Shaw):
         return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q, pos_k))
 
     def _each(self, table: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return table[0][self.clip.rows(pos_q, pos_k)[0, 0]]  # (Q, K, E)
+        return table[0][self.rows(1, pos_q, pos_k)[0, 0]]  # (Q, K, E)
 
 
 def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:

@@ -66,7 +66,7 @@ PROMISES = {
     "shift invariance, where declared; its absence, where not": (
         "test_schemes.py::test_shift_invariance_is_what_is_declared"
     ),
-    "bf16 is near fp32": "test_schemes.py::test_bfloat16_autocast_stays_close",
+    "bf16 is near fp32": "test_schemes.py::test_bfloat16_stays_close",
     "a saved model gives the same": "test_schemes.py::test_weights_survive_saving_and_loading",
     "gradients of eager attention, in blocks with recomputed scores and by SDPA, 1e-10": (
         "test_schemes.py::test_gradients_do_not_depend_on_how_attention_is_computed"

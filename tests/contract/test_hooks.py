@@ -89,6 +89,7 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
         assert bias.dtype == dtype
         assert torch.broadcast_shapes(bias.shape, (B, H, Q, K)) == (B, H, Q, K)
         assert bias.isfinite().all(), "a bias never contains a mask"
+        assert bias.stride(-1) == 1, "fused kernels need it"
     mixed = position.value_bias(probs, pos_q, pos_k)
     assert position.overrides("value_bias") == (mixed is not None)
     if mixed is not None:
@@ -116,18 +117,6 @@ def test_scores_and_outputs_are_those_of_bias_and_mix(
     torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
     expected, got = (of.outputs(position, got, v, pos, pos) for of in (plain, type(position)))
     torch.testing.assert_close(got, expected, rtol=0, atol=3 * tolerance)
-
-
-@pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
-def test_no_new_keys(stacked: tuple[Scheme, str], each: bool) -> None:
-    # While decoding, cross-attention has all its keys in the cache and none to add.
-    position, _ = build_cell(*stacked)
-    x, none = torch.randn(B, Q, D), torch.empty(B, 0, D)
-    pos_q, pos_k = positions(each, Q), positions(each, 0)
-    _, k, v = position.inputs(x, none, none, pos_q, pos_k)
-    assert k.shape == v.shape == none.shape
-    no_heads = torch.empty(B, H, 0, E)
-    assert position.rotate(torch.randn(B, H, Q, E), no_heads, pos_q, pos_k)[1].shape == (B, H, 0, E)
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
@@ -178,14 +167,6 @@ def test_every_way_to_compute_attention_serves_the_cells_that_it_can(stacked, ba
     assert bool(backend.calls) == (backend.name != "sdpa" or mixed is None)
     backend.stop()
     torch.testing.assert_close(got, attention(*call), rtol=0, atol=1e-12)
-
-
-def test_a_bias_lies_in_memory_as_fused_kernels_need_it(stacked: tuple[Scheme, str]) -> None:
-    position, _ = build_cell(*stacked)
-    pos = torch.tensor([[0, 2, 3, 7, 30, 31], [5, 6, 7, 8, 9, 100]])
-    q = torch.randn(B, H, K, E)
-    for bias in (position.bias(pos, pos, dtype=q.dtype), position.query_bias(q, pos, pos)):
-        assert bias is None or bias.stride(-1) == 1
 
 
 def test_gradients(stacked: tuple[Scheme, str]) -> None:

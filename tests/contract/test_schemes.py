@@ -10,7 +10,7 @@ from shapeshift.attention import recording
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import label_smoothed_loss
-from shapeshift.positions import KINDS, Scheme
+from shapeshift.positions import KINDS, PRESETS, Scheme
 
 EACH = torch.tensor([3, 0, 250])
 TOKENS, CHUNKS = [1] * 16, [5, 1, 1, 6, 3]
@@ -33,19 +33,6 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
     state = model.start(source, offset=offset)
     made = [model.project(state.extend(chunk)) for chunk in target.split(sizes, dim=1)]
     close(torch.cat(made, dim=1), full)
-
-
-@torch.no_grad()
-def test_incremental_is_full_whichever_way_attention_is_computed(
-    scheme, make_model, logits, sentences, backend
-) -> None:
-    model = make_model(scheme)
-    source, target = sentences
-    state = model.start(source)
-    made = [state.step(tokens) for tokens in target.T]
-    assert backend.calls
-    backend.stop()
-    close(torch.stack(made, dim=1), logits(model, source, target))
 
 
 @pytest.mark.parametrize("offset", [None, EACH], ids=["none", "each"])
@@ -123,43 +110,35 @@ def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, senten
         assert (each - base).abs().amax(dim=(1, 2)).min() > 1e-3
 
 
-def test_weights_survive_saving_and_loading(scheme, make_model, logits, sentences) -> None:
+def test_weights_survive_saving_and_loading(
+    scheme, make_model, logits, sentences, tmp_path
+) -> None:
     model, other = make_model(scheme), make_model(scheme, seed=1)
     wanted = logits(model, *sentences)
     assert not torch.equal(logits(other, *sentences), wanted)
-    other.load_state_dict(model.state_dict())
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
+    assert saved.keys() == dict(model.named_parameters(remove_duplicate=False)).keys()
+    other.load_state_dict(saved)
     assert torch.equal(logits(other, *sentences), wanted)
 
 
-def test_nothing_but_weights_is_saved(scheme, make_model, tmp_path) -> None:
-    model = make_model(scheme)
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    assert saved.keys() == parameters.keys()
-    assert all(torch.equal(saved[name], parameters[name]) for name in saved)
-
-
+@pytest.mark.parametrize("is_cast", [False, True], ids=["autocast", "weights"])
 @torch.no_grad()
-def test_bfloat16_autocast_stays_close(scheme, make_model, logits, sentences, backend) -> None:
-    model = make_model(scheme).float()
+def test_bfloat16_stays_close(scheme, is_cast, make_model, logits, sentences, backend) -> None:
+    model = make_model(scheme).bfloat16().float()
     exact = logits(model, *sentences)
-    with torch.autocast("cpu", torch.bfloat16):
-        rough = logits(model, *sentences)
-    assert float((rough.float() - exact).norm() / exact.norm()) < 0.03
-
-
-@torch.no_grad()
-def test_bfloat16_weights_stay_close(scheme, make_model, logits, sentences) -> None:
-    model = make_model(scheme).bfloat16()
-    rough = logits(model, *sentences)
-    exact = logits(model.float(), *sentences)  # the same weights, rounded
+    if is_cast:
+        rough = logits(model.bfloat16(), *sentences)
+    else:
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = logits(model, *sentences)
     assert rough.dtype == torch.bfloat16
     assert float((rough.float() - exact).norm() / exact.norm()) < 0.04
 
 
-def test_decoding_in_training_mode_is_refused(scheme, make_model, sentences) -> None:
-    model = make_model(scheme).train()
+def test_decoding_in_training_mode_is_refused(make_model, sentences) -> None:
+    model = make_model(PRESETS["shape"]).train()
     with pytest.raises(ShapeshiftError, match=r"evaluation mode.*call model\.eval\(\)"):
         model.start(sentences[0])
 

@@ -38,22 +38,6 @@ def log_prob(model: Transformer, source: list[int], tokens: list[int]) -> float:
     return float(log_probs[range(len(tokens) + 1), [*tokens, EOS]].sum().detach())
 
 
-def test_a_beam_of_one_takes_the_best_token_of_a_full_forward_pass(model, sentences) -> None:
-    source = sentences[0]
-    found = beam_search(model.start(source), torch.tensor([12, 12, 5]), beam=1)
-    for row, limit in enumerate((12, 12, 5)):
-        tokens: list[int] = []
-        while len(tokens) < limit - 1:
-            prefix = torch.tensor([[BOS, *tokens]])
-            last = model.project(model(source[row : row + 1], prefix))[0, -1]
-            last[[PAD, BOS]] = -torch.inf
-            best = int(last.argmax())
-            if best == EOS:
-                break
-            tokens.append(best)
-        assert found[row][0].tokens == tokens
-
-
 @pytest.mark.parametrize("penalty", [NoPenalty(), GnmtPenalty(alpha=0.6)], ids=["none", "gnmt"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_full_beam_is_exhaustive_search(make_model, penalty, seed) -> None:

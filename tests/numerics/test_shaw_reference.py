@@ -45,7 +45,7 @@ def tables(position: Shaw) -> dict:
         name: None if table is None else table.detach().numpy().copy()
         for name, table in (("keys", position.keys), ("values", position.values))
     }
-    return {"clip": position.clip.max_distance, **copied}
+    return {"clip": position.max_distance, **copied}
 
 
 def run(layer: Attention, x: Tensor, causal: bool) -> Tensor:

@@ -244,7 +244,7 @@ def _set_positions(spec: Any, position: Representation, causal: bool, num_positi
 def _relative_table(table: Tensor | None, position: Shaw) -> Tensor:
     """Return the vectors of the distances −k … k, `(2k + 1, E)`; the engine needs both tables, and
     a row for distances that a causal mask forbids."""
-    k = position.clip.max_distance
+    k = position.max_distance
     full = torch.zeros(2 * k + 1, position.head_dim)
     if table is not None:
         full[: table.shape[1]] = table[0]

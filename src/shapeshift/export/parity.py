@@ -147,7 +147,7 @@ def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tup
     turns = {1, 2}
     for kind in model.modules():
         if isinstance(kind, Shaw):
-            turns |= {kind.clip.max_distance, kind.clip.max_distance + 1}
+            turns |= {kind.max_distance, kind.max_distance + 1}
         if isinstance(kind, T5):
             turns |= {kind.max_distance, kind.max_distance + 1}
     limits = capacity(model)

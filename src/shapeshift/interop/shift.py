@@ -16,8 +16,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
-from .choose import chosen, is_tokens, owners, tokens_of
-from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
+from .choose import chosen, owners, tokens_of
+from .families import CALLED_WITH_ROWS, Family, family_of
 
 _HANDLES = "_shapeshift_handles"
 _RENAMED = {"past_key_values_length": "cache_length"}
@@ -62,9 +62,9 @@ def shift_positions(
 
     Raises:
         ShapeshiftError: if K is negative or T smaller than 1; no position embedding is found; a
-            name in `modules` does not exist, is not called with position numbers (such as a table
-            of tokens) or never runs; the model, or a part of it, is shifted already; or a learned
-            table is too short. What only a forward pass shows is raised there.
+            name in `modules` does not exist; the model, or a part of it, is shifted already; or a
+            learned table is too short. In a training pass: if what was named in `modules` does not
+            run, or is not called with position numbers, such as a table of tokens.
     """
     if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
         raise ShapeshiftError(
@@ -78,7 +78,7 @@ def shift_positions(
     names = chosen(model, every, modules)
     shifts = [_Shift(name, every[name], max_offset) for name in names]
     for shift, name in zip(shifts, names, strict=True):
-        shift.check_room(every[name], max_length)
+        shift.check_room(every[name], (max_length or 1) - 1)
     handles: list[RemovableHandle] = []
     for shift, name in zip(shifts, names, strict=True):
         target = every[name]
@@ -132,11 +132,6 @@ class _Shift:
         self._has_run = False
         self._tokens: list[Tensor] = []  # that the modules around it were called with
         self._may_get_tokens = self._family is CALLED_WITH_ROWS
-        self._in_doubt = (  # whether the module looks up the numbers that it is called with
-            max_offset > 0
-            and self._may_get_tokens
-            and type(module).forward is not nn.Embedding.forward
-        )
         self._is_sinusoidal = False
         self._table_seen: tuple[Any, ...] | None = None
         self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
@@ -162,7 +157,10 @@ class _Shift:
         if self._may_get_tokens and not torch.compiler.is_compiling():
             tokens, self._tokens = self._tokens, []
             if any(ids.shape == rows.shape and torch.equal(ids, rows) for ids in tokens):
-                raise is_tokens(self._name, "it is called with the model's token ids")
+                raise ShapeshiftError(
+                    f"{self._name!r} holds tokens and not positions: it is called with the model's"
+                    " token ids; name the module that is called with position numbers"
+                )
             self._may_get_tokens = rows.shape[-1] < 2  # one token may be id 0
 
     def shift(
@@ -171,23 +169,19 @@ class _Shift:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
-        compiling = torch.compiler.is_compiling()
-        if not compiling:
+        if not torch.compiler.is_compiling():
             self._examine(module)
         rows, self._rows = self._rows, None
         assert rows is not None, "`see` ran before"
-        self._check(module, rows)
+        last = rows.shape[-1] - 1
+        if can_read(rows) and rows.numel():
+            last = max(last, int(rows.max()) - self._family.first(module))
+        self.check_room(module, last)
         shifted = rows + self._draw(rows).unsqueeze(1)  # (B, T)
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
-        embedded = self._look_up(module, shifted, args, kwargs)
-        if not compiling and self._in_doubt and isinstance(output, Tensor) and not output.is_meta:
-            moved = not torch.equal(shifted, rows.expand_as(shifted))
-            self._in_doubt = not moved or torch.equal(embedded, output)
-            if moved and self._in_doubt and _by_rows_alone(output, args, kwargs):
-                raise not_positions(module, " (shifted ones give the same embeddings)")
-        return embedded
+        return self._look_up(module, shifted, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A forward hook of the model: what is shifted must have run."""
@@ -198,54 +192,21 @@ class _Shift:
                 " with the part of the model that is trained"
             )
 
-    def check_room(self, module: nn.Module, max_length: int | None) -> None:
-        """Raise an error if a learned table has no row for a sequence of `max_length` tokens, or,
-        without a `max_length`, for any."""
-        room = self._room(module)
-        if room is None or self._max_offset + (max_length or 1) <= room:
-            return
-        if max_length is not None:
-            raise self._too_short(room, max_length, f"sequences of up to {max_length=} tokens")
-        raise ShapeshiftError(
-            f"{self._name}: its learned table has {room} positions, and"
-            f" max_offset={self._max_offset} leaves none for a sequence; max_offset may be {room}"
-            " less the tokens of the longest sequence"
-        )
-
-    def _check(self, module: nn.Module, rows: Tensor) -> None:
-        room = self._room(module)
-        if room is None:
-            return
-        length = rows.shape[-1]
-        if length + self._max_offset > room:
-            raise self._too_short(room, length, f"sequences of {length} tokens")
-        if can_read(rows) and rows.numel():
-            last = int(rows.max()) - self._family.first(module)
-            if last + 1 + self._max_offset > room:
-                other = " or, if these are no positions, the module that gets them"
-                raise ShapeshiftError(
-                    f"{self._name}: its learned table has {room} positions, but position {last}"
-                    f" with max_offset={self._max_offset} needs {last + 1 + self._max_offset}; use"
-                    f" a smaller max_offset or positions up to {room - self._max_offset - 1}"
-                    f"{other if self._in_doubt else ''}"
-                )
-
-    def _room(self, module: nn.Module) -> int | None:
-        """Return the number of positions that a learned table has."""
+    def check_room(self, module: nn.Module, last: int) -> None:
+        """Raise an error if a learned table has no row for position `last`, shifted by K."""
         table = self._family.table_of(module)
         if table is None or self._is_sinusoidal:
-            return None
-        return table.shape[0] - self._family.first(module)
-
-    def _too_short(self, room: int, length: int, what: str) -> ShapeshiftError:
-        remedies = []
-        if length <= room:
-            remedies.append(f"max_offset={room - length} or less")
-        if self._max_offset < room:
-            remedies.append(f"sequences of {room - self._max_offset} tokens or fewer")
-        return ShapeshiftError(
-            f"{self._name}: its learned table has {room} positions, but {what} with"
-            f" max_offset={self._max_offset} need {length + self._max_offset};"
+            return
+        room = table.shape[0] - self._family.first(module)
+        if last + self._max_offset < room:
+            return
+        remedies = [f"max_offset={room - last - 1} or less"] if last < room else []
+        remedies += [f"sequences of {room - self._max_offset} tokens or fewer"] * (
+            self._max_offset < room
+        )
+        raise ShapeshiftError(
+            f"{self._name}: its learned table has {room} positions, but position {last} with"
+            f" max_offset={self._max_offset} needs {last + 1 + self._max_offset};"
             f" use {' or '.join(remedies) or 'shorter sequences and a smaller max_offset'}"
         )
 
@@ -307,13 +268,6 @@ class _Shift:
 def _is_shifted(module: nn.Module) -> bool:
     hooks = module._forward_hooks.values()
     return any(isinstance(getattr(hook, "__self__", None), _Shift) for hook in hooks)
-
-
-def _by_rows_alone(embedded: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether embeddings differ between positions and depend on no other tensor."""
-    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-    vectors = embedded.reshape(-1, embedded.shape[-1])
-    return len(tensors) == 1 and not torch.equal(vectors, vectors[:1].expand_as(vectors))
 
 
 def _num_sequences(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:

@@ -5,7 +5,7 @@ from .base import Chain, Encoding, Representation
 from .dropin import SHAPE
 from .graph import Graph, use_edges
 from .learned import Learned
-from .placement import Placed, Stack, build_position_ids, check, fitted, get, place
+from .placement import Placed, Stack, build_position_ids, check, get, place
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
@@ -45,7 +45,6 @@ __all__ = [
     "XPos",
     "build_position_ids",
     "check",
-    "fitted",
     "get",
     "place",
     "use_edges",

@@ -58,12 +58,6 @@ def whole_number(name: str, value: Any, smallest: int) -> int:
     return number
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raise a `ShapeshiftError` for the first size, by its name, that is no whole number from 0."""
-    for name, size in sizes.items():
-        whole_number(name, size, 0)
-
-
 def check_offset(offset: int | Tensor, num_sequences: int) -> None:
     """Raise a `ShapeshiftError` if `offset` is neither a whole number from 0 nor an integer tensor
     `()`, `(1,)` or `(B,)` of such numbers, which are read on the CPU alone."""

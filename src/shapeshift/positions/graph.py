@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, inherits, temporarily_set
+from .base import temporarily_set
 from .checks import can_read, describe, is_integer
-from .relative import AddTo, key_bias, tables, value_mix
+from .vectors import AddTo, PairVectors
 
 
-class Graph(Representation):
+class Graph(PairVectors):
     """Vectors a^K, a^V for the label of the edge between two nodes (Shaw et al. 2018, section 3.1).
 
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
@@ -48,9 +48,6 @@ class Graph(Representation):
             if there are no edges, or they are not those of the batch.
     """
 
-    places = ("self",)
-    shift_invariant = True
-
     def __init__(
         self,
         *,
@@ -61,51 +58,39 @@ class Graph(Representation):
         share_tables: bool = False,
         per_head: bool = False,
     ):
-        super().__init__()
         if num_labels < 1:
             raise ShapeshiftError(f"num_labels must be at least 1, got {num_labels}")
-        self.num_heads, self.head_dim = num_heads, head_dim
+        super().__init__(
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_rows=num_labels,
+            add_to=add_to,
+            share_tables=share_tables,
+            per_head=per_head,
+        )
         self.num_labels = num_labels
         self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
-        shape = (num_heads if per_head else 1, num_labels, head_dim)
-        self.keys, self.values = tables(shape, add_to, share_tables)
 
-    def overrides(self, hook: str) -> bool:
-        tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(type(self), hook, Graph):
-            return tables[hook] is not None
-        return super().overrides(hook)
+    def rows_of(self, table: Tensor) -> Tensor:
+        return F.pad(table, (0, 0, 1, 0))  # row 0 is for pairs without an edge
 
-    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        if self.keys is None:
-            return None
-        rows = self._rows((q.shape[0], q.shape[2], pos_k.shape[1]))
-        return key_bias(q, F.pad(self.keys, (0, 0, 1, 0)), rows)
-
-    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        if self.values is None:
-            return None
-        rows = self._rows((probs.shape[0], *probs.shape[2:]))
-        return value_mix(probs, F.pad(self.values, (0, 0, 1, 0)), rows)
-
-    def _rows(self, shape: tuple[int, ...]) -> Tensor:
-        """Return the row of each pair, `(B|1, 1, n, n)`; row 0 is for pairs without an edge."""
+    def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         labels = self.labels
         if labels is None:
             raise ShapeshiftError(
                 "a Graph needs edges: run the model, and the backward pass if that"
                 " runs it again, in `with use_edges(model, labels):`"
             )
-        if labels.shape[0] not in (1, shape[0]) or labels.shape[1:] != shape[1:]:
+        pairs = pos_q.shape[1], pos_k.shape[1]
+        if labels.shape[0] not in (1, num_sentences) or labels.shape[1:] != pairs:
             raise ShapeshiftError(
-                f"labels must be (B|1, n, n) for a batch of {shape[0]} with {shape[1]} queries and"
-                f" {shape[2]} keys, all the nodes, got {describe(labels)}"
+                f"labels must be (B|1, n, n) for a batch of {num_sentences} with {pairs[0]} queries"
+                f" and {pairs[1]} keys, all the nodes, got {describe(labels)}"
             )
         return (labels + 1).unsqueeze(1)
 
     def extra_repr(self) -> str:
-        tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
-        return f"num_labels={self.num_labels}, {'+'.join(tables)}"
+        return f"num_labels={self.num_labels}, {super().extra_repr()}"
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Attention with a table of vectors by distance, without a tensor of pairs and channels.
 
-Queries meet the rows of the table once. What comes of it, a number for each query and row, is added
-to the scores of the pairs whose distance the row is for, and the way back sums probabilities, or
-gradients, by row. Where the positions of queries and of keys follow each other without gaps, pairs
-of one distance stand on a diagonal, and a layout (`Exact`, `Band`, `Clipped`) finds them as views.
+Queries are multiplied with the rows of the table once. The product, a number for each query and
+row, is added to the scores of the pairs whose distance the row is for; the way back sums
+probabilities, or gradients, by row. Where the positions of queries and of keys follow each other
+without gaps, pairs of one distance are on a diagonal, and a layout (`Exact`, `Band`, `Clipped`)
+finds them as views.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def scores(q: Tensor, k: Tensor, table: Tensor, layout: Layout) -> Tensor:
         table: rows of a, `(H|1, R, E)`.
         layout: which row a pair has.
     """
-    made: Tensor = _Scores.apply(*autocast_inputs(q, k, table), layout)  # type: ignore[no-untyped-call]
-    return made
+    by_row = by_table(q, table.transpose(-1, -2))  # (B, H, Q, R)
+    out: Tensor = _Scores.apply(*autocast_inputs(q, k, by_row), layout)  # type: ignore[no-untyped-call]
+    return out
 
 
 def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
@@ -47,8 +49,9 @@ def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
         table: rows of a, `(H|1, R, E)`.
         layout: which row a pair has.
     """
-    made, _ = _Outputs.apply(*autocast_inputs(probs, v, table), layout)  # type: ignore[no-untyped-call]
-    return made  # type: ignore[no-any-return]
+    out: Tensor
+    out, by_row = _Outputs.apply(*autocast_inputs(probs, v), layout)  # type: ignore[no-untyped-call]
+    return out.add_(by_table(by_row, table))
 
 
 def add(pairs: Tensor, more: Tensor) -> None:
@@ -81,8 +84,8 @@ def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
 
 
 class Exact(NamedTuple):
-    """A row for each distance from 1 − Q − lag to K − lag, the last one of no pair: this many are
-    even, which products like.
+    """A row for each distance from 1 − Q − lag to K − lag. The last one is of no pair: it makes the
+    width even for the matrix product.
 
     A query's products are a row of Q + K numbers of which K are its own: key j stands at
     j − i + Q − 1. So the pairs are a view `(Q, K)` in which each row starts one element before the
@@ -96,9 +99,9 @@ class Exact(NamedTuple):
     def collect(self, by_pair: Tensor) -> Tensor:
         """Return the sums `(…, Q, R)` over the pairs of each row: the transpose of `add`."""
         *batch, num_queries, num_keys = by_pair.shape
-        made = by_pair.new_zeros(*batch, num_queries, num_queries + num_keys)
-        diagonals(made, num_keys).copy_(by_pair)
-        return made
+        out = by_pair.new_zeros(*batch, num_queries, num_queries + num_keys)
+        diagonals(out, num_keys).copy_(by_pair)
+        return out
 
 
 class Band(NamedTuple):
@@ -130,11 +133,11 @@ class Band(NamedTuple):
         view, first = self._view(by_pair)
         if not first:
             return view.contiguous()
-        made = by_pair.new_empty(*by_pair.shape[:-1], self.num_rows)
-        made[..., first:, :] = view
-        made[..., 0, -self.lag - 1 :] = by_pair[..., 0, : self.lag + 1]
-        self._clear(made)
-        return made
+        out = by_pair.new_empty(*by_pair.shape[:-1], self.num_rows)
+        out[..., first:, :] = view
+        out[..., 0, -self.lag - 1 :] = by_pair[..., 0, : self.lag + 1]
+        self._clear(out)
+        return out
 
     def _clear(self, by_row: Tensor) -> None:
         """Put zeros for the keys left of the first one in `by_row (…, Q, R)`, whatever is there: it
@@ -193,7 +196,7 @@ class Clipped(NamedTuple):
     def collect(self, by_pair: Tensor) -> Tensor:
         """See `Exact.collect`."""
         *batch, num_queries, num_keys = by_pair.shape
-        made = by_pair.new_zeros(*batch, num_queries, 2 * self.max_distance)
+        out = by_pair.new_zeros(*batch, num_queries, 2 * self.max_distance)
         by_distance = by_pair.new_empty(0)
         for queries, left, rows, right in self._groups(by_pair):
             size = queries.stop - queries.start
@@ -201,11 +204,11 @@ class Clipped(NamedTuple):
             if by_distance.shape[-1] != width:  # only pairs are written, the rest stays zero
                 by_distance = by_pair.new_zeros(*batch, size, width)
             diagonals(by_distance, num_keys).copy_(by_pair[..., queries, :])
-            part = made[..., queries, :]
+            part = out[..., queries, :]
             part[..., rows] = by_distance[..., left : width - right]
             if right:
                 part[..., -1] += by_distance[..., width - right :].sum(-1)
-        return made
+        return out
 
     def _groups(self, by_pair: Tensor) -> Iterator[tuple[slice, int, slice, int]]:
         """Yield some queries at a time, few enough for the cache and for few columns; the number of
@@ -237,78 +240,48 @@ def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     return [x.to(tensors[0].dtype) for x in tensors]
 
 
-def _transposed(x: Tensor) -> Tensor:
-    return x.transpose(-1, -2)
-
-
-def _of_table(by_row: Tensor, x: Tensor, table: Tensor) -> Tensor:
-    """Return the gradient of a table, by_row^T x over all queries: `(H|1, R, E)`."""
-    if table.shape[0] == 1:
-        return (by_row.flatten(0, -2).t() @ x.flatten(0, -2)).unsqueeze(0)
-    rows, xs = (each.transpose(0, 1).flatten(1, 2) for each in (by_row, x))
-    return _transposed(rows) @ xs
-
-
 class _Scores(torch.autograd.Function):
-    """Its gradient is `_Outputs` of that of the scores: what goes to the pairs comes back."""
+    """q k^T, with `by_row (B, H, Q, R)` added to its pairs. Its gradient is `_Outputs` of that of
+    the scores, and the other way round: adding to the pairs of a row transposes their sum."""
 
     @staticmethod
-    def forward(q: Tensor, k: Tensor, table: Tensor, layout: Layout) -> Tensor:
-        made = q @ _transposed(k)
-        layout.add(made, by_table(q, _transposed(table)))
-        return made
+    def forward(q: Tensor, k: Tensor, by_row: Tensor, layout: Layout) -> Tensor:
+        out = q @ k.transpose(-1, -2)
+        layout.add(out, by_row)
+        return out
 
     @staticmethod
     def setup_context(
         ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Layout], output: Tensor
     ) -> None:
-        *tensors, ctx.layout = inputs
-        ctx.save_for_backward(*tensors)
+        q, k, _, ctx.layout = inputs
+        ctx.save_for_backward(q, k)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, table = ctx.saved_tensors
-        grad_q, by_row = _Outputs.apply(grad, k, table, ctx.layout)  # type: ignore[no-untyped-call]
-        return grad_q, _transposed(grad) @ q, _of_table(by_row, q, table), None
+        q, k = ctx.saved_tensors
+        grad_q, grad_rows = _Outputs.apply(grad, k, ctx.layout)  # type: ignore[no-untyped-call]
+        return grad_q, grad.transpose(-1, -2) @ q, grad_rows, None
 
 
 class _Outputs(torch.autograd.Function):
-    """Also returns the sums by row, `(B, H, Q, R)`."""
+    """p v, and the sums `(B, H, Q, R)` of p over the pairs of each row."""
 
     @staticmethod
-    def forward(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    def forward(probs: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         probs = probs.contiguous()
-        by_row = layout.collect(probs)
-        made = probs @ v
-        if table.shape[0] == 1:
-            flat = made.flatten(0, -2)
-            torch.addmm(flat, by_row.flatten(0, -2), table[0], out=flat)
-        else:
-            made += by_table(by_row, table)
-        return made, by_row
+        return probs @ v, layout.collect(probs)
 
     @staticmethod
     def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Layout], output: tuple[Tensor, Tensor]
+        ctx: Any, inputs: tuple[Tensor, Tensor, Layout], output: tuple[Tensor, Tensor]
     ) -> None:
-        *tensors, ctx.layout = inputs
-        ctx.save_for_backward(*tensors, output[1])
-        ctx.set_materialize_grads(False)
+        probs, v, ctx.layout = inputs
+        ctx.save_for_backward(probs, v)
 
     @staticmethod
-    def backward(
-        ctx: Any, grad: Tensor | None, of_rows: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        probs, v, table, by_row = ctx.saved_tensors
-        of_probs = of_v = of_table = None
-        if grad is not None:
-            grad = grad.contiguous()  # it is in four products
-            of_probs = scores(grad, v, table, ctx.layout)
-            of_v, of_table = _transposed(probs) @ grad, _of_table(by_row, grad, table)
-        if of_rows is not None:  # of a gradient's gradient alone: each row is its own vector
-            rows = of_rows.shape[-1]
-            none = v.new_zeros(*v.shape[:-1], rows)
-            own = torch.eye(rows, dtype=v.dtype, device=v.device).unsqueeze(0)
-            more = scores(of_rows, none, own, ctx.layout)
-            of_probs = more if of_probs is None else of_probs + more
-        return of_probs, of_v, of_table, None
+    def backward(ctx: Any, grad: Tensor, grad_rows: Tensor) -> tuple[Tensor, Tensor, None]:
+        probs, v = ctx.saved_tensors
+        grad = grad.contiguous()  # it is in two products
+        grad_probs = _Scores.apply(grad, v, grad_rows, ctx.layout)  # type: ignore[no-untyped-call]
+        return grad_probs, probs.transpose(-1, -2) @ grad, None

@@ -44,7 +44,8 @@ def get(name: str, **options: Any) -> Representation:
     Args:
         name: of a kind, or of a preset that is one kind in all layers with absolute positions.
         options: arguments of its class, see `shapeshift positions NAME`; a preset's own are the
-            defaults.
+            defaults. Sizes of the model (`dim`, `num_heads`, `head_dim`) that the kind does not
+            need are ignored.
 
     Raises:
         ShapeshiftError: there is none of this name; the preset is more than one module; or an
@@ -52,25 +53,18 @@ def get(name: str, **options: Any) -> Representation:
     """
     kind, preset_options = _kind_of(name)
     options = {**preset_options, **options}
-    sizes = _sizes(kind)
-    given = {key: value for key, value in options.items() if key not in sizes}
-    check_options(KINDS[kind], given, repr(name))
-    missing = [key for key in sizes if key not in options and key != "causal"]
+    sizes = {key: options.pop(key) for key in FIXED_BY_MODEL if key in options}
+    check_options(KINDS[kind], options, repr(name))
+    needed = _sizes(kind)
+    missing = [key for key in needed if key not in sizes and key != "causal"]
     if missing:
         example = ", ".join(f"{key}={8 if key == 'num_heads' else 64}" for key in missing)
         raise ShapeshiftError(
             f"{name!r} needs {' and '.join(missing)} of your model, such as"
             f" get({name!r}, {example})"
         )
-    return KINDS[kind].build(**options)
-
-
-def fitted(name: str, dim: int, num_heads: int) -> Representation:
-    """Build a position representation by its name for an attention of D `dim` and H `num_heads`;
-    see `get`."""
-    available = {"dim": dim, "num_heads": num_heads, "head_dim": dim // num_heads}
-    sizes = _sizes(_kind_of(name)[0])
-    return get(name, **{key: available[key] for key in sizes if key in available})
+    used = {key: sizes[key] for key in needed if key in sizes}
+    return KINDS[kind].build(**used, **options)
 
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:

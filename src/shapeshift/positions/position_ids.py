@@ -7,7 +7,7 @@ from torch import Tensor, distributed, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .checks import check_offset, check_sizes, whole_number
+from .checks import check_offset, whole_number
 
 
 class Absolute(nn.Module):
@@ -47,17 +47,35 @@ class Absolute(nn.Module):
             ShapeshiftError: for an argument of another type, shape or sign. The values of a tensor
                 that is not on the CPU are not read.
         """
-        check_sizes(num_sequences=num_sequences, length=length, start=start)
+        sizes = {"num_sequences": num_sequences, "length": length, "start": start}
+        for name, size in sizes.items():
+            whole_number(name, size, 0)
+        is_drawn = self.training and offset is None
         if offset is None:
             offset = self.choose_offset(num_sequences, device)
         else:
             check_offset(offset, num_sequences)
-        pos = torch.arange(start, start + length, device=device).unsqueeze(0)  # (1, T)
-        return _shift(pos, offset)
+        pos = self.numbers(num_sequences, start, start + length, device, is_drawn=is_drawn)
+        if isinstance(offset, Tensor):
+            return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
+        return pos + offset if offset else pos
 
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         """Return the offset used where the caller gives none."""
         return 0
+
+    def numbers(
+        self,
+        num_sequences: int,
+        start: int,
+        end: int,
+        device: torch.device | None,
+        *,
+        is_drawn: bool,
+    ) -> Tensor:
+        """Return the positions `(B|1, T)` of tokens `start … end − 1` before an offset is added;
+        `is_drawn` is true while training, unless the caller gives an offset."""
+        return torch.arange(start, end, device=device).unsqueeze(0)
 
 
 class Shifted(Absolute):
@@ -103,8 +121,9 @@ class Randomized(Absolute):
 
     Differs from the paper at inference, where it draws again for the whole sequence. That needs T
     beforehand, which a decoder that writes token by token has not, and neighbours in a batch
-    would change each other's numbers. Here `max_length` numbers stand for all sequences and calls,
-    and token t has the t-th of them. (The released code draws once for a batch in training, too.)
+    would change each other's numbers. Here `max_length` numbers serve all sequences and calls, and
+    token t has the t-th of them. With an offset given, also while training, nothing is drawn and
+    it shifts the numbers of inference. (The released code draws once for a batch in training, too.)
 
     Args:
         max_position: L; 2048 in the paper.
@@ -144,37 +163,28 @@ class Randomized(Absolute):
         evenly = torch.arange(self.max_length, device="cpu").unsqueeze(0)
         return evenly * self.max_position // self.max_length
 
-    def forward(
+    def numbers(
         self,
         num_sequences: int,
-        length: int,
+        start: int,
+        end: int,
+        device: torch.device | None,
         *,
-        start: int = 0,
-        offset: int | Tensor | None = None,
-        device: torch.device | None = None,
+        is_drawn: bool,
     ) -> Tensor:
-        """As `Absolute.forward`. With an offset given, or in evaluation, nothing is drawn and it
-        shifts the numbers of inference."""
-        check_sizes(num_sequences=num_sequences, length=length, start=start)
-        end = start + length
-        drawn = self.training and offset is None
-        name = "max_position" if drawn else "max_length"
+        name = "max_position" if is_drawn else "max_length"
         limit = getattr(self, name)
         if end > limit:
             raise ShapeshiftError(
                 f"randomized positions have {name}={limit} numbers for a sequence, got one of"
                 f" {end} tokens; give a larger {name} or shorter sequences"
             )
-        if drawn:
-            rank, world_size = _ranks(self.per_rank)
-            size = (num_sequences, world_size, self.max_position)
-            keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)
-            return _subsets(keys, end)[:, start:]  # (B, T)
-        pos = self._fixed[:, start:end].to(device=device)  # (1, T)
-        if offset is None:
-            return pos
-        check_offset(offset, num_sequences)
-        return _shift(pos, offset)
+        if not is_drawn:
+            return self._fixed[:, start:end].to(device=device)  # (1, T)
+        rank, world_size = _ranks(self.per_rank)
+        size = (num_sequences, world_size, self.max_position)
+        keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)
+        return _subsets(keys, end)[:, start:]  # (B, T)
 
     def extra_repr(self) -> str:
         sampled = ", sample_at_inference=True" if self.sample_at_inference else ""
@@ -199,12 +209,6 @@ def _ranks(per_rank: bool) -> tuple[int, int]:
     if per_rank and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
-
-
-def _shift(pos: Tensor, offset: int | Tensor) -> Tensor:
-    if isinstance(offset, Tensor):
-        return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
-    return pos + offset if offset else pos
 
 
 def _subsets(keys: Tensor, size: int) -> Tensor:

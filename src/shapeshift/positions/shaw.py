@@ -7,21 +7,21 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, ScoreMod, inherits
-from .pairs import by_table
-from .relative import (
-    AddTo,
-    Clip,
-    distance_between,
-    key_bias,
-    key_scores,
-    tables,
-    value_mix,
-    value_outputs,
-)
+from . import pairs
+from .base import ScoreMod
+from .pairs import Band, Clipped, Exact, Layout
+from .relative import distance_between, lag_of
+from .vectors import AddTo, PairVectors
+
+_EXACT_BELOW = 48
+"""The number of keys below which a row for each distance costs less than finding the clipped ones,
+in bf16 on a CPU (dev/log.md). In float32 it never does."""
+
+_ALIGNED = 32
+"""Rows of a band come in multiples of this many numbers, which one instruction adds in bf16."""
 
 
-class Shaw(Representation):
+class Shaw(PairVectors):
     """Vectors a^K, a^V for the clipped distance between two tokens (Shaw et al. 2018, section 3).
 
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
@@ -47,7 +47,6 @@ class Shaw(Representation):
             without both tables.
     """
 
-    places = ("self",)
     shift_invariant = splits = True
 
     def __init__(
@@ -62,51 +61,85 @@ class Shaw(Representation):
         std: float | None = None,
         causal: bool = False,
     ):
-        super().__init__()
         if max_distance < 0:
             raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
-        self.num_heads, self.head_dim = num_heads, head_dim
-        self.clip = Clip(max_distance, causal)
-        self.causal_only = causal
-        shape = (num_heads if per_head else 1, self.clip.num_rows, head_dim)
-        self.keys, self.values = tables(shape, add_to, share_tables, std)
+        super().__init__(
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_rows=max_distance + 1 if causal else 2 * max_distance + 1,
+            add_to=add_to,
+            share_tables=share_tables,
+            per_head=per_head,
+            std=std,
+        )
+        self.max_distance, self.causal_only = max_distance, causal
+        self.limits = -max_distance, 0 if causal else max_distance
 
-    def overrides(self, hook: str) -> bool:
-        tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(type(self), hook, Shaw):
-            return tables[hook] is not None
-        return super().overrides(hook)
+    def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        distances = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
+        return (distances.clamp(*self.limits) + self.max_distance).unsqueeze(1)
 
-    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        if self.keys is None:
-            return None
-        return key_bias(q, self.keys, self.clip.rows(pos_q, pos_k))
-
-    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        if self.values is None:
-            return None
-        return value_mix(probs, self.values, self.clip.rows(pos_q, pos_k))
+    # What `score_mod`, `scores` and `outputs` compute in a faster way.
+    query_bias, value_bias = PairVectors.query_bias, PairVectors.value_bias
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
         if self.keys is None:
             return None
         # In float32 at least: the gradients of many pairs add up in one row.
-        by_row = by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
+        by_row = pairs.by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
         by_row = by_row.to(torch.promote_types(q.dtype, torch.float32))
-        row = distance_between(pos_q, pos_k, len(q), self.clip.limits)
+        row = distance_between(pos_q, pos_k, len(q), self.limits)
         return lambda score, b, h, i, j: score + by_row[b, h, i, row(b, i, j)]
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        if self.keys is None:
+        fast = self._layout(self.keys, pos_q, pos_k, q.dtype)
+        if fast is None:
             return super().scores(q, k, pos_q, pos_k)
-        return key_scores(q, k, self.keys, self.clip, pos_q, pos_k)
+        layout, table, _ = fast
+        return pairs.scores(q, k, table, layout)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        if self.values is None:
+        fast = self._layout(self.values, pos_q, pos_k, probs.dtype)
+        if fast is None:
             return super().outputs(probs, v, pos_q, pos_k)
-        return value_outputs(probs, v, self.values, self.clip, pos_q, pos_k)
+        layout, table, furthest = fast
+        if furthest is not None:
+            v = v + furthest.to(v.dtype).unsqueeze(-2)
+        return pairs.outputs(probs, v, table, layout)
+
+    def _layout(
+        self, table: Tensor | None, pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
+    ) -> tuple[Layout, Tensor, Tensor | None] | None:
+        """Return where the pairs stand, the rows of the table that it asks for, `(H|1, R, E)`, and
+        what has been taken from them: the vector `(H|1, E)` of the keys furthest left, or None.
+
+        All is None where there is no table, or one of a single row, where positions have gaps, and
+        where the device is not a CPU.
+        """
+        k = self.max_distance
+        lag = None if table is None or k == 0 else lag_of(pos_q, pos_k)
+        if table is None or lag is None:
+            return None
+        num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
+
+        def rows(first: int, last: int) -> Tensor:
+            """Return the vectors of the distances from `first` to `last`."""
+            distances = torch.arange(first, last + 1).clamp_(*self.limits)
+            return table.index_select(1, distances.add_(k))
+
+        if self.causal_only:
+            if not 0 <= lag <= num_keys - num_queries:
+                return None
+            width = min(-(-k // _ALIGNED) * _ALIGNED, num_keys)
+            if width == num_keys:
+                return Band(width, lag), rows(1 - width, 0), None
+            return Band(width, lag), rows(1 - width, 0) - table[:, :1], table[:, 0]
+        furthest = max(num_queries + lag, num_keys - lag) - 1
+        if furthest <= k or (num_keys < _EXACT_BELOW and dtype.itemsize == 2):
+            return Exact(), rows(1 - num_queries - lag, num_keys - lag), None
+        return Clipped(k, lag), table[:, 1:] - table[:, :1], table[:, 0]
 
     def extra_repr(self) -> str:
-        tables = [name for name in ("keys", "values") if getattr(self, name) is not None]
-        max_distance, causal = self.clip
-        return f"max_distance={max_distance}, {'+'.join(tables)}, causal={causal}"
+        return (
+            f"max_distance={self.max_distance}, {super().extra_repr()}, causal={self.causal_only}"
+        )

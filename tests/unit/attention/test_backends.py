@@ -28,12 +28,7 @@ def test_probabilities_in_bf16_do_not_depend_on_how_they_are_computed(num_keys, 
 
 
 def test_only_rows_with_long_ends_are_widened():
-    assert [n for n in range(1, 200) if softmax_in_fp32("cpu", 2, n)] == [
-        *range(16, 32),
-        *range(39, 64),
-        *range(77, 96),
-        *range(116, 128),
-        *range(154, 160),
-    ]
+    widened = [n for n in range(1, 100) if softmax_in_fp32("cpu", 2, n)]
+    assert widened == [*range(16, 32), *range(39, 64), *range(77, 96)]
     assert not softmax_in_fp32("cpu", 4, 30)
     assert not softmax_in_fp32("cuda", 2, 30)

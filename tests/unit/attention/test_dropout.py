@@ -21,14 +21,17 @@ def test_nothing_happens_in_evaluation_or_at_zero() -> None:
     assert dropout(x, 0.0, training=True) is x
 
 
-@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
-def test_rate_and_mean(p: float) -> None:
-    out = dropout(torch.ones(COUNT), p, training=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_rate_and_mean(p: float, dtype: torch.dtype) -> None:
+    out = dropout(torch.ones(COUNT, dtype=dtype), p, training=True)
     deviation = (p * (1 - p) / COUNT) ** 0.5
-    assert abs((out == 0).double().mean().item() - p) < 4 * deviation
-    assert abs(out.double().mean().item() - 1) < 4 * deviation / (1 - p)
-    kept = out[out != 0]
-    assert torch.allclose(kept, torch.full_like(kept, 1 / (1 - p)), rtol=1e-3)
+    dropped = (out == 0).double()
+    assert out.dtype == dtype
+    assert abs(dropped.mean().item() - p) < 4 * deviation
+    rates = dropped.view(-1, 4).mean(0)  # each of the four elements of a word
+    assert (rates - p).abs().max() < 8 * deviation
+    assert torch.allclose(out[out != 0].float(), torch.tensor(1 / (1 - p)), rtol=1e-2)
 
 
 def test_the_mean_is_exact_for_the_rate_that_is_used() -> None:
@@ -42,12 +45,6 @@ def test_elements_are_dropped_independently(lag: int) -> None:
     dropped = (dropout(torch.ones(COUNT), 0.3, training=True) == 0).double()
     together = (dropped[lag:] * dropped[:-lag]).mean().item()
     assert abs(together - 0.09) < 4 * (0.09 * 0.91 / COUNT) ** 0.5 * 1.5
-
-
-def test_each_of_the_four_elements_of_a_word_has_the_same_rate() -> None:
-    dropped = (dropout(torch.ones(COUNT), 0.3, training=True) == 0).double()
-    rates = dropped.view(-1, 4).mean(0)
-    assert (rates - 0.3).abs().max() < 4 * (0.21 / (COUNT / 4)) ** 0.5
 
 
 def test_calls_differ_and_the_global_seed_repeats_them() -> None:
@@ -77,12 +74,6 @@ def test_rates_at_the_edges() -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (0,), (2, 0, 3), (5, 7, 3)])
 def test_shapes(shape: tuple[int, ...]) -> None:
     assert dropout(torch.ones(shape), 0.5, training=True).shape == shape
-
-
-def test_bfloat16_keeps_its_dtype_and_mean() -> None:
-    out = dropout(torch.ones(COUNT, dtype=torch.bfloat16), 0.1, training=True)
-    assert out.dtype == torch.bfloat16
-    assert out.double().mean().item() == pytest.approx(1, abs=0.01)
 
 
 def test_input_that_is_not_contiguous() -> None:

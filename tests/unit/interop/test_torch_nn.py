@@ -20,7 +20,6 @@ from shapeshift.positions import (
     T5,
     TUPE,
     Absolute,
-    ALiBi,
     Chain,
     Representation,
     Shaw,
@@ -172,12 +171,6 @@ def test_a_decoder_shares_the_positions_of_both_attentions() -> None:
     assert all(each.multihead_attn.position is cross for each in stack.layers)
 
 
-@pytest.mark.parametrize("position", [None, ALiBi(num_heads=H)])
-def test_sharing_nothing_is_refused(position) -> None:
-    with pytest.raises(ShapeshiftError, match=r"share_layers=False has no meaning .*leave it out"):
-        TransformerEncoderLayer(D, H, position=position, share_layers=False)
-
-
 def test_a_stack_of_torchs_takes_the_layer_with_its_positions() -> None:
     layer = TransformerEncoderLayer(
         D, H, 24, batch_first=True, position=Shaw(num_heads=H, head_dim=D // H)
@@ -246,9 +239,8 @@ def test_decoder_layer_without_position_is_torchs(
     assert close(ours(x, memory, **DECODER_MASKS[mask]), theirs(x, memory, **DECODER_MASKS[mask]))
 
 
-@pytest.mark.parametrize("options", [{"bias": False}, {"activation": "gelu", "norm_first": True}])
-def test_decoder_layer_learns_as_torchs(options: dict[str, object]) -> None:
-    ours, theirs = decoders(batch_first=True, **options)
+def test_decoder_layer_learns_as_torchs() -> None:
+    ours, theirs = decoders(batch_first=True, bias=False)
     x, memory = torch.randn(B, Q, D), torch.randn(B, K, D)
     for layer in (ours, theirs):
         layer(x, memory, tgt_mask=CAUSAL).square().mean().backward()
@@ -256,18 +248,6 @@ def test_decoder_layer_learns_as_torchs(options: dict[str, object]) -> None:
     assert {name for name, _ in ours.named_parameters()} == set(expected)
     for name, parameter in ours.named_parameters():
         assert torch.allclose(parameter.grad, expected[name], atol=1e-5), name
-
-
-def test_dropout_of_the_decoder_layer_falls_on_each_branch() -> None:
-    layer = TransformerDecoderLayer(D, H, 24, dropout=0.5, norm_first=True, batch_first=True)
-    with torch.no_grad():
-        for weight in (layer.self_attn, layer.multihead_attn):
-            weight.out_proj.weight.zero_()
-            weight.out_proj.bias.fill_(1.0)
-        layer.linear2.weight.zero_()
-        layer.linear2.bias.fill_(1.0)
-    x = torch.zeros(40, Q, D)
-    assert set(layer(x, x).unique().tolist()) == {0.0, 2.0, 4.0, 6.0}
 
 
 def test_each_attention_of_the_decoder_layer_has_its_own_position() -> None:

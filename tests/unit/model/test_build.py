@@ -53,13 +53,6 @@ def test_a_size_fills_in_what_is_not_given(size: str) -> None:
     assert (wider.ff_dim, wider.dim) == (99, config.dim)
 
 
-def test_the_papers_sizes() -> None:
-    base, big = ModelConfig(), ModelConfig(size="big")
-    assert (base.dim, base.num_heads, base.ff_dim) == (512, 8, 2048)
-    assert (big.dim, big.num_heads, big.ff_dim) == (1024, 16, 4096)
-    assert {base.encoder_layers, base.decoder_layers, big.encoder_layers} == {6}
-
-
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(ValidationError, match="dim 10 is not a multiple of num_heads 4"):
         ModelConfig(dim=10, num_heads=4)
@@ -79,11 +72,6 @@ def test_one_table_two_tables_three_tables() -> None:
 def test_sides_of_different_size_cannot_share() -> None:
     with pytest.raises(ShapeshiftError, match=r"\(7\).*\(9\).*share_embeddings=false"):
         make(sizes=(7, 9))
-
-
-def test_a_scheme_that_means_nothing_is_refused() -> None:
-    with pytest.raises(ShapeshiftError, match="no meaning at 'cross'"):
-        build(ModelConfig(**SMALL), Scheme(parts=(Part("shaw", "cross"),)), 9, 9)
 
 
 def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:

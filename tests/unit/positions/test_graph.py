@@ -71,14 +71,6 @@ def test_padding_and_neighbours_in_the_batch_change_nothing() -> None:
         torch.testing.assert_close(together[b, :size], alone[0], rtol=0, atol=1e-10)
 
 
-def test_one_graph_serves_the_whole_batch() -> None:
-    model, x = encoder(), nodes()
-    with use_edges(model, LABELS[:1].int()):
-        together = model(x)
-        alone = torch.cat([model(row) for row in x.split(1)])
-    torch.testing.assert_close(together, alone, rtol=0, atol=1e-10)
-
-
 def given(model: nn.Module) -> list[Tensor | None]:
     return [module.labels for module in model.modules() if isinstance(module, Graph)]
 
@@ -96,29 +88,23 @@ def test_blocks_nest_and_what_was_there_comes_back() -> None:
     assert given(model) == [None, None]
 
 
-class Checkpointed(nn.Module):
-    """An encoder whose layers run again in the backward pass."""
-
-    def __init__(self, use_reentrant: bool):
-        super().__init__()
-        self.encoder, self.use_reentrant = encoder(), use_reentrant
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.encoder.layers:
-            x = checkpoint(layer, x, use_reentrant=self.use_reentrant)
-        return x
-
-
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_layers_that_run_again_see_the_same_edges_or_say_so(use_reentrant: bool) -> None:
-    model, plain = Checkpointed(use_reentrant), encoder()
-    for module in (model, plain):
-        with use_edges(module, LABELS):
-            module(nodes().requires_grad_()).square().sum().backward()
-    for got, expected in zip(model.parameters(), plain.parameters(), strict=True):
+    again, plain = encoder(), encoder()
+
+    def loss_of(model: nn.TransformerEncoder) -> Tensor:
+        x = nodes().requires_grad_()
+        for layer in model.layers:
+            x = checkpoint(layer, x, use_reentrant=use_reentrant) if model is again else layer(x)
+        return x.square().sum()
+
+    for model in (again, plain):
+        with use_edges(model, LABELS):
+            loss_of(model).backward()
+    for got, expected in zip(again.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(got.grad, expected.grad, rtol=0, atol=1e-12)
-    with use_edges(model, LABELS):
-        loss = model(nodes().requires_grad_()).square().sum()
+    with use_edges(again, LABELS):
+        loss = loss_of(again)
     with pytest.raises(ShapeshiftError, match="and the backward pass if that runs it again"):
         loss.backward()
 
@@ -156,20 +142,16 @@ def run(position: nn.Module, labels: Tensor, **sizes: int) -> None:
     [
         (lambda: graph(0), "num_labels must be at least 1.*got 0"),
         (lambda: graph(add_to="key"), "add_to must be 'both', 'keys' or 'values', got 'key'"),
-        (lambda: hooks(graph()), r"needs edges: .*with use_edges\(model, labels\)"),
         (lambda: hooks(graph(add_to="values")), r"needs edges: .*with use_edges\(model, labels\)"),
         (lambda: run(nn.Linear(2, 2), LABELS), "Linear has no Graph; .*num_labels"),
         (lambda: run(graph(2), LABELS), "from −1 .* to 1 .*num_labels=2, got 2"),
         (lambda: run(graph(), LABELS - 1), "from −1 .*, got -2"),
         (lambda: run(graph(), LABELS.float()), r"integers \(B, n, n\), got float32"),
-        (lambda: run(graph(), LABELS[0]), r"integers \(B, n, n\), got int64 \(5, 5\)"),
         (lambda: run(graph(), LABELS[:, :3]), r"integers \(B, n, n\), got int64 \(3, 3, 5\)"),
         (lambda: run(graph(), LABELS, batch=2), "batch of 2 with 5 queries and 5 keys"),
-        (lambda: run(graph(), LABELS, queries=4, keys=4), "batch of 3 with 4 queries"),
         (lambda: run(graph(), LABELS, keys=7), "5 queries and 7 keys, all the nodes"),
     ],
 )
 def test_what_is_refused(make, message: str) -> None:
-    with pytest.raises(ShapeshiftError, match=message) as raised:
+    with pytest.raises(ShapeshiftError, match=message):
         make()
-    assert "\n" not in str(raised.value)

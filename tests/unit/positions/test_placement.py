@@ -24,7 +24,6 @@ from shapeshift.positions import (
     Stack,
     XPos,
     check,
-    fitted,
     get,
     place,
 )
@@ -83,6 +82,7 @@ def test_only_the_decoders_self_attention_is_causal() -> None:
         (scheme(Part("learned", options={"add_to": "v"})), "add_to='v' .*'embedding'.*; leave it"),
         (scheme(Part("sinusoidal", "embedding", options={"add_to": "qk"})), "at self or cross"),
         (scheme(Part("shaw", options={"distance": 2})), r"did you mean 'max_distance'\?"),
+        (scheme(Part("none", options={"x": 1})), "it takes none"),
         (Scheme(PositionIds("shift")), r"unknown position ids 'shift'; did you mean 'shifted'\?"),
         (Scheme(PositionIds("shifted", {"max_ofset": 2})), r"did you mean 'max_offset'\?"),
         # The model seeds the draws itself, so a seed here would have no effect.
@@ -90,9 +90,8 @@ def test_only_the_decoders_self_attention_is_causal() -> None:
     ],
 )
 def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:
-    with pytest.raises(ShapeshiftError, match=message) as raised:
+    with pytest.raises(ShapeshiftError, match=message):
         check(wrong)
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -128,16 +127,11 @@ def test_shared_and_unshared_parts_stand_side_by_side() -> None:
     assert isinstance(third, Skew)
 
 
-@pytest.mark.parametrize("stacks", ["both", "encoder"])
-def test_xpos_is_refused_where_keys_stand_on_the_right(stacks: str) -> None:
-    message = r"'xpos' .*encoder.*stacks: decoder and another kind .*'rotary'"
-    with pytest.raises(ShapeshiftError, match=message):
-        check(Scheme(parts=(Part("xpos", stacks=stacks),)))
-    with pytest.raises(ShapeshiftError, match="position: " + message):
-        parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
-
-
-def test_the_preset_xpos_is_rotary_in_the_encoder() -> None:
+def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_preset_is_rotary_there() -> None:
+    message = r"position: 'xpos' .*encoder.*stacks: decoder and another kind .*'rotary'"
+    for stacks in ("both", "encoder"):
+        with pytest.raises(ShapeshiftError, match=message):
+            parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
     assert isinstance(place(PRESETS["xpos"], ENCODER).self_attention[0], Rotary)
     assert isinstance(place(PRESETS["xpos"], DECODER).self_attention[0], XPos)
 
@@ -148,14 +142,14 @@ def test_a_preset_brings_its_options_and_others_replace_them() -> None:
     assert rope.base == 500.0
     rpe = get("rpe", num_heads=2, head_dim=4)
     assert isinstance(rpe, Shaw)
-    assert rpe.clip.max_distance == PRESETS["rpe"].parts[0].options["max_distance"] == 16
-    assert get("rpe", num_heads=2, head_dim=4, max_distance=3).clip.max_distance == 3
-    assert get("shaw", num_heads=2, head_dim=4, causal=True).clip.causal
+    assert rpe.max_distance == PRESETS["rpe"].parts[0].options["max_distance"] == 16
+    assert get("rpe", num_heads=2, head_dim=4, max_distance=3).max_distance == 3
+    assert get("shaw", num_heads=2, head_dim=4, causal=True).causal_only
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
-    built = fitted(name, dim=16, num_heads=2)
+    built = get(name, dim=16, num_heads=2, head_dim=8)
     assert type(built) is KINDS[name].build
     if "self" in built.places and not built.causal_only:
         attention = MultiheadAttention(16, 2, batch_first=True, position=name)

@@ -1,16 +1,18 @@
-"""Position numbers: absolute ones, and the offsets that SHAPE draws."""
+"""Position numbers: absolute, shifted (SHAPE) and randomized, and the drop-in module."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections import Counter
+
 import pytest
 import torch
+from torch import Tensor
 
+from shapeshift import SHAPE
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Absolute, Randomized, Shifted
-
-
-def drawn(position_ids: Absolute, count: int) -> list[int]:
-    return position_ids(count, 1)[:, 0].tolist()
+from shapeshift.positions import Absolute, Randomized, Shifted, Sinusoidal
 
 
 def test_absolute_positions_are_shared_and_can_start_later() -> None:
@@ -27,65 +29,43 @@ def test_an_explicit_offset_shifts_all_or_each() -> None:
         assert each.tolist() == [[5, 6], [1, 2]]
 
 
-@pytest.mark.parametrize("max_offset", [0, 1, 7])
-def test_draws_reach_both_ends_and_nothing_else(max_offset: int) -> None:
-    torch.manual_seed(3)
-    assert set(drawn(Shifted(max_offset=max_offset), 500)) == set(range(max_offset + 1))
-
-
-def test_tokens_of_a_sequence_keep_their_distance() -> None:
-    pos = Shifted(max_offset=500)(64, 20)
-    assert pos.shape == (64, 20)
-    assert (pos.diff(dim=1) == 1).all()
-    assert len(set(pos[:, 0].tolist())) > 40  # sequences draw apart
-
-
-def test_as_the_authors_released_it() -> None:
-    position_ids = Shifted(max_offset=3, authors=True)
-    assert set(drawn(position_ids, 500)) == {0, 1, 2}
-    assert position_ids.eval()(4, 2).tolist() == [[3, 4]]
-
-
 @pytest.mark.parametrize(
-    ("max_offset", "authors", "message"),
+    ("options", "expected"),
     [
-        (-1, False, "max_offset must be at least 0, got -1"),
-        (0, True, "max_offset with authors=True must be at least 1, got 0"),
+        ({"max_offset": 0}, {0}),
+        ({"max_offset": 7}, set(range(8))),
+        ({"max_offset": 3, "authors": True}, {0, 1, 2}),
     ],
 )
-def test_nothing_to_draw_from_is_refused(max_offset: int, authors: bool, message: str) -> None:
-    with pytest.raises(ShapeshiftError, match=message):
-        Shifted(max_offset=max_offset, authors=authors)
+def test_draws_reach_both_ends_and_nothing_else(options: dict, expected: set[int]) -> None:
+    torch.manual_seed(3)
+    position_ids = Shifted(**options)
+    pos = position_ids(500, 3)
+    assert set(pos[:, 0].tolist()) == expected
+    assert (pos.diff(dim=1) == 1).all()
+    at_inference = 3 if "authors" in options else 0
+    assert position_ids.eval()(4, 2).tolist() == [[at_inference, at_inference + 1]]
 
 
-MODULES = [
-    Absolute(),
-    Shifted(max_offset=9),
-    Shifted(max_offset=9).eval(),
-    Randomized(max_position=9, max_length=9),
-]
+MODULES = [Absolute(), Shifted(max_offset=9), Randomized(max_position=9, max_length=9)]
 
 
 @pytest.mark.parametrize("position_ids", MODULES, ids=repr)
-@pytest.mark.parametrize(
-    ("offset", "message"),
-    [
-        (-3, "offset must be at least 0, got -3"),
-        (2.5, "offset must be a whole number, got 2.5"),
-        (True, "offset must be a whole number, got True"),
-        ([1, 2], "offset must be a whole number"),
-        (torch.tensor([0, -1]), "offset must be at least 0, got -1"),
-        (torch.tensor([0.0, 1.0]), r"offset must be an integer.* \(2,\).* got float32 \(2,\)"),
-        (torch.tensor([True, False]), r"got bool \(2,\)"),
-        (torch.tensor([1, 2, 3]), r"got int64 \(3,\)"),
-        (torch.tensor([[1], [2]]), r"got int64 \(2, 1\)"),
-    ],
-)
-def test_an_offset_that_fits_no_batch_is_refused(
-    position_ids: Absolute, offset: object, message: str
-) -> None:
-    with pytest.raises(ShapeshiftError, match=message):
-        position_ids(2, 3, offset=offset)
+def test_an_offset_or_size_that_fits_no_batch_is_refused(position_ids: Absolute) -> None:
+    refused = {
+        "offset must be at least 0, got -3": {"offset": -3},
+        "offset must be a whole number, got True": {"offset": True},
+        "offset must be a whole number, got 2.5": {"offset": 2.5},
+        "offset must be at least 0, got -1": {"offset": torch.tensor([0, -1])},
+        r"integer.* \(2,\).* got float32 \(2,\)": {"offset": torch.tensor([0.0, 1.0])},
+        r"got bool \(2,\)": {"offset": torch.tensor([True, False])},
+        r"got int64 \(3,\)": {"offset": torch.tensor([1, 2, 3])},
+        "start must be at least 0, got -1": {"start": -1},
+        "start must be a whole number, got 1.0": {"start": 1.0},
+    }
+    for message, options in refused.items():
+        with pytest.raises(ShapeshiftError, match=message):
+            position_ids(2, 3, **options)
 
 
 @pytest.mark.parametrize("position_ids", MODULES, ids=repr)
@@ -93,32 +73,131 @@ def test_an_offset_may_be_one_number_of_any_integer_kind(position_ids: Absolute)
     expected = position_ids(2, 3, offset=4)
     for offset in (torch.tensor(4), torch.tensor([4]), torch.tensor([4, 4], dtype=torch.int32)):
         assert torch.equal(*torch.broadcast_tensors(position_ids(2, 3, offset=offset), expected))
-    # A batch of 1 stays one.
-    assert position_ids(1, 3, offset=torch.tensor([4])).shape == (1, 3)
+    assert position_ids(1, 3, offset=torch.tensor([4])).shape == (1, 3)  # a batch of 1 stays one
 
 
 def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> None:
-    elsewhere = torch.device("meta")
-    offset = torch.zeros(2, dtype=torch.int64, device=elsewhere)
-    assert Shifted(max_offset=9)(2, 3, offset=offset, device=elsewhere).shape == (2, 3)
+    meta = torch.device("meta")
+    offset = torch.zeros(2, dtype=torch.int64, device=meta)
+    assert Shifted(max_offset=9)(2, 3, offset=offset, device=meta).shape == (2, 3)
     with pytest.raises(ShapeshiftError, match=r"got int64 \(2,\)"):
-        Shifted(max_offset=9)(5, 3, offset=offset, device=elsewhere)
+        Shifted(max_offset=9)(5, 3, offset=offset, device=meta)
 
 
-@pytest.mark.parametrize("position_ids", MODULES, ids=repr)
+def test_randomized_draws_distinct_numbers_in_order_for_each_sequence() -> None:
+    pos = Randomized(max_position=50, max_length=50)(200, 20)
+    assert (pos.shape, pos.dtype) == ((200, 20), torch.int64)
+    assert (pos.diff(dim=1) > 0).all()
+    assert (pos.min(), pos.max()) == (0, 49)
+    assert len({tuple(row) for row in pos.tolist()}) == 200
+    assert Randomized(max_position=4, max_length=1)(2, 4).tolist() == [[0, 1, 2, 3]] * 2
+
+
+def test_every_subset_is_as_likely() -> None:
+    torch.manual_seed(1)
+    rows = Randomized(max_position=5, max_length=5)(10_000, 2).tolist()
+    counts = Counter(map(tuple, rows))
+    assert len(counts) == 10
+    chi_square = sum((count - 1000) ** 2 / 1000 for count in counts.values())
+    assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
+
+
+def test_inference_spreads_the_longest_sequence_evenly() -> None:
+    position_ids = Randomized(max_position=10, max_length=4).eval()
+    assert position_ids(3, 4).tolist() == [[0, 2, 5, 7]]
+    assert Randomized(max_position=9, max_length=9).eval()(1, 9).tolist() == [list(range(9))]
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_inference_does_not_depend_on_length_start_calls_or_seed(sample: bool) -> None:
+    options = {"max_position": 2048, "max_length": 64, "sample_at_inference": sample}
+    position_ids = Randomized(**options).eval()
+    whole = position_ids(5, 64)
+    assert whole.shape == (1, 64)
+    assert whole.max() < 2048
+    assert (whole.diff(dim=1) > 0).all()
+    assert (len(set(whole.diff(dim=1)[0].tolist())) > 1) == sample
+    assert torch.equal(position_ids(1, 9), whole[:, :9])
+    assert torch.equal(torch.cat([position_ids(2, 1, start=t) for t in range(64)], dim=1), whole)
+    torch.manual_seed(3)
+    assert torch.equal(Randomized(**options).eval()(3, 64), whole)
+
+
+def test_an_explicit_offset_shifts_the_numbers_of_inference() -> None:
+    position_ids = Randomized(max_position=10, max_length=5)
+    for module in (position_ids, copy.deepcopy(position_ids).eval()):
+        assert module(2, 3, offset=0).tolist() == [[0, 2, 4]]
+        each = module(2, 2, start=1, offset=torch.tensor([30, 0]))
+        assert each.tolist() == [[32, 34], [2, 4]]
+
+
+def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
+    position_ids = Randomized(max_position=10, max_length=4)
+    with pytest.raises(ShapeshiftError, match=r"max_position=10 .*11 tokens.*larger max_position"):
+        position_ids(1, 11)
+    with pytest.raises(ShapeshiftError, match=r"max_length=4 .*5 tokens.*larger max_length"):
+        position_ids.eval()(1, 1, start=4)
+
+
 @pytest.mark.parametrize(
-    ("sizes", "message"),
+    ("build", "options", "message"),
     [
-        ((2, 3, -1), "start must be at least 0, got -1"),
-        ((2, 3, 1.0), "start must be a whole number, got 1.0"),
-        ((2, 3.0, 0), "length must be a whole number, got 3.0"),
-        ((2, -3, 0), "length must be at least 0, got -3"),
-        ((-2, 3, 0), "num_sequences must be at least 0, got -2"),
+        (Shifted, {"max_offset": -1}, "max_offset must be at least 0, got -1"),
+        (Shifted, {"max_offset": 0, "authors": True}, "with authors=True must be at least 1, got"),
+        (Randomized, {"max_position": 10, "max_length": 11}, "1 and max_position=10, got 11"),
+        (Randomized, {"max_position": 0}, "max_position must be at least 1, got 0"),
+        (Randomized, {"max_position": 10.5}, "max_position must be a whole number, got 10.5"),
+        (SHAPE, {"dim": 8, "max_offset": 2.5}, "max_offset must be a whole number, got 2.5"),
+        (SHAPE, {"dim": 8, "max_offset": True}, "max_offset must be a whole number, got True"),
     ],
 )
-def test_sizes_that_no_batch_has_are_refused(
-    position_ids: Absolute, sizes: tuple[int, int, int], message: str
-) -> None:
-    num_sequences, length, start = sizes
+def test_numbers_that_do_not_suffice_are_refused(build: type, options: dict, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
-        position_ids(num_sequences, length, start=start)
+        build(**options)
+
+
+def sines(x: Tensor, first: int = 0) -> Tensor:
+    pos = torch.arange(first, first + x.shape[1])[None]
+    return x + Sinusoidal(dim=x.shape[2]).encode(pos, x)
+
+
+def test_the_drop_in_module_adds_sines_and_moves_them_by_offset_and_start() -> None:
+    module, x = SHAPE(dim=8).eval(), torch.randn(2, 5, 8)
+    assert torch.equal(module(x), sines(x))
+    assert torch.equal(module(x, offset=300), sines(x, 300))
+    assert torch.equal(module(x[:, 3:], start=3), module(x)[:, 3:])
+    each = module(x, offset=torch.tensor([0, 41]), start=2)
+    assert torch.equal(each, torch.cat([sines(x[:1], 2), sines(x[1:], 43)]))
+    assert torch.equal(SHAPE(dim=8)(x, offset=12), sines(x, 12))  # given offsets win while training
+
+
+def test_the_drop_in_module_shifts_each_sequence_within_the_range() -> None:
+    x = torch.zeros(200, 4, 8)
+    choices = torch.stack([sines(x[0:1], k)[0] for k in range(4)])  # (4, T, D)
+    matches = (SHAPE(dim=8, max_offset=3)(x)[:, None] == choices).flatten(2).all(-1)  # (200, 4)
+    assert (matches.sum(1) == 1).all()
+    assert matches.any(0).all()
+
+
+def test_there_is_nothing_to_train_or_save_and_it_pickles() -> None:
+    module, x = SHAPE(dim=8, channels="halves"), torch.randn(3, 4, 8)
+    assert not list(module.parameters())
+    assert not module.state_dict()
+    outputs = []
+    for each in (module, pickle.loads(pickle.dumps(module))):
+        torch.manual_seed(1)
+        outputs.append(each(x))
+    assert torch.equal(*outputs)
+
+
+@pytest.mark.parametrize(
+    ("x", "got"),
+    [
+        (torch.ones(2, 5).long(), r"int64 \(2, 5\)"),
+        (torch.ones(5, 8), r"float32 \(5, 8\)"),
+        (torch.ones(2, 5, 1), r"float32 \(2, 5, 1\)"),
+    ],
+)
+def test_what_is_no_embedding_is_refused(x: Tensor, got: str) -> None:
+    with pytest.raises(ShapeshiftError, match=rf"floating point of shape \(B, T, 8\), got {got}"):
+        SHAPE(dim=8)(x)

@@ -1,32 +1,17 @@
-"""Numbers of table rows go to pairs of tokens and back, however the positions run."""
+"""Rows of a table go to pairs of tokens and back, however the positions run."""
 
 import pytest
 import torch
 
-from shapeshift.positions import pairs, relative
-from shapeshift.positions.relative import (
-    Clip,
-    by_distance,
-    key_bias,
-    key_scores,
-    value_mix,
-    value_outputs,
-)
+from shapeshift.positions import Shaw, pairs, shaw
+from shapeshift.positions.relative import by_distance
 
 B, H, E = 2, 3, 4
+SAME = {"rtol": 0, "atol": 1e-12}
 
 
 def run_of(start, length):
     return torch.arange(start, start + length)[None]
-
-
-def expected_rows(clip, pos_q, pos_k):
-    """The definition, a pair at a time (Shaw et al. 2018, section 3.2)."""
-    k, top = clip.max_distance, 0 if clip.causal else clip.max_distance
-    return [
-        [[max(-k, min(top, j - i)) + k for j in keys] for i in queries]
-        for queries, keys in zip(pos_q.tolist(), pos_k.tolist(), strict=True)
-    ]
 
 
 POSITIONS = {
@@ -41,157 +26,115 @@ POSITIONS = {
     "gaps": (torch.tensor([[0, 2, 3, 9]]), torch.tensor([[0, 2, 3, 9]])),
     "lags differ": (run_of(0, 5) + torch.tensor([[3], [1]]), run_of(0, 6)),
 }
+GENERAL = {"one query", "gaps", "lags differ"}
+NOT_CAUSAL = {"first keys alone", "keys far left", "keys far right"}
+DISTANCES = [0, 1, 2, 30]
 
 
-WAYS = {  # below how many keys each distance has a row, how many numbers are sorted at a time
-    "exact": (1000, 1),
-    "clipped": (0, 1 << 19),
-    "clipped in groups": (0, 1),
-}
+@pytest.fixture(params=[1 << 19, 1], ids=["at once", "in groups"], autouse=True)
+def _layouts(request, monkeypatch):
+    """Let bands be narrow, and few numbers be sorted by distance at a time."""
+    monkeypatch.setattr(shaw, "_ALIGNED", 1)
+    monkeypatch.setattr(pairs, "IN_CACHE", request.param)
 
 
-@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
-def _way(request, monkeypatch):
-    below, in_cache = request.param
-    monkeypatch.setattr(relative, "_EXACT_BELOW", below)
-    monkeypatch.setattr(relative, "_ALIGNED", 1)
-    monkeypatch.setattr(pairs, "IN_CACHE", in_cache)
+def build(k, causal=False, per_head=False):
+    torch.manual_seed(k)
+    sizes = {"num_heads": H, "head_dim": E, "max_distance": k}
+    return Shaw(**sizes, causal=causal, per_head=per_head).double()
 
 
-CLIPS = [Clip(2, False), Clip(2, True), Clip(0, False), Clip(0, True), Clip(30, False)]
-CLIPS += [Clip(1, False), Clip(1, True), Clip(30, True)]
+def hidden_from(positions, causal):
+    """Return `(B|1, 1, Q, K)`, which keys stand right of their query and are masked."""
+    pos_q, pos_k = positions
+    return (pos_k[:, None, :] > pos_q[:, :, None]).unsqueeze(1) & causal
 
 
-def wanted(q, probs, keys, values, clip, pos_q, pos_k):
-    """Return q_i a_ij^T and sum_j p_ij a_ij, a pair at a time."""
+def numbers(positions):
+    num_queries, num_keys = (pos.shape[1] for pos in positions)
+    q = torch.randn(B, H, num_queries, E, dtype=torch.float64)
+    k, v = torch.randn(2, B, H, num_keys, E, dtype=torch.float64)
+    return q, k, v, torch.rand(B, H, num_queries, num_keys, dtype=torch.float64)
+
+
+def loops(position, q, probs, positions):
+    """Return q_i a_ij^T and sum_j p_ij a_ij, a pair at a time (Shaw et al. 2018, section 3.2)."""
     bias, mix = torch.zeros_like(probs), torch.zeros_like(q)
-    both = (pos.expand(len(q), -1) for pos in (pos_q, pos_k))
-    for b, queries in enumerate(expected_rows(clip, *both)):
-        for i, rows in enumerate(queries):
-            for j, row in enumerate(rows):
-                bias[b, :, i, j] = q[b, :, i] @ keys[0, row]
-                mix[b, :, i] += probs[b, :, i, j, None] * values[0, row]
+    k, top = position.max_distance, 0 if position.causal_only else position.max_distance
+    pos_q, pos_k = (pos.expand(B, -1).tolist() for pos in positions)
+    for b in range(B):
+        for i, at_i in enumerate(pos_q[b]):
+            for j, at_j in enumerate(pos_k[b]):
+                row = max(-k, min(top, at_j - at_i)) + k
+                bias[b, :, i, j] = q[b, :, i] @ position.keys[0, row]
+                mix[b, :, i] += probs[b, :, i, j, None] * position.values[0, row]
     return bias, mix
 
 
-def numbers(positions, clip):
-    num_queries, num_keys = (pos.shape[1] for pos in positions)
-    q = torch.randn(B, H, num_queries, E, dtype=torch.float64)
-    probs = torch.rand(B, H, num_queries, num_keys, dtype=torch.float64)
-    return q, probs, *torch.randn(2, 1, clip.num_rows, E, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("clip", CLIPS)
-@pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
-def test_each_pair_has_the_vector_of_its_row(positions, clip):
-    q, probs, keys, values = numbers(positions, clip)
-    bias, mix = wanted(q, probs, keys, values, clip, *positions)
-    same = {"rtol": 0, "atol": 1e-12}
-    torch.testing.assert_close(key_bias(q, keys, clip.rows(*positions)), bias, **same)
-    torch.testing.assert_close(value_mix(probs, values, clip.rows(*positions)), mix, **same)
-
-
-FAST = {"square", "two", "last of many", "first keys alone", "keys far left", "keys far right"}
-FAST |= {"an offset each"}
-NOT_CAUSAL = {"first keys alone", "keys far left", "keys far right"}
-
-
-@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("max_distance", DISTANCES)
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("name", POSITIONS)
-def test_sequences_without_gaps_have_a_faster_way(name, clip, monkeypatch):
-    asked = []
-    monkeypatch.setattr(pairs, "scores", lambda *given: asked.append(given))
-    q, _, keys, _ = numbers(POSITIONS[name], clip)
-    k = q.new_zeros(B, H, POSITIONS[name][1].shape[1], E)
-    key_scores(q, k, keys, clip, *POSITIONS[name])
-    fast = name in FAST and clip.max_distance and not (clip.causal and name in NOT_CAUSAL)
-    assert len(asked) == bool(fast)
-
-
-@pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize(
-    ("name", "clip"),
-    [(x, clip) for x in POSITIONS for clip in CLIPS if not (clip.causal and x in NOT_CAUSAL)],
-)
-def test_every_way_comes_to_the_same(name, clip):
-    positions = POSITIONS[name]
-    q, probs, keys, values = numbers(positions, clip)
-    k, v = torch.randn(2, B, H, positions[1].shape[1], E, dtype=torch.float64)
-    right = (positions[1][:, None, :] > positions[0][:, :, None]).unsqueeze(1)
-    hidden = right & clip.causal
+@torch.no_grad()
+def test_every_way_gives_each_pair_the_vector_of_its_row(name, causal, max_distance):
+    positions, position = POSITIONS[name], build(max_distance, causal)
+    q, k, v, probs = numbers(positions)
+    bias, mix = loops(position, q, probs, positions)
+    torch.testing.assert_close(position.query_bias(q, *positions), bias, **SAME)
+    torch.testing.assert_close(position.value_bias(probs, *positions), mix, **SAME)
+    is_fast = name not in GENERAL and max_distance and not (causal and name in NOT_CAUSAL)
+    layout = position._layout(position.keys, *positions, q.dtype)
+    assert (layout is not None) == bool(is_fast)
+    if causal and name in NOT_CAUSAL:
+        return
+    hidden = hidden_from(positions, causal)
     probs = probs.masked_fill(hidden, 0)
-    probs = probs / probs.sum(-1, keepdim=True)
-    bias, mix = wanted(q, probs, keys, values, clip, *positions)
-    same = {"rtol": 0, "atol": 1e-12}
-    outputs = value_outputs(probs, v, values, clip, *positions)
-    torch.testing.assert_close(outputs, probs @ v + mix, **same)
-    scores, expected = key_scores(q, k, keys, clip, *positions), q @ k.transpose(-1, -2) + bias
-    scores, expected = (x.masked_fill(hidden, -torch.inf) for x in (scores, expected))
-    torch.testing.assert_close(scores.softmax(-1), expected.softmax(-1), **same)
+    mix = loops(position, q, probs, positions)[1]
+    torch.testing.assert_close(position.outputs(probs, v, *positions), probs @ v + mix, **SAME)
+    ways = position.scores(q, k, *positions), q @ k.transpose(-1, -2) + bias
+    got, expected = (scores.masked_fill(hidden, -torch.inf).softmax(-1) for scores in ways)
+    torch.testing.assert_close(got, expected, **SAME)
 
 
-@pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize(
-    ("name", "clip"),
-    [(x, clip) for x in sorted(FAST - NOT_CAUSAL) for clip in CLIPS if clip.causal],
-)
-def test_queries_without_keys_spoil_no_other(name, clip):
-    positions = POSITIONS[name]
-    _, probs, _, values = numbers(positions, clip)
-    v = torch.randn(B, H, positions[1].shape[1], E, dtype=torch.float64)
-    probs = probs.masked_fill((positions[1][:, None] > positions[0][..., None])[:, None], 0)
-    expected = value_outputs(probs, v, values, clip, *positions)
+@pytest.mark.parametrize("max_distance", DISTANCES)
+@pytest.mark.parametrize("name", sorted(POSITIONS.keys() - GENERAL - NOT_CAUSAL))
+@torch.no_grad()
+def test_queries_without_keys_spoil_no_other(name, max_distance):
+    positions, position = POSITIONS[name], build(max_distance, causal=True)
+    _, _, v, probs = numbers(positions)
+    probs = probs.masked_fill(hidden_from(positions, True), 0)
+    expected = position.outputs(probs, v, *positions)
     for first in (0, 1):  # which queries have no key, every other one
         spoiled = probs.clone()
         spoiled[:, :, first::2] = torch.nan
-        got = value_outputs(spoiled, v, values, clip, *positions)
+        got = position.outputs(spoiled, v, *positions)
         assert torch.equal(got[:, :, 1 - first :: 2], expected[:, :, 1 - first :: 2])
 
 
-@pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(12, False), Clip(12, True)])
-@pytest.mark.parametrize("tables", [1, H])
-@pytest.mark.parametrize("queries", [run_of(0, 9), run_of(6, 3), run_of(2, 4)])
-def test_gradients_of_the_faster_way(clip, tables, queries):
-    keys = run_of(0, 9)
-    size = queries.shape[1]
-    hidden = ((keys[0] > queries[0, :, None]) & clip.causal)[None, None]
-    q, probs, k, table = (
-        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-        for shape in (
-            (B, H, size, E),
-            (B, H, size, 9),
-            (B, H, 9, E),
-            (tables, clip.num_rows, E),
-        )
-    )
+QUERIES = [run_of(0, 9), run_of(6, 3), run_of(2, 4), torch.tensor([[1, 3, 8]])]
+
+
+@pytest.mark.parametrize("max_distance", [3, 12])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("queries", QUERIES, ids=["all", "last", "middle", "gaps"])
+def test_gradients_and_their_gradients(max_distance, causal, per_head, queries):
+    positions, position = (queries, run_of(0, 9)), build(max_distance, causal, per_head)
+    hidden = hidden_from(positions, causal)
+    table = position.keys.detach().clone().requires_grad_()
+    q, k, _, probs = (x.requires_grad_() for x in numbers(positions))
+    del position.keys, position.values
 
     def scores(q, k, table):
-        found = key_scores(q, k, table, clip, queries, keys)
-        return found.masked_fill(hidden, 0)
+        position.keys = table
+        return position.scores(q, k, *positions).masked_fill(hidden, 0)
 
     def outputs(probs, v, table):
-        return value_outputs(probs.masked_fill(hidden, 0), v, table, clip, queries, keys)
+        position.values = table
+        return position.outputs(probs.masked_fill(hidden, 0), v, *positions)
 
     for function, x in ((scores, q), (outputs, probs)):
         assert torch.autograd.gradcheck(function, (x, k, table), fast_mode=True)
         assert torch.autograd.gradgradcheck(function, (x, k, table), fast_mode=True)
-
-
-@pytest.mark.parametrize("clip", [Clip(3, False), Clip(3, True), Clip(12, False)])
-@pytest.mark.parametrize("tables", [1, H])
-def test_gradients_of_keys_and_values(clip, tables):
-    pos = run_of(0, 9)
-    q = torch.randn(B, H, 9, E, dtype=torch.float64, requires_grad=True)
-    probs = torch.rand(B, H, 9, 9, dtype=torch.float64, requires_grad=True)
-    table = torch.randn(tables, clip.num_rows, E, dtype=torch.float64, requires_grad=True)
-    for function, x in ((key_bias, q), (value_mix, probs)):
-
-        def call(x, table, function=function):
-            return function(x, table, clip.rows(pos, pos))
-
-        assert torch.autograd.gradcheck(call, (x, table), fast_mode=True)
-        assert torch.autograd.gradgradcheck(call, (x, table), fast_mode=True)
 
 
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
@@ -219,9 +162,9 @@ def test_gradients_of_a_bias_of_the_distance_alone():
     assert torch.autograd.gradgradcheck(call, table)
 
 
-@pytest.mark.parametrize("clip", [Clip(8, False), Clip(8, True)])
-def test_no_tensor_of_pairs_and_channels_is_made(clip):
-    # 64 queries and keys: n · n · E would be 64 · 64 · E numbers for each head.
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_no_tensor_of_pairs_and_channels_is_made(causal):
+    # 64 queries and keys: n · n · E would be 64 · 64 · 32 numbers for each head.
     pos, largest = run_of(0, 64), 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -234,30 +177,21 @@ def test_no_tensor_of_pairs_and_channels_is_made(clip):
             return out
 
     q = torch.randn(1, 1, 64, 32, requires_grad=True)
-    table = torch.randn(1, clip.num_rows, 32, requires_grad=True)
+    position = Shaw(num_heads=1, head_dim=32, max_distance=8, causal=causal)
     with Watch():
-        probs = key_scores(q, q, table, clip, pos, pos).softmax(-1)
-        value_outputs(probs, q, table, clip, pos, pos).sum().backward()
-        probs = key_bias(q, table, clip.rows(pos, pos)).softmax(-1)
-        value_mix(probs, table, clip.rows(pos, pos)).sum().backward()
+        probs = position.scores(q, q, pos, pos).softmax(-1)
+        position.outputs(probs, q, pos, pos).sum().backward()
+        probs = position.query_bias(q, pos, pos).softmax(-1)
+        position.value_bias(probs, pos, pos).sum().backward()
     assert largest <= 64 * 127  # the pairs sorted by distance
 
 
-@pytest.mark.parametrize("num_keys", [1, 7, 30, 32, 45])
+@pytest.mark.parametrize("num_keys", [1, 30, 32, 45])
 @pytest.mark.parametrize("more", ["each pair", "each key", "padding", "diagonals"])
 @pytest.mark.parametrize("whole", [True, False], ids=["all pairs", "some of each row"])
-@pytest.mark.parametrize(
-    ("dtype", "added_dtype"),
-    [
-        (torch.bfloat16, torch.bfloat16),
-        (torch.bfloat16, torch.float32),
-        (torch.float16, torch.float16),
-        (torch.float32, torch.float32),
-    ],
-)
-def test_what_is_added_is_the_sum(
-    num_keys: int, more: str, whole: bool, dtype: torch.dtype, added_dtype: torch.dtype
-) -> None:
+@pytest.mark.parametrize("added_dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_is_added_is_the_sum(num_keys, more, whole, added_dtype, dtype):
     B, H, Q, K = 2, 3, 5, num_keys
     torch.manual_seed(num_keys)
     added = {
@@ -274,9 +208,9 @@ def test_what_is_added_is_the_sum(
     assert torch.equal(base[..., K:], rest)
 
 
-def test_the_gradient_of_what_is_added_in_bf16() -> None:
+def test_the_gradient_of_what_is_added_in_bf16():
     added = torch.randn(3, 5, 7).bfloat16().requires_grad_()
-    made = torch.zeros(2, 3, 5, 7).bfloat16().requires_grad_() * 1.0
-    pairs.add(made, added)
-    made.sum().backward()
+    out = torch.zeros(2, 3, 5, 7).bfloat16().requires_grad_() * 1.0
+    pairs.add(out, added)
+    out.sum().backward()
     assert torch.equal(added.grad, torch.full_like(added, 2.0))

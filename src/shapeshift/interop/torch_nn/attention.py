@@ -62,6 +62,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         self.position = position
+        self.given: tuple[Tensor | None, Tensor | None] | None = None  # set by `use_positions`
+        self.was_given = False  # in the last forward pass
         check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
 
     def forward(
@@ -88,9 +90,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             attn_mask: `(Q, K)` or `(B · H, Q, K)`, boolean or a float to add.
             average_attn_weights: over the heads.
             is_causal: a hint that `attn_mask` is the causal mask, as in torch; it is not needed.
-            pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is; None counts from
-                0, but where key and query are one tensor, it takes the other's. Queries that are
-                the last of the keys' tokens, as with a cache, need theirs.
+            pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is. If one is None,
+                it counts from 0, but where key and query are one tensor, it takes the other's; if
+                both are, those of `use_positions` come first. Queries that are the last of the
+                keys' tokens, as with a cache, need theirs.
 
         Returns:
             The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
@@ -105,6 +108,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
+        if pos_q is None and pos_k is None:
+            pos_q, pos_k = self._given()
         is_self = key is query
         if is_self:
             pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
@@ -147,6 +152,18 @@ class MultiheadAttention(nn.MultiheadAttention):
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
+
+    def _given(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return the positions that `use_positions` gives."""
+        if not torch.compiler.is_compiling():
+            if torch._C._current_graph_task_id() == -1:  # no backward pass, and so no recomputation
+                self.was_given = self.given is not None
+            elif self.was_given and self.given is None:
+                raise ShapeshiftError(
+                    "gradient checkpointing runs a layer again, which had positions, without them;"
+                    " run the backward pass in `with use_positions(…):`, too"
+                )
+        return self.given or (None, None)
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.in_proj_weight.chunk(3)

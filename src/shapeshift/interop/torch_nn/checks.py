@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation, fitted
+from shapeshift.positions import Representation, get
 from shapeshift.positions.checks import can_read, describe, is_integer
 
 FORBIDS = -1000.0
@@ -77,7 +77,7 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
             f"embed_dim must be a multiple of num_heads, got {dim} and {num_heads}"
         )
     if isinstance(position, str):
-        return fitted(position, dim, num_heads)
+        return get(position, dim=dim, num_heads=num_heads, head_dim=dim // num_heads)
     return Representation() if position is None else position
 
 
@@ -89,16 +89,6 @@ def check_place(name: str, position: Representation, place: str) -> None:
                 f"{name}: {type(kind).__name__} has no meaning at {place!r};"
                 f" use it at {' or '.join(kind.places)}"
             )
-
-
-def check_sharing(share_layers: bool | None, *positions: Representation) -> None:
-    """Raise a `ShapeshiftError` if `share_layers` is given and no position has weights."""
-    weights = [weight for position in positions for weight in position.parameters()]
-    if share_layers is not None and not weights:
-        raise ShapeshiftError(
-            f"share_layers={share_layers} has no meaning without a position that has weights;"
-            " leave it out"
-        )
 
 
 def check_sizes(position: Representation, **sizes: int) -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import temporarily_set
 
-from .attention import attention_like
-from .checks import as_position, check_place, check_sharing
+from .attention import MultiheadAttention, attention_like
+from .checks import as_position, check_place
 
-Function = Callable[[Tensor], Tensor]
-Given = tuple[Tensor | None, Tensor | None]
-"""`pos` and `memory_pos`."""
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
 
 
@@ -45,9 +42,11 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
             refuses to copy a layer with a kind that all layers share in its paper, such as T5.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, a position has no meaning here or was built for
-            another D, H or E, or there are no weights to share.
+        ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
+            for another D, H or E.
     """
+
+    self_attn: MultiheadAttention
 
     def __init__(
         self,
@@ -60,12 +59,9 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
     ):
         position = as_position(position, d_model, nhead)
         check_place("position", position, "self")
-        check_sharing(share_layers, position)
         super().__init__(d_model, nhead, *options, **more_options)
         self.share_layers = share_layers
         self.self_attn = attention_like(self.self_attn, position)
-        self.given: Given | None = None  # set by `use_positions`
-        self.was_given = False  # in the last forward pass
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TransformerEncoderLayer:
         return _copied(self, memo)
@@ -81,16 +77,11 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
     ) -> Tensor:
         """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None takes those of
         `use_positions` or counts from 0."""
-        pos, _ = _positions(self, pos)
-
-        def attend(x: Tensor) -> Tensor:
-            masks = {"attn_mask": src_mask, "is_causal": is_causal}
-            return self.self_attn(  # type: ignore[no-any-return]
-                x, x, x, src_key_padding_mask, need_weights=False, pos_q=pos, pos_k=pos, **masks
-            )[0]
-
-        x = _add(self, self.norm1, attend, src)
-        return _add(self, self.norm2, _feed_forward(self), x)
+        forward = partial(super().forward, src, src_mask, src_key_padding_mask, is_causal)
+        if pos is None:
+            return forward()
+        with use_positions(self, pos):
+            return forward()
 
 
 class TransformerDecoderLayer(nn.TransformerDecoderLayer):
@@ -118,9 +109,12 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         share_layers: of both positions, see `TransformerEncoderLayer`.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, a position has no meaning here or was built for
-            another D, H or E, or there are no weights to share.
+        ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
+            for another D, H or E.
     """
+
+    self_attn: MultiheadAttention
+    multihead_attn: MultiheadAttention
 
     def __init__(
         self,
@@ -136,13 +130,10 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         cross_position = as_position(cross_position, d_model, nhead)
         check_place("position", position, "self")
         check_place("cross_position", cross_position, "cross")
-        check_sharing(share_layers, position, cross_position)
         super().__init__(d_model, nhead, *options, **more_options)
         self.share_layers = share_layers
         self.self_attn = attention_like(self.self_attn, position)
         self.multihead_attn = attention_like(self.multihead_attn, cross_position)
-        self.given: Given | None = None  # set by `use_positions`
-        self.was_given = False  # in the last forward pass
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TransformerDecoderLayer:
         return _copied(self, memo)
@@ -166,24 +157,16 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source; None takes
         those of `use_positions` or counts from 0.
         """
-        pos, memory_pos = _positions(self, pos, memory_pos)
-
-        def attend(x: Tensor) -> Tensor:
-            masks = {"attn_mask": tgt_mask, "is_causal": tgt_is_causal}
-            return self.self_attn(  # type: ignore[no-any-return]
-                x, x, x, tgt_key_padding_mask, need_weights=False, pos_q=pos, pos_k=pos, **masks
-            )[0]
-
-        def attend_to_memory(x: Tensor) -> Tensor:
-            masks = {"attn_mask": memory_mask, "is_causal": memory_is_causal}
-            at = {"pos_q": pos, "pos_k": memory_pos}
-            return self.multihead_attn(  # type: ignore[no-any-return]
-                x, memory, memory, memory_key_padding_mask, need_weights=False, **masks, **at
-            )[0]
-
-        x = _add(self, self.norm1, attend, tgt)
-        x = _add(self, self.norm2, attend_to_memory, x)
-        return _add(self, self.norm3, _feed_forward(self), x)
+        padding = tgt_key_padding_mask, memory_key_padding_mask
+        hints = tgt_is_causal, memory_is_causal
+        forward = partial(super().forward, tgt, memory, tgt_mask, memory_mask, *padding, *hints)
+        if pos is None and memory_pos is None:
+            return forward()
+        given_pos, given_memory_pos = self.multihead_attn.given or (None, None)
+        pos = given_pos if pos is None else pos
+        memory_pos = given_memory_pos if memory_pos is None else memory_pos
+        with use_positions(self, pos, memory_pos):
+            return forward()
 
 
 def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
@@ -246,49 +229,10 @@ def use_positions(
         )
     if encoders and memory_pos is not None:
         raise ShapeshiftError(f"{name} has no decoder layer to take memory_pos; leave it out")
-    with temporarily_set([*encoders, *decoders], "given", (pos, memory_pos)):
+    to_self = [layer.self_attn for layer in encoders or decoders]
+    to_memory = [layer.multihead_attn for layer in decoders]
+    with (
+        temporarily_set(to_self, "given", (pos, pos)),
+        temporarily_set(to_memory, "given", (pos, memory_pos)),
+    ):
         yield
-
-
-def _positions(
-    layer: TransformerEncoderLayer | TransformerDecoderLayer,
-    pos: Tensor | None,
-    memory_pos: Tensor | None = None,
-) -> Given:
-    """Return what a layer is called with, or else given by `use_positions`."""
-    given_pos, given_memory_pos = layer.given or (None, None)
-    if not torch.compiler.is_compiling():
-        if torch._C._current_graph_task_id() == -1:  # no backward pass, and so no recomputation
-            layer.was_given = layer.given is not None
-        elif layer.was_given and layer.given is None:
-            raise ShapeshiftError(
-                "gradient checkpointing runs a layer again, which had positions, without them; run"
-                " the backward pass in `with use_positions(…):`, too"
-            )
-    return (
-        given_pos if pos is None else pos,
-        given_memory_pos if memory_pos is None else memory_pos,
-    )
-
-
-def _feed_forward(layer: TransformerEncoderLayer | TransformerDecoderLayer) -> Function:
-    def feed_forward(x: Tensor) -> Tensor:
-        out: Tensor = layer.linear2(layer.dropout(layer.activation(layer.linear1(x))))
-        return out
-
-    return feed_forward
-
-
-def _add(
-    layer: TransformerEncoderLayer | TransformerDecoderLayer,
-    norm: nn.LayerNorm,
-    sublayer: Function,
-    x: Tensor,
-) -> Tensor:
-    """Return x plus the output of a sublayer; the norm comes before the sublayer or last."""
-    out: Tensor
-    if layer.norm_first:
-        out = x + layer.dropout(sublayer(norm(x)))
-    else:
-        out = norm(x + layer.dropout(sublayer(x)))
-    return out
