@@ -45,12 +45,13 @@ from shapeshift.data.prepared import (
     text_paths,
 )
 from shapeshift.data.presplit import join_pieces
-from shapeshift.data.sources.download import Progress, exclusive
+from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.folders import build_once
 from shapeshift.data.store import TokenStore, write_store
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal, verify
+from shapeshift.integrity import verify
 
 _CHUNK = 10_000
 
@@ -76,20 +77,11 @@ def prepare(
     fetch(config.corpus, report)
     report("check the text", 0, None)
     fingerprint = _fingerprint(config)
-    if _holds(directory, config, fingerprint):
-        return Prepared(directory)
-    target = directory.absolute()
-    with writing(directory):
-        make_directory(Disk(), target.parent)
-        with exclusive(target):
-            if not _holds(directory, config, fingerprint):  # another process may have been at work
-                with partial_directory(target) as partial:
-                    built = partial / "prepared"
-                    built.mkdir()
-                    _fill(built, config, fingerprint, report)
-                    seal(built)
-                    built.rename(target)
-                Disk().sync_directory(target.parent)
+    build_once(
+        directory.absolute(),
+        lambda: _holds(directory, config, fingerprint),
+        lambda new: _fill(new, config, fingerprint, report),
+    )
     return Prepared(directory)
 
 

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from shapeshift.data.sources.download import Progress, exclusive
+from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.files import reading
+from shapeshift.data.sources.folders import exclusive
 from shapeshift.disk import Disk, make_directory, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError, reason
 

@@ -8,7 +8,6 @@ NAME.sha256              its SHA-256, in the form of `sha256sum`; see `pin`
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
@@ -17,11 +16,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from shapeshift import __version__
+from shapeshift.data.sources.folders import exclusive
 from shapeshift.disk import Disk, make_directory, open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError, reason
 
@@ -96,15 +96,6 @@ def pin(path: Path) -> None:
     pinned = path.with_name(path.name + ".sha256")
     if not pinned.exists():
         save(pinned, f"{_hash(path, 'sha256')}  {path.name}\n")
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Let one process at a time work on `path`; the others wait. Its folder exists."""
-    with open_in_place(path.with_name(f".{path.name}.lock"), "ab") as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 class _RetryError(Exception):
