@@ -21,7 +21,7 @@ import torch
 
 from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.data.config import BatchConfig
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.store import TokenStore, write_store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 from shapeshift.threads import set_num_threads
@@ -36,12 +36,12 @@ VOCABULARY = 1000
 
 def random_store(folder: Path, num_pairs: int) -> TokenStore:
     rng = random.Random(0)
-    with TokenStoreWriter(folder, source_size=VOCABULARY, target_size=VOCABULARY) as writer:
-        for _ in range(num_pairs):
-            length = rng.randint(5, 20)
-            sides = (length, max(1, length + rng.randint(-3, 3)))
-            writer.add(*([rng.randrange(5, VOCABULARY) for _ in range(side)] for side in sides))
-    return TokenStore(folder)
+    pairs = []
+    for _ in range(num_pairs):
+        length = rng.randint(5, 20)
+        sides = (length, max(1, length + rng.randint(-3, 3)))
+        pairs.append(tuple([rng.randrange(5, VOCABULARY) for _ in range(side)] for side in sides))
+    return write_store(folder, pairs, source_size=VOCABULARY, target_size=VOCABULARY)
 
 
 class ByTurns(Silent):

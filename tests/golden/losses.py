@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 
 from shapeshift.data.grammar import generate
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.store import TokenStore
+from shapeshift.data.store import write_store as write_pairs
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 from shapeshift.training.checkpoints import Checkpoints
@@ -36,10 +37,9 @@ def write_store(folder: Path) -> TokenStore:
             numbers.setdefault(w, SPECIAL + len(numbers) % (VOCAB - SPECIAL)) for w in text.split()
         ]
 
-    with TokenStoreWriter(folder / "store", source_size=VOCAB, target_size=VOCAB) as writer:
-        for english, german in generate(200, seed=1, min_words=3, max_words=12):
-            writer.add(encode(english), encode(german))
-    return TokenStore(folder / "store")
+    texts = generate(200, seed=1, min_words=3, max_words=12)
+    pairs = ((encode(english), encode(german)) for english, german in texts)
+    return write_pairs(folder / "store", pairs, source_size=VOCAB, target_size=VOCAB)
 
 
 def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.store import TokenStore, write_store
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
@@ -42,10 +42,9 @@ TIMEOUT_S = 55
 def write_stores(folder):
     rng = random.Random(5)
     for name, count in (("train", 100), ("valid", 15)):
-        with TokenStoreWriter(folder / name, source_size=VOCAB, target_size=VOCAB) as writer:
-            for _ in range(count):
-                ids = rng.choices(range(SPECIAL, VOCAB), k=rng.randint(1, 6))
-                writer.add(ids, ids[::-1])
+        sources = [rng.choices(range(SPECIAL, VOCAB), k=rng.randint(1, 6)) for _ in range(count)]
+        pairs = [(ids, ids[::-1]) for ids in sources]
+        write_store(folder / name, pairs, source_size=VOCAB, target_size=VOCAB)
 
 
 def configure(**settings):

@@ -20,7 +20,13 @@ from shapeshift.data.config import (
 from shapeshift.data.sources import hub
 from shapeshift.data.sources.archives import is_archive, unpack
 from shapeshift.data.sources.download import Progress, download, pin
-from shapeshift.data.sources.files import find_file, read_lines, read_parallel, require_regular
+from shapeshift.data.sources.files import (
+    find_file,
+    read_lines,
+    read_parallel,
+    reading,
+    require_regular,
+)
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
 
@@ -248,12 +254,8 @@ def file_digest(path: Path) -> bytes:
     Raises:
         ShapeshiftError: it cannot be read, or not several times.
     """
-    require_regular(path)
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").digest()
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
+    with reading(path), require_regular(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").digest()
 
 
 def _split_of(english: str) -> Split:

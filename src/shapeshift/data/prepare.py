@@ -45,12 +45,13 @@ from shapeshift.data.prepared import (
     text_paths,
 )
 from shapeshift.data.presplit import join_pieces
-from shapeshift.data.sources.download import Progress, exclusive
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.folders import build_once
+from shapeshift.data.store import TokenStore, write_store
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal, verify
+from shapeshift.integrity import verify
 
 _CHUNK = 10_000
 
@@ -76,20 +77,11 @@ def prepare(
     fetch(config.corpus, report)
     report("check the text", 0, None)
     fingerprint = _fingerprint(config)
-    if _holds(directory, config, fingerprint):
-        return Prepared(directory)
-    target = directory.absolute()
-    with writing(directory):
-        make_directory(Disk(), target.parent)
-        with exclusive(target):
-            if not _holds(directory, config, fingerprint):  # another process may have been at work
-                with partial_directory(target) as partial:
-                    built = partial / "prepared"
-                    built.mkdir()
-                    _fill(built, config, fingerprint, report)
-                    seal(built)
-                    built.rename(target)
-                Disk().sync_directory(target.parent)
+    build_once(
+        directory.absolute(),
+        lambda: _holds(directory, config, fingerprint),
+        lambda new: _fill(new, config, fingerprint, report),
+    )
     return Prepared(directory)
 
 
@@ -108,7 +100,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         pairs = _watched(read_split(corpus, split), f"encode {split}", total, report)
         encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split), split)
         built = build(encoded, config.dataset, split, counts)
-        _write_split(directory, split, built, subwords)
+        store = _write_split(directory, split, built, subwords)
         if not counts.read:
             raise ShapeshiftError(f"the {split} text has no lines; expected one sentence a line")
         if not counts.built:
@@ -117,7 +109,6 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
                 f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
                 "set wider limits in data.dataset"
             )
-        store = TokenStore(directory / split)
         splits[split] = SplitReport(
             **vars(counts),
             source_length=_statistics(store.source_lengths),
@@ -206,22 +197,26 @@ def _with_references(
         yield replace(pair, target=reference)
 
 
-def _write_split(directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords) -> None:
+def _write_split(
+    directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords
+) -> TokenStore:
     """Write the store of a split and, except for train, its text."""
+    texts = [] if split == "train" else text_paths(directory, split)
     with ExitStack() as stack:
-        store = stack.enter_context(
-            TokenStoreWriter(
-                directory / split,
-                source_size=subwords.source_size,
-                target_size=subwords.target_size,
-            )
-        )
-        texts = [] if split == "train" else text_paths(directory, split)
         files = [stack.enter_context(x.open("w", encoding="utf-8", newline="\n")) for x in texts]
-        for pair in pairs:
-            store.add(pair.source_ids, pair.target_ids)
-            for file, text in zip(files, (pair.source, pair.target), strict=False):
-                file.write(text + "\n")
+
+        def encoded() -> Iterator[tuple[list[int], list[int]]]:
+            for pair in pairs:
+                for file, text in zip(files, (pair.source, pair.target), strict=False):
+                    file.write(text + "\n")
+                yield pair.source_ids, pair.target_ids
+
+        return write_store(
+            directory / split,
+            encoded(),
+            source_size=subwords.source_size,
+            target_size=subwords.target_size,
+        )
 
 
 def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:

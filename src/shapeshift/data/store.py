@@ -10,7 +10,7 @@ Files are not checked here: `Prepared` compares them with their hashes before it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +49,7 @@ class TokenStore:
     """Sentence pairs as token ids without `<s>` and `</s>`: `store[i] -> (source, target)`.
 
     Args:
-        directory: where `TokenStoreWriter` wrote them.
+        directory: where `write_store` wrote them.
 
     Attributes:
         source_size, target_size: sizes of the vocabularies that the ids belong to.
@@ -101,64 +101,49 @@ class TokenStore:
         return tokens, _memory_map(self.directory / f"{side}.offsets", _OFFSET)
 
 
-class TokenStoreWriter:
-    """Writes a store, pair by pair; a context manager.
+def write_store(
+    directory: Path,
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    *,
+    source_size: int,
+    target_size: int,
+) -> TokenStore:
+    """Write the ids of pairs, without `<s>` and `</s>`, as they come.
 
-    The header comes last, when the block ends without an exception: what breaks off is no store.
+    The header comes last: what breaks off is no store.
 
     Args:
         directory: where the store shall be; must not exist.
+        pairs: source and target ids of each pair.
         source_size, target_size: vocabulary sizes; they decide how many bytes an id takes.
 
     Raises:
         ShapeshiftError: `directory` exists.
     """
-
-    def __init__(self, directory: str | Path, *, source_size: int, target_size: int):
-        self.directory = Path(directory)
-        if self.directory.exists():
-            raise ShapeshiftError("already exists; remove it first", path=self.directory)
-        self._header = _Header(source_size=source_size, target_size=target_size)
-
-    def __enter__(self) -> TokenStoreWriter:
-        self.directory.mkdir(parents=True)
-        self._files = ExitStack()
-        directory, header = self.directory, self._header
-        self._source = _SideWriter(self._files, directory / "source", header.source_size)
-        self._target = _SideWriter(self._files, directory / "target", header.target_size)
-        return self
-
-    def add(self, source: Sequence[int], target: Sequence[int]) -> None:
-        """Append a pair of id sequences, without `<s>` and `</s>`."""
-        self._source.add(source)
-        self._target.add(target)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._files.close()
-        if kind is None:
-            text = self._header.model_dump_json(indent=2) + "\n"
-            (self.directory / HEADER).write_text(text, "utf-8")
-
-
-class _SideWriter:
-    """The two growing files of one language."""
-
-    def __init__(self, files: ExitStack, path: Path, vocab_size: int):
-        self._vocab_size = vocab_size
-        self._tokens = files.enter_context(path.with_suffix(".tokens").open("wb"))
-        self._offsets = files.enter_context(path.with_suffix(".offsets").open("wb"))
-        self._num_tokens = 0
-        self._write_offset()
-
-    def add(self, ids: Sequence[int]) -> None:
-        if len(ids) and not 0 <= min(ids) <= max(ids) < self._vocab_size:
-            raise ValueError(f"ids {min(ids)} to {max(ids)}, vocabulary of {self._vocab_size}")
-        self._tokens.write(np.asarray(ids, dtype=_dtype(self._vocab_size)).tobytes())
-        self._num_tokens += len(ids)
-        self._write_offset()
-
-    def _write_offset(self) -> None:
-        self._offsets.write(self._num_tokens.to_bytes(_OFFSET.itemsize, "little"))
+    if directory.exists():
+        raise ShapeshiftError("already exists; remove it first", path=directory)
+    directory.mkdir(parents=True)
+    sizes, num_tokens = (source_size, target_size), [0, 0]
+    with ExitStack() as stack:
+        tokens, offsets = (
+            [
+                stack.enter_context((directory / f"{side}.{what}").open("wb"))
+                for side in ("source", "target")
+            ]
+            for what in ("tokens", "offsets")
+        )
+        for side in (0, 1):
+            offsets[side].write(bytes(_OFFSET.itemsize))
+        for pair in pairs:
+            for side, ids in enumerate(pair):
+                if len(ids) and not 0 <= min(ids) <= max(ids) < sizes[side]:
+                    raise ValueError(f"ids {min(ids)} to {max(ids)}, vocabulary of {sizes[side]}")
+                tokens[side].write(np.asarray(ids, dtype=_dtype(sizes[side])).tobytes())
+                num_tokens[side] += len(ids)
+                offsets[side].write(num_tokens[side].to_bytes(_OFFSET.itemsize, "little"))
+    header = _Header(source_size=source_size, target_size=target_size)
+    (directory / HEADER).write_text(header.model_dump_json(indent=2) + "\n", "utf-8")
+    return TokenStore(directory)
 
 
 def _gather(

@@ -2,8 +2,8 @@
 every model.
 
 Special pieces are control symbols: no text encodes to them, so a literal `<sep>` or `</s>` in a
-user's text is split into ordinary pieces. They enter at the level of ids: `encode_source_parts`
-puts SEP between the ids of the parts of a joined text. SentencePiece learns nothing from literal
+user's text is split into ordinary pieces. They enter at the level of ids: SEP
+comes between the ids of the parts of a joined text. SentencePiece learns nothing from literal
 special pieces either: their characters are `<unk>` where no other training text has them.
 """
 
@@ -128,15 +128,14 @@ class Subwords:
         except ShapeshiftError as error:
             raise ShapeshiftError(str(error), path=directory) from error
 
-    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without `<s>` and `</s>`."""
-        ids: list[list[int]] = self._source.encode(list(texts))
-        return ids
+    def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
+        """Return the ids of each text, without `<s>` and `</s>`; of joined texts, those of their
+        parts with SEP between them."""
+        return _encode(self._source, texts, joined)
 
-    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without `<s>` and `</s>`."""
-        ids: list[list[int]] = self._target.encode(list(texts))
-        return ids
+    def encode_target(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
+        """Return the ids of each text; see `encode_source`."""
+        return _encode(self._target, texts, joined)
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each source id, as the model writes it."""
@@ -159,14 +158,6 @@ class Subwords:
                 " translates text that is tokenised and split (`@@`) as its training text was;"
                 " prepare it with the same tokeniser and BPE codes"
             )
-
-    def encode_source_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Return the ids of each joined text, given as its parts: theirs with SEP between them."""
-        return [join_ids(self.encode_source(parts)) for parts in texts]
-
-    def encode_target_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        """Return the ids of each joined text, given as its parts: theirs with SEP between them."""
-        return [join_ids(self.encode_target(parts)) for parts in texts]
 
     def decode_target(self, ids: Iterable[int]) -> str:
         """Return the text of target ids.
@@ -196,6 +187,13 @@ def _model(data: bytes) -> Any:
             f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
         )
     return model
+
+
+def _encode(model: Any, texts: Sequence[str], joined: bool) -> list[list[int]]:
+    if joined:
+        return [join_ids(model.encode(split_parts(text))) for text in texts]
+    ids: list[list[int]] = model.encode(list(texts))
+    return ids
 
 
 def _decode(model: Any, ids: Iterable[int]) -> str:

@@ -11,9 +11,9 @@ import torch
 
 from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.planning import Plan, Planner
 from shapeshift.decoding.running import PairScore, Runner, Searcher, SourceError
 from shapeshift.decoding.search import Hypothesis
+from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
 
@@ -61,6 +61,16 @@ class TranslatedLine:
         return self.limit is not None and self.num_subwords > self.limit
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A line as it is translated: how many subwords it has; the ids of its pieces, one, or none
+    where it is skipped, or several where it is split; what joins their translations."""
+
+    num_subwords: int
+    pieces: list[list[int]]
+    joiners: list[str]
+
+
 class Translator:
     """Translates and scores text with a model.
 
@@ -75,6 +85,10 @@ class Translator:
         autocast: run the model under autocast to this type, such as `torch.bfloat16`; None runs it
             in the type of its weights. Log-probabilities are float32 always.
         detokenize: applied to the text of each translation.
+
+    Attributes:
+        limit: the most subwords of a line: `config.max_source_length`, or what the model has
+            positions for if that is less; None if neither is a limit.
     """
 
     def __init__(
@@ -90,13 +104,14 @@ class Translator:
     ):
         self.subwords = subwords
         self.config = config
+        self._joined = joined
         self._detokenize = detokenize
         self.runner: Searcher = (
             model if isinstance(model, Searcher) else Runner(model, config, device, autocast)
         )
-        self.planner = Planner(
-            subwords, config, self.runner.capacity.source_subwords, joined=joined
-        )
+        most = self.runner.capacity.source_subwords
+        limits = [limit for limit in (config.max_source_length, most) if limit is not None]
+        self.limit = min(limits, default=None)
 
     def translate(self, lines: Iterable[str], *, stream: bool = False) -> Iterator[str]:
         """Yield the best translation of every line: one line out for each line in, in order.
@@ -139,7 +154,7 @@ class Translator:
         """
         lines, size = iter(lines), 1 if stream else self.config.buffer_size
         for first in count(1, size):
-            plans, fault = self.planner.read(lines, size, first, name)
+            plans, fault = self._read(lines, size, first, name)
             yield from self._answer(plans, n_best, first, name, each_token)
             if fault is not None:
                 raise fault
@@ -183,7 +198,8 @@ class Translator:
         Raises:
             ShapeshiftError: a line is longer than the model has positions for; memory runs out.
         """
-        encoded = (self.planner.encode(sources), self.planner.encode_target(targets))
+        texts = [line.removesuffix("\n") for line in targets]
+        encoded = (self.encode(sources), self.subwords.encode_target(texts, joined=self._joined))
         capacity = self.runner.capacity
         for side, most, name in zip(
             encoded, (capacity.source, capacity.target), names, strict=True
@@ -202,8 +218,57 @@ class Translator:
             scores[number] = score
         return scores
 
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the source ids of each line, none where it is blank."""
+        # A blank line may still have ids, depending on how the subword model normalises.
+        texts = ["" if line.isspace() else line.removesuffix("\n") for line in lines]
+        return self.subwords.encode_source(texts, joined=self._joined)
+
+    def _read(
+        self, lines: Iterator[str], size: int, number: int, name: str | Path
+    ) -> tuple[list[_Plan], ShapeshiftError | None]:
+        """Take and encode the next `size` lines, of which the first has this number; fewer mean the
+        end of the text, or an error: that of the line after them."""
+        texts: list[str] = []
+        fault: ShapeshiftError | None = None
+        try:
+            for line in islice(lines, size):
+                texts.append(line)
+        except ShapeshiftError as error:
+            fault = error
+        plans: list[_Plan] = []
+        for line, ids in zip(texts, self.encode(texts), strict=True):
+            try:
+                plans.append(self._plan(line, ids))
+            except ShapeshiftError as error:
+                return plans, ShapeshiftError(str(error), path=name, line=number + len(plans))
+        return plans, fault
+
+    def _plan(self, line: str, ids: list[int]) -> _Plan:
+        """Split, skip or refuse a line that is too long."""
+        limit, on_long = self.limit, self.config.on_long
+        if limit is None or len(ids) <= limit:
+            return _Plan(len(ids), [ids], [])
+        if on_long == "skip":
+            return _Plan(len(ids), [], [])
+        if on_long == "error":
+            own = limit == self.config.max_source_length
+            why = "max_source_length" if own else "the model has no positions for more"
+            raise ShapeshiftError(
+                f"{len(ids):,} subwords, expected at most {limit:,} ({why}); cut such lines with"
+                " --on-long split or leave them empty with --on-long skip (decoding.on_long)"
+            )
+        pieces = split_text(
+            line.removesuffix("\n"),
+            limit,
+            lambda texts: [len(ids) for ids in self.encode(texts)],
+            joined=self._joined,
+        )
+        ids_of_pieces = self.encode([piece.text for piece in pieces])
+        return _Plan(len(ids), ids_of_pieces, [piece.joiner for piece in pieces[:-1]])
+
     def _answer(
-        self, plans: list[Plan], n_best: int, first: int, name: str | Path, each_token: bool
+        self, plans: list[_Plan], n_best: int, first: int, name: str | Path, each_token: bool
     ) -> Iterator[TranslatedLine]:
         sources = [ids for plan in plans for ids in plan.pieces]
         owners = [line for line, plan in enumerate(plans, first) for _ in plan.pieces]
@@ -226,7 +291,7 @@ class Translator:
             yield TranslatedLine(
                 _join(parts, plan.joiners, nothing),
                 plan.num_subwords,
-                self.planner.limit,
+                self.limit,
                 len(plan.pieces),
             )
 

@@ -77,7 +77,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     if not sentence.strip() or "\n" in sentence:
         raise ShapeshiftError(f"expected one sentence, got {sentence!r}")
     subwords.check_source(sentence)
-    (source,) = translator.planner.encode([sentence])
+    (source,) = translator.encode([sentence])
     most = capacity(model).source_subwords
     if most is not None and len(source) > most:
         raise ShapeshiftError(

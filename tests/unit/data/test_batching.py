@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shapeshift.data.batching import collate, make_batch, plan_epoch, plan_in_order
 from shapeshift.data.config import BatchConfig
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.store import write_store
 from shapeshift.errors import ShapeshiftError
 
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
@@ -116,17 +116,10 @@ def test_a_pair_that_fits_no_batch_is_named():
     assert plan_in_order(source, target, BatchConfig(max_tokens=41))
 
 
-def write_store(directory, pairs):
-    with TokenStoreWriter(directory, source_size=99, target_size=99) as writer:
-        for source, target in pairs:
-            writer.add(source, target)
-    return TokenStore(directory)
-
-
 @pytest.fixture
 def store(tmp_path):
     pairs = [([11, 12], [21, 22, 23]), ([], []), ([13, 14, 15], [24])]
-    return write_store(tmp_path / "store", pairs)
+    return write_store(tmp_path / "store", pairs, source_size=99, target_size=99)
 
 
 def one_row_at_a_time(rows, start, end):
@@ -140,7 +133,8 @@ rows = st.lists(st.integers(5, 98), max_size=6)
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(rows, rows), min_size=1, max_size=7), st.data())
 def test_batches_hold_what_rows_padded_one_at_a_time_hold(tmp_path_factory, pairs, data):
-    store = write_store(tmp_path_factory.mktemp("data") / "store", pairs)
+    folder = tmp_path_factory.mktemp("data") / "store"
+    store = write_store(folder, pairs, source_size=99, target_size=99)
     chosen = data.draw(st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=7))
     sources, targets = zip(*(pairs[i] for i in chosen), strict=True)
     for batch in (collate(store, chosen), make_batch(sources, targets, chosen)):

@@ -81,7 +81,8 @@ def test_interpolated_text_and_ids_have_the_same_parts(text, tmp_path):
     sources, _ = prepared.text("test")
     parts = [split_parts(text) for text in sources]
     assert [len(x) for x in parts] == [10, 10, 10, 1]
-    assert prepared.subwords.encode_source_parts(parts) == [s.tolist() for s, _ in prepared.test]
+    ids = prepared.subwords.encode_source(sources, joined=True)
+    assert ids == [s.tolist() for s, _ in prepared.test]
     assert [s.tolist().count(SEP) for s, _ in prepared.valid] == [9, 9, 2]
 
 

@@ -42,7 +42,7 @@ def test_special_pieces_in_the_text_are_unknown(subwords):
 
 
 def test_joined_texts_keep_their_parts(subwords):
-    ids = subwords.encode_source_parts([["the", "yes"]])[0]
+    ids = subwords.encode_source(["the <sep> yes"], joined=True)[0]
     assert ids.count(SEP) == 1
     assert subwords.decode_target(ids) == "the <sep> yes"
 

@@ -6,17 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.store import TokenStore, write_store
 from shapeshift.errors import ShapeshiftError
 
 PAIRS = [([5, 6, 7], [8]), ([], [9, 9]), ([65_535, 0], []), ([1], [2, 3, 4])]
 
 
 def write(directory, pairs, source_size=1 << 16, target_size=1 << 16):
-    with TokenStoreWriter(directory, source_size=source_size, target_size=target_size) as writer:
-        for source, target in pairs:
-            writer.add(source, target)
-    return TokenStore(directory)
+    return write_store(directory, pairs, source_size=source_size, target_size=target_size)
 
 
 @pytest.fixture
@@ -90,4 +87,4 @@ def test_what_breaks_off_is_no_store(tmp_path):
 
 def test_an_existing_store_is_not_overwritten(store):
     with pytest.raises(ShapeshiftError, match="already exists"):
-        TokenStoreWriter(store.directory, source_size=9, target_size=9)
+        write(store.directory, [])

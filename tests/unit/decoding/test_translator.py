@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift.data.subwords import join_ids, split_parts
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, NoPenalty
 from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
 from shapeshift.errors import ShapeshiftError
@@ -20,17 +21,12 @@ FIRST = 5
 class Characters:
     """One id for each character; what is not in the alphabet has none."""
 
-    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
+        if joined:
+            return [join_ids(self.encode_source(split_parts(text))) for text in texts]
         return [[FIRST + ALPHABET.index(c) for c in text if c in ALPHABET] for text in texts]
 
-    def encode_source_parts(self, texts: Sequence[Sequence[str]]) -> list[list[int]]:
-        joined = []
-        for parts in texts:
-            ids = self.encode_source(parts)
-            joined.append([t for part in ids for t in (SEP, *part)][1:])
-        return joined
-
-    encode_target, encode_target_parts = encode_source, encode_source_parts
+    encode_target = encode_source
 
     def decode_target(self, ids: list[int]) -> str:
         return "".join("|" if i == SEP else ALPHABET[i - FIRST] for i in ids)

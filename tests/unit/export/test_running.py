@@ -78,7 +78,7 @@ def test_greedy_search_is_the_same(made):
 @pytest.mark.parametrize("penalty", [NoPenalty(), GnmtPenalty(alpha=0.6), AveragePenalty()])
 def test_scores_are_those_of_the_penalty(penalty, made):
     _, theirs = translators(made, beam=4, length_penalty=penalty)
-    sources = theirs.planner.encode(LINES)
+    sources = theirs.encode(LINES)
     for hypotheses, source in zip(theirs.search(sources, 4), sources, strict=True):
         if not source:
             continue

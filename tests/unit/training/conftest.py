@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data import store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 from shapeshift.training.checkpoints import Checkpoints
@@ -23,10 +23,7 @@ SPECIAL, VOCAB = 5, 20
 
 
 def write_store(folder, pairs):
-    with TokenStoreWriter(folder, source_size=VOCAB, target_size=VOCAB) as writer:
-        for source, target in pairs:
-            writer.add(source, target)
-    return TokenStore(folder)
+    return store.write_store(folder, pairs, source_size=VOCAB, target_size=VOCAB)
 
 
 @pytest.fixture

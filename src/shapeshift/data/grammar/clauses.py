@@ -22,12 +22,10 @@ from shapeshift.data.grammar.tree import (
     Clause,
     Conjunction,
     Coordination,
-    Front,
     Nominal,
     Noun,
     NounPhrase,
     RelativeClause,
-    Role,
     Sentence,
     Subordinate,
     Verb,
@@ -41,24 +39,14 @@ _SUBJECTS = {
     "tool": (*lexicon.THINGS, *lexicon.BUILDINGS),
 }
 _SENSES = ("person",) * 14 + ("animal",) * 3 + ("tool",) * 2
-_GAP_ROLES = {
-    "accusative": Role.ACCUSATIVE,
-    "dative": Role.DATIVE,
-    "oblique": Role.OBLIQUE,
-}
+_GAP_FRAMES = ("accusative", "accusative", "dative", "oblique")
 
-
-def _verbs_with_gap() -> dict[tuple[Role, Noun], tuple[Verb, ...]]:
-    """Return the verbs of which a noun can be the object, the subject being a person."""
-    by_gap: dict[tuple[Role, Noun], list[Verb]] = {}
-    for verb in VERBS:
-        if verb.frame in _GAP_ROLES and "person" in verb.subjects:
-            for noun in verb.objects:
-                by_gap.setdefault((_GAP_ROLES[verb.frame], noun), []).append(verb)
-    return {key: tuple(verbs) for key, verbs in by_gap.items()}
-
-
-_VERBS_WITH_GAP = _verbs_with_gap()
+# By frame and noun, the verbs of which the noun can be the object, the subject being a person.
+_VERBS_WITH_GAP: dict[tuple[str, Noun], list[Verb]] = {}
+for _verb in VERBS:
+    if _verb.frame in _GAP_FRAMES and "person" in _verb.subjects:
+        for _noun in _verb.objects:
+            _VERBS_WITH_GAP.setdefault((_verb.frame, _noun), []).append(_verb)
 
 
 class Clauses:
@@ -92,10 +80,9 @@ class Clauses:
         """Return a main clause; something else than the subject may open it."""
         clause = self._clause(num_words, Context(past, front=self._chance(0.3)), main=True)
         predicate = clause.predicates[0]
-        if clause.adverbial is None and len(clause.predicates) == 1 and predicate.place is not None:
-            free = clause.front is Front.SUBJECT and predicate.time is None
-            if free and self._chance(0.35):
-                clause.front = Front.PLACE
+        free = not (clause.front or clause.adverbial or predicate.time or clause.predicates[1:])
+        if free and "place" in predicate.phrases and self._chance(0.35):
+            clause.front = predicate.phrases.pop("place")
         return clause
 
     def _clause(self, num_words: int, context: Context, *, main: bool = False) -> Clause:
@@ -108,8 +95,10 @@ class Clauses:
         if rest >= 5 and self._chance(0.1):
             return self._with_two_predicates(subject, rest, context)
         predicate = self._predicates.predicate(rest, _about(subject), context)
-        fronted = context.front and predicate.time is not None
-        return Clause(subject, (predicate,), front=Front.TIME if fronted else Front.SUBJECT)
+        clause = Clause(subject, (predicate,))
+        if context.front:
+            clause.front, predicate.time = predicate.time, None
+        return clause
 
     def _with_adverbial(self, num_words: int, context: Context, main: bool) -> Clause:
         """Return a clause with a because-clause, before or behind it."""
@@ -122,10 +111,12 @@ class Clauses:
         adverbial = self._subordinate(size, conjunction, inner)
         freedom = freedom if conjunction.simple else context.freedom
         outer = context._replace(freedom=freedom, front=False, depth=context.depth + 1)
-        front = Front.ADVERBIAL if main and self._chance(0.4) else Front.SUBJECT
+        in_front = main and self._chance(0.4)
         subject, rest = self._subject(num_words - size, outer)
         predicate = self._predicates.predicate(rest, _about(subject), outer)
-        return Clause(subject, (predicate,), adverbial, front)
+        if in_front:
+            return Clause(subject, (predicate,), front=adverbial)
+        return Clause(subject, (predicate,), adverbial)
 
     def _with_two_predicates(self, subject: Nominal, num_words: int, context: Context) -> Clause:
         """Return `subject …s and …s`. The first predicate is plain: in `they can sleep and work`,
@@ -179,21 +170,20 @@ class Clauses:
         noun, 3 for others."""
         inner = Context(context.past, relative=True, depth=context.depth + 1)
         if num_words >= 3 and self._chance(0.5 if noun.sense in _LIVING else 0.75):
-            role = self._pick((Role.ACCUSATIVE, Role.ACCUSATIVE, Role.DATIVE, Role.OBLIQUE))
-            gapped = self._gapped(role, num_words, noun, inner)
+            gapped = self._gapped(self._pick(_GAP_FRAMES), num_words, noun, inner)
             if gapped is not None:
                 return gapped
         if noun.sense == "person" and num_words >= 4 and self._chance(0.15):
             return self._possessive(num_words, inner)
         about = Subject(noun.sense, True, 2 if plural else 1, None)
         predicate = self._predicates.predicate(num_words - 1, about, inner)
-        return RelativeClause(Role.SUBJECT, Clause(None, (predicate,)))
+        return RelativeClause(lexicon.NOMINATIVE, Clause(None, (predicate,)))
 
     def _gapped(
-        self, role: Role, num_words: int, noun: Noun, context: Context
+        self, frame: str, num_words: int, noun: Noun, context: Context
     ) -> RelativeClause | None:
-        verbs = _VERBS_WITH_GAP.get((role, noun))
-        rest = num_words - (2 if role is Role.OBLIQUE else 1)
+        verbs = _VERBS_WITH_GAP.get((frame, noun))
+        rest = num_words - (2 if frame == "oblique" else 1)
         if verbs is None or not 2 <= rest <= 12:
             return None
         size = min(1 + self._up_to(3), rest - 1)
@@ -201,7 +191,9 @@ class Clauses:
             size, lexicon.PERSONS, nominals.AFFIRMATIVE, nominals.ALL_PERSONS, context
         )
         predicate = self._predicates.gapped(rest - size, verbs, _about(subject), context)
-        return None if predicate is None else RelativeClause(role, Clause(subject, (predicate,)))
+        if predicate is None:
+            return None
+        return RelativeClause(predicate.verb.preposition, Clause(subject, (predicate,)))
 
     def _possessive(self, num_words: int, context: Context) -> RelativeClause:
         """Return `whose (…) dog …`."""
@@ -213,7 +205,7 @@ class Clauses:
         about = Subject(noun.sense, True, 2 if possessed.plural else 1, possessed)
         rest = num_words - 2 - len(adjectives)
         predicate = self._predicates.predicate(rest, about, context)
-        return RelativeClause(Role.POSSESSOR, Clause(possessed, (predicate,)))
+        return RelativeClause(lexicon.GENITIVE, Clause(possessed, (predicate,)))
 
 
 def _about(nominal: Nominal) -> Subject:

@@ -2,8 +2,7 @@
 
 A clause is laid out in fields: front, finite verb, middle field, verbs at the end, and what
 follows them: the relative clause of the last phrase in the middle field (er hat den Hund gesehen,
-der schläft) and subordinate clauses. A comma is a word of its own until the end; where two meet,
-or one meets the full stop, one of them goes.
+der schläft) and subordinate clauses.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from __future__ import annotations
 from functools import cache
 
 from shapeshift.data.grammar import lexicon
+from shapeshift.data.grammar.text import COMMA, coordinate, write
 from shapeshift.data.grammar.tree import (
     Case,
     Clause,
     Coordination,
     Determiner,
-    Front,
     Nominal,
     Noun,
     NounPhrase,
@@ -25,23 +24,17 @@ from shapeshift.data.grammar.tree import (
     Pronoun,
     ProperName,
     RelativeClause,
-    Role,
     Sentence,
     Subordinate,
     Tense,
+    Word,
     person_index,
 )
 
-_COMMA = ","
 _HABEN = ("habe", "hat", "haben")
 _SEIN = ("bin", "ist", "sind")
 _WERDEN = ("werde", "wird", "werden")
-_CASES = {  # of relative pronouns, except behind a preposition
-    Role.SUBJECT: Case.NOMINATIVE,
-    Role.ACCUSATIVE: Case.ACCUSATIVE,
-    Role.DATIVE: Case.DATIVE,
-    Role.POSSESSOR: Case.GENITIVE,
-}
+_ORDER = ("recipient", "object", "beneficiary", "place", "oblique", "direction")
 _CONTRACTIONS = {
     ("in", "dem"): "im",
     ("an", "dem"): "am",
@@ -58,204 +51,127 @@ for _of, _, *_forms in map(dict.values, lexicon.read_table("endings.tsv")):
 
 def linearise_german(sentence: Sentence) -> str:
     """Return the German sentence: capital first letter, commas, full stop."""
-    words: list[str] = []
-    for number, clause in enumerate(sentence.clauses):
-        if number:
-            words += [_COMMA, sentence.conjunctions[number - 1].german]
-        words += _main(clause)
-    text = _join(words)
-    return text[0].upper() + text[1:] + "."
+    clauses = (_clause(clause, verb_second=True) for clause in sentence.clauses)
+    return write(clauses, (x.german for x in sentence.conjunctions))
 
 
-def _join(words: list[str]) -> str:
-    """Return words and commas as text; empty words are left out."""
-    pieces: list[str] = []
-    comma = False
-    for word in words:
-        if word == _COMMA:
-            comma = True
-        elif word:
-            if pieces:
-                pieces.append(", " if comma else " ")
-            pieces.append(word)
-            comma = False
-    return "".join(pieces)
-
-
-def _main(clause: Clause) -> list[str]:
-    """Verb second: one phrase, the finite verb, the rest."""
-    assert clause.subject is not None
-    first = clause.predicates[0]
-    person = person_index(clause.subject, None)
-    subject = _nominal(clause.subject, Case.NOMINATIVE)
-    match clause.front:
-        case Front.TIME if first.time is not None:
-            front = [first.time.german]
-        case Front.PLACE if first.place is not None:
-            front = _prepositional(first.place)
-        case Front.ADVERBIAL if clause.adverbial is not None:
-            front = _subordinate(clause.adverbial)[1:]  # no comma between und and weil
-        case _:
-            front, subject = subject, []
-    words: list[str] = []
-    for number, predicate in enumerate(clause.predicates):
-        finite, prefix, nonfinite = _verb_parts(predicate, person)
-        opening, start, opened_by = ["und"], _pronouns(predicate), Front.SUBJECT
-        if number == 0:
-            opening, opened_by = front, clause.front
-            # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
-            is_pronoun = isinstance(clause.subject, Pronoun)
-            start = [*subject, *start] if is_pronoun else [*start, *subject]
-        words += [*opening, finite, *start, *_middle(predicate, opened_by), prefix, nonfinite]
-        words += _after(predicate, opened_by)
-    if clause.adverbial is not None and clause.front is not Front.ADVERBIAL:
-        words += _subordinate(clause.adverbial)
-    return words
-
-
-def _verb_final(clause: Clause, antecedent: NounPhrase | None) -> list[str]:
-    """Verb last: everything after the conjunction or the relative pronoun."""
+def _clause(
+    clause: Clause, antecedent: NounPhrase | None = None, *, verb_second: bool = False
+) -> list[str]:
+    """Return a main clause (verb second: one phrase, the finite verb, the rest), or everything
+    after the conjunction or the relative pronoun of another (verb last)."""
     person = person_index(clause.subject, antecedent)
-    words = [] if clause.subject is None else _nominal(clause.subject, Case.NOMINATIVE)
-    for number, predicate in enumerate(clause.predicates):
-        if number:
-            words.append("und")
+    front, subject = _words(clause.subject), []
+    if clause.front is not None:
+        front, subject = _words(clause.front), front
+    if isinstance(clause.front, Subordinate):
+        front = front[1:]  # no comma between und and weil
+    parts = []
+    for predicate in clause.predicates:
         finite, prefix, nonfinite = _verb_parts(predicate, person)
-        words += [*_pronouns(predicate), *_middle(predicate), nonfinite]
-        words += [prefix + finite, *_after(predicate)]
-    if clause.adverbial is not None:
-        words += _subordinate(clause.adverbial)
-    return words
+        phrases = [predicate.phrases[role] for role in _ORDER if role in predicate.phrases]
+        pronouns, middle = _middle(predicate, phrases)
+        # Gestern rief uns der Arzt an: a pronoun comes before a subject that is none.
+        start = subject + pronouns if isinstance(clause.subject, Pronoun) else pronouns + subject
+        if verb_second:
+            words = [finite, *start, *middle, prefix, nonfinite]
+        else:
+            words = [*start, *middle, nonfinite, prefix + finite]
+        last = phrases[-1].object if phrases else None
+        if predicate.complement is not None:
+            words += _subordinate(predicate.complement)
+        elif isinstance(last, NounPhrase) and isinstance(last.modifier, RelativeClause):
+            words += _relative(last.modifier, last)
+        parts.append(words)
+    return [*front, *coordinate(parts, "und"), *_words(clause.adverbial)]
+
+
+def _words(
+    node: Word | Nominal | PrepositionalPhrase | Subordinate | None,
+    case: Case = Case.NOMINATIVE,
+    *,
+    kein: bool = False,
+    bare: bool = False,
+) -> list[str]:
+    """Return the words of a node; `kein` replaces its determiner, `bare` leaves out its relative
+    clause."""
+    match node:
+        case NounPhrase():
+            return _noun_phrase(node, case, kein, bare)
+        case Pronoun():
+            return [node.german[case]]
+        case Word():
+            return [node.german]
+        case Coordination():
+            return coordinate([_words(item, case) for item in node.items], "und")
+        case PrepositionalPhrase():
+            return _prepositional(node)
+        case Subordinate():
+            return _subordinate(node)
+    return []
 
 
 def _subordinate(subordinate: Subordinate) -> list[str]:
     conjunction = subordinate.conjunction
-    words = [_COMMA]
-    for number, clause in enumerate(subordinate.clauses):
-        if number:
-            words.append("und")
+    parts = []
+    for clause in subordinate.clauses:
         past = clause.predicates[0].tense is Tense.PAST
-        words.append(conjunction.german_past if past else conjunction.german)
-        words += _verb_final(clause, None)
-    return [*words, _COMMA]
+        parts.append([conjunction.german_past if past else conjunction.german, *_clause(clause)])
+    return [COMMA, *coordinate(parts, "und"), COMMA]
 
 
 def _relative(relative: RelativeClause, antecedent: NounPhrase) -> list[str]:
-    preposition, case = [], _CASES.get(relative.role)
-    if case is None:
-        governed = relative.clause.predicates[0].verb.preposition
-        assert governed is not None
-        preposition, case = [governed.german], governed.case
-    pronoun = _ENDINGS["relative"][case][_column(antecedent.noun, antecedent.plural)]
-    return [_COMMA, *preposition, pronoun, *_verb_final(relative.clause, antecedent), _COMMA]
+    preposition = relative.preposition
+    column = _column(antecedent.noun, antecedent.plural)
+    pronoun = _ENDINGS["relative"][preposition.case][column]
+    clause = _clause(relative.clause, antecedent)
+    return [COMMA, preposition.german, pronoun, *clause, COMMA]
 
 
-def _after(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
-    if predicate.complement is not None:
-        return _subordinate(predicate.complement)
-    phrase = _last_phrase(predicate, front)
-    if phrase is not None and isinstance(phrase.modifier, RelativeClause):
-        return _relative(phrase.modifier, phrase)
-    return []
-
-
-def _last_phrase(predicate: Predicate, front: Front) -> NounPhrase | None:
-    """Return the noun phrase at the end of the middle field: its relative clause follows the
-    verbs."""
-    place = None if front is Front.PLACE else predicate.place
-    last: Nominal | None
-    for prepositional in (predicate.oblique, place, predicate.beneficiary):
-        if prepositional is not None:
-            last = prepositional.object
-            break
-    else:
-        last = predicate.dative if predicate.accusative is None else predicate.accusative
-    return last if isinstance(last, NounPhrase) else None
-
-
-def _objects(predicate: Predicate) -> list[tuple[Nominal, Case]]:
-    pairs = ((predicate.dative, Case.DATIVE), (predicate.accusative, Case.ACCUSATIVE))
-    return [(nominal, case) for nominal, case in pairs if nominal is not None]
-
-
-def _pronouns(predicate: Predicate) -> list[str]:
-    return [
-        nominal.german[case]
-        for nominal, case in _objects(predicate)
-        if isinstance(nominal, Pronoun)
-    ]
-
-
-def _middle(predicate: Predicate, front: Front = Front.SUBJECT) -> list[str]:
-    """Everything between subject and pronouns and the verbs at the end.
+def _middle(
+    predicate: Predicate, phrases: list[PrepositionalPhrase]
+) -> tuple[list[str], list[str]]:
+    """Return the pronouns, and everything between subject and pronouns and the verbs at the end.
 
     Order: adverb, noun phrases (dative first), `nicht`, für-phrase, place, prepositional
     object or direction, adjective. With `nicht` the noun phrases come before the adverb.
     """
-    last = _last_phrase(predicate, front)
-    kein = predicate.negated and _negated_by_kein(predicate)
-    nicht = predicate.negated and not kein
-    phrases: list[str] = []
-    for nominal, case in _objects(predicate):
-        if not isinstance(nominal, Pronoun):
-            # Of two objects it is the accusative that takes kein.
-            target = case is Case.ACCUSATIVE or predicate.accusative is None
-            phrases += _nominal(nominal, case, kein=kein and target, bare=nominal is last)
-    adverbs: list[str] = []
-    if predicate.time is not None and front is not Front.TIME:
-        adverbs.append(predicate.time.german)
-    if predicate.frequency is not None:
-        adverbs.append(predicate.frequency.german)
-    words = [*phrases, *adverbs, "nicht"] if nicht else adverbs + phrases
-    if predicate.beneficiary is not None:
-        words += _prepositional(predicate.beneficiary, last)
-    if predicate.place is not None and front is not Front.PLACE:
-        words += _prepositional(predicate.place, last)
-    if predicate.oblique is not None:
-        words += _prepositional(predicate.oblique, last)
+    objects = [phrase for phrase in phrases if not phrase.preposition.german]
+    # `not` with an indefinite object is kein: does not buy a book, kauft kein Buch. Of two
+    # objects it is the accusative, the last one.
+    target = objects[-1].object if objects else None
+    kein = predicate.negated and isinstance(target, NounPhrase) and not target.definite
+    pronouns: list[str] = []
+    nouns: list[str] = []
+    for phrase in objects:
+        nominal, case = phrase.object, phrase.preposition.case
+        if isinstance(nominal, Pronoun):
+            pronouns.append(nominal.german[case])
+        else:
+            nouns += _words(
+                nominal, case, kein=kein and nominal is target, bare=phrase is phrases[-1]
+            )
+    adverbs = [adverb.german for adverb in (predicate.time, predicate.frequency) if adverb]
+    words = [*nouns, *adverbs, "nicht"] if predicate.negated and not kein else adverbs + nouns
+    for phrase in phrases[len(objects) :]:
+        words += _prepositional(phrase, bare=phrase is phrases[-1])
     if predicate.adjective is not None:
         words += ["sehr"] * predicate.very + [predicate.adjective.predicative]
-    return words
-
-
-def _negated_by_kein(predicate: Predicate) -> bool:
-    """`not` with an indefinite object is kein: does not buy a book, kauft kein Buch."""
-    target = predicate.dative if predicate.accusative is None else predicate.accusative
-    return isinstance(target, NounPhrase) and not target.definite
-
-
-def _nominal(nominal: Nominal, case: Case, *, kein: bool = False, bare: bool = False) -> list[str]:
-    """Return the phrase; `kein` replaces its determiner, `bare` leaves out its relative clause."""
-    match nominal:
-        case NounPhrase():
-            return _noun_phrase(nominal, case, kein, bare)
-        case Pronoun():
-            return [nominal.german[case]]
-        case ProperName():
-            return [nominal.german]
-        case Coordination():
-            *initial, last = nominal.items
-            words = _nominal(initial[0], case)
-            for item in initial[1:]:
-                words += [_COMMA, *_nominal(item, case)]
-            return [*words, "und", *_nominal(last, case)]
+    return pronouns, words
 
 
 def _noun_phrase(phrase: NounPhrase, case: Case, kein: bool, bare: bool) -> list[str]:
-    place = _column(phrase.noun, phrase.plural)
+    column = _column(phrase.noun, phrase.plural)
     determiner = lexicon.NO if kein else phrase.determiner
-    words: list[str] = []
     declension = determiner.declension
     if isinstance(phrase.possessor, ProperName):
-        words = [phrase.possessor.german + "s"]
-        declension = "strong"
+        words, declension = [phrase.possessor.german + "s"], "strong"
     else:
         if phrase.possessor is not None:
             determiner, declension = lexicon.THE, "weak"
-        if form := _determiner_form(determiner, place, case):
-            words = [form]
+        words = [_determiner_form(determiner, column, case)]
     if phrase.adjectives:
-        ending = _ENDINGS[declension][case][place]
+        ending = _ENDINGS[declension][case][column]
         words += [adjective.stem + ending for adjective in phrase.adjectives]
     words.append(phrase.noun.forms[phrase.plural][case])
     if isinstance(phrase.possessor, NounPhrase):
@@ -268,9 +184,9 @@ def _noun_phrase(phrase: NounPhrase, case: Case, kein: bool, bare: bool) -> list
     return words
 
 
-def _prepositional(phrase: PrepositionalPhrase, bare: NounPhrase | None = None) -> list[str]:
+def _prepositional(phrase: PrepositionalPhrase, *, bare: bool = False) -> list[str]:
     preposition = phrase.preposition.german
-    words = _nominal(phrase.object, phrase.preposition.case, bare=phrase.object is bare)
+    words = _words(phrase.object, phrase.preposition.case, bare=bare)
     # Only before a definite article, and not before a coordination: zu dem Mann und der Frau.
     if isinstance(phrase.object, NounPhrase):
         contracted = _CONTRACTIONS.get((preposition, words[0]))

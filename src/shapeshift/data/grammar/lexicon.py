@@ -9,8 +9,9 @@ German sentence is a function of the English one. Tables next to this file, one 
   the German stem where endings change it (hoch, hoh-).
 - `verbs.tsv`: frame; classes of subjects; classes of objects, or nouns by their English; English
   base, past, participle where it differs from the past, and what follows the verb; German
-  infinitive (`auf|machen`: separable prefix), third person, preterite, participle (`ist gegangen`:
-  perfect with sein); the preposition that the verb governs (English, German and case); marks. `*`
+  infinitive (`auf|machen`: separable prefix), third person (or ich, er and wir, as in
+  `modals.tsv`), preterite, participle (`ist gegangen`: perfect with sein); the preposition that the
+  verb governs (English, German and case; where there is none, the accusative alone); marks. `*`
   marks a verb of state, which has no perfect here; `!` one that takes no place; `€` something that
   one can do für somebody.
 - `adverbs.tsv`: adverbs of time and of frequency, with the tenses that they go with.
@@ -166,6 +167,7 @@ def _adverbs(kind: str) -> tuple[Adverb, ...]:
 TIMES, FREQUENCIES = _adverbs("time"), _adverbs("frequency")
 
 
+NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = (Preposition("", "", case) for case in Case)
 IN = Preposition("in", "in", Case.DATIVE)
 AT_BUILDING = (
     Preposition("in front of", "vor", Case.DATIVE),
@@ -213,15 +215,17 @@ def _persons(forms: str) -> tuple[str, str, str]:
 
 MODALS = _modals()
 
-_IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does"}
-_IRREGULAR_FIRST = {"wissen": "weiß"}
+_IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does", "be": "is"}
 
 
 def _verb(row: dict[str, str]) -> Verb:
-    frame, base, past = row["frame"], row["english"], row["past"]
+    base, past, preterite = row["english"], row["past"], row["preterite"]
     prefix, _, infinitive = row["infinitive"].rpartition("|")
-    preterite = row["preterite"]
     auxiliary, _, participle = row["german_participle"].rpartition(" ")
+    present = row["present"]
+    if "|" not in present:
+        present = f"{infinitive[:-1]}|{present}|{infinitive}"
+    english, german, case = (row["preposition"] or "::accusative").split(":")
     stative = "*" in row["marks"]
     return Verb(
         base=base,
@@ -230,37 +234,22 @@ def _verb(row: dict[str, str]) -> Verb:
         participle=row["participle"] or past,
         particle=row["particle"],
         infinitive=infinitive,
-        german_present=(
-            _IRREGULAR_FIRST.get(infinitive, infinitive[:-1]), row["present"], infinitive,
-        ),
+        german_present=_persons(present),
         german_past=(preterite, preterite + ("n" if preterite.endswith("e") else "en")),
         german_participle=participle,
         prefix=prefix,
         with_sein=auxiliary == "ist",
-        frame=frame,
+        frame=row["frame"],
         subjects=frozenset(expand(row["subjects"])),
         objects=nouns(row["objects"]),
-        preposition=_preposition(row["preposition"]),
+        preposition=Preposition(english, german, Case[case.upper()]),
         stative=stative,
         for_someone="€" in row["marks"],
-        has_place=not ("!" in row["marks"] or stative or frame == "direction"),
-    )  # fmt: skip
+        has_place=not ("!" in row["marks"] or stative or row["frame"] == "direction"),
+    )
 
 
-def _preposition(field: str) -> Preposition | None:
-    if not field:
-        return None
-    english, german, case = field.split(":")
-    return Preposition(english, german, Case[case.upper()])
-
-
-BE = Verb(
-    base="be", third="is", past="was", participle="been", particle="", infinitive="sein",
-    german_present=("bin", "ist", "sind"), german_past=("war", "waren"),
-    german_participle="gewesen", prefix="", with_sein=True, frame="copula",
-    subjects=frozenset(SENSES), objects=(), preposition=None, stative=True, for_someone=False,
-    has_place=False,
-)  # fmt: skip
-VERBS = (*map(_verb, read_table("verbs.tsv")), BE)
+VERBS = tuple(map(_verb, read_table("verbs.tsv")))
+BE = next(verb for verb in VERBS if verb.frame == "copula")
 SEE = next(verb for verb in VERBS if (verb.base, verb.frame) == ("see", "accusative"))
 BELONG = next(verb for verb in VERBS if verb.base == "belong")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shapeshift.data.grammar import lexicon, nominals
-from shapeshift.data.grammar.english import verb_group_length
+from shapeshift.data.grammar.english import verb_group
 from shapeshift.data.grammar.lexicon import BE, BELONG, SEE, VERBS
 from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
 from shapeshift.data.grammar.tree import (
@@ -16,6 +16,7 @@ from shapeshift.data.grammar.tree import (
     Noun,
     NounPhrase,
     Predicate,
+    Preposition,
     PrepositionalPhrase,
     Pronoun,
     ProperName,
@@ -35,10 +36,10 @@ class Subject(NamedTuple):
 
 
 _LIVING = ("person", "animal")
-# English words that a frame needs besides the verb group.
+# English words that a frame needs besides the verb group and a preposition.
 _FEWEST = {
     "intransitive": 0, "accusative": 1, "dative": 1, "ditransitive": 2,
-    "oblique": 2, "direction": 2, "clause": 3, "dative_clause": 4, "copula": 1,
+    "oblique": 1, "direction": 2, "clause": 3, "dative_clause": 4, "copula": 1,
 }  # fmt: skip
 _VERBS = {
     (sense, frame): tuple(v for v in VERBS if v.frame == frame and sense in v.subjects)
@@ -64,13 +65,12 @@ _LONG = _weighted(accusative=4, dative=2, ditransitive=3, oblique=3, clause=8, d
 _ANIMAL = _weighted(intransitive=3, accusative=6, dative=3, copula=3)
 _THING = _weighted(intransitive=1, dative=3, copula=4)
 
-
 # What fills the frames of verbs other than the copula and those with a clause, in English order.
 _SLOTS = {
     "intransitive": (),
-    "accusative": ("accusative",),
-    "dative": ("dative",),
-    "ditransitive": ("recipient", "accusative"),
+    "accusative": ("object",),
+    "dative": ("object",),
+    "ditransitive": ("recipient", "object"),
     "oblique": ("oblique",),
     "direction": ("direction",),
 }
@@ -83,11 +83,6 @@ _FREQUENCIES = {
     tense: tuple(a for a in lexicon.FREQUENCIES if tense in a.tenses) for tense in Tense
 }
 _PAST_MODALS = tuple(modal for modal in lexicon.MODALS if Tense.PAST in modal.german)
-
-
-def _num_words(predicate: Predicate) -> int:
-    """Return the number of English words of the verb group."""
-    return verb_group_length(predicate.verb, predicate.tense, predicate.modal, predicate.negated)
 
 
 DeriveComplement = Callable[[int, Conjunction, Context], Subordinate]
@@ -127,24 +122,23 @@ class Predicates:
             if not verbs:
                 continue
             predicate = self._verb_group(self._pick(verbs), subject, context)
-            free = num_words - _num_words(predicate) - _FEWEST[frame]
-            if predicate.verb.preposition is not None:
-                free -= predicate.verb.preposition.num_words - 1
+            free = num_words - len(verb_group(predicate, 1)) - _FEWEST[frame]
+            free -= predicate.verb.preposition.num_words
             if free >= 0 and self._fill(predicate, free, subject, context):
                 return predicate
         return self._fallback(num_words, subject, context)
 
     def gapped(
-        self, num_words: int, verbs: tuple[Verb, ...], subject: Subject, context: Context
+        self, num_words: int, verbs: Sequence[Verb], subject: Subject, context: Context
     ) -> Predicate | None:
         """Return a predicate whose object is a relative pronoun, or None if the verb drawn from
         `verbs` does not fit into `num_words`."""
         predicate = self._verb_group(self._pick(verbs), subject, context)
-        free = num_words - _num_words(predicate)
+        free = num_words - len(verb_group(predicate, 1))
         if free < 0 or (free and predicate.verb.stative):
             return None
         if free >= 2 and predicate.verb.has_place:
-            predicate.place = self._place(free, context)
+            predicate.phrases["place"] = self._place(free, context)
         elif self._add_time(predicate, free, exactly=True):
             return None
         return predicate
@@ -183,14 +177,14 @@ class Predicates:
     def _fallback(self, num_words: int, subject: Subject, context: Context) -> Predicate:
         """Return a predicate that fits any length: sees …, is old, belongs to …."""
         tense = Tense.PAST if context.past else Tense.PRESENT
-        if subject.sense in _LIVING:
-            seen = self._object(num_words - 1, SEE.objects, nominals.AFFIRMATIVE, subject, context)
-            return Predicate(SEE, tense, accusative=seen)
-        if num_words > 2:
-            owner = self._object(
-                num_words - 2, BELONG.objects, nominals.AFFIRMATIVE, subject, context
+        living = subject.sense in _LIVING
+        if living or num_words > 2:
+            verb, num_words = (SEE, num_words - 1) if living else (BELONG, num_words - 2)
+            determiners = nominals.AFFIRMATIVE
+            phrase = self._object(
+                num_words, verb.preposition, verb.objects, determiners, subject, context
             )
-            return Predicate(BELONG, tense, dative=owner)
+            return Predicate(verb, tense, phrases={"object": phrase})
         return Predicate(BE, tense, adjective=self._pick(lexicon.ADJECTIVES[subject.sense]))
 
     def _fill(self, predicate: Predicate, free: int, subject: Subject, context: Context) -> bool:
@@ -268,8 +262,8 @@ class Predicates:
             free -= extra
             determiners = nominals.DEFINITE if predicate.negated else nominals.AFFIRMATIVE
             inner = context._replace(closed=True)
-            predicate.dative = self._object(
-                1 + extra, predicate.verb.objects, determiners, subject, inner
+            predicate.phrases["recipient"] = self._object(
+                1 + extra, lexicon.DATIVE, lexicon.PERSONS, determiners, subject, inner
             )
         inner = Context(context.past, relative=context.relative, depth=context.depth + 1)
         predicate.complement = self._derive_complement(3 + free, lexicon.THAT, inner)
@@ -296,52 +290,46 @@ class Predicates:
         self, predicate: Predicate, slot: str, extra: int, subject: Subject, context: Context
     ) -> None:
         """Fill one slot with `extra` words more than it needs."""
-        verb = predicate.verb
-        if predicate.negated:
-            determiners = nominals.UNDER_NEGATION
-        elif subject.definite and predicate.frequency is None:
-            determiners = nominals.ANY
-        else:
-            determiners = nominals.AFFIRMATIVE
-        pool = verb.objects
+        preposition, pool = predicate.verb.preposition, predicate.verb.objects
         match slot:
             case "direction":
-                predicate.oblique = self._direction(1 + extra, pool, context)
+                predicate.phrases[slot] = self._direction(1 + extra, pool, context)
                 return
             case "place":
-                predicate.place = self._place(2 + extra, context)
+                predicate.phrases[slot] = self._place(2 + extra, context)
                 return
             case "recipient":
-                pool, determiners = lexicon.PERSONS, nominals.DEFINITE
+                preposition, pool = lexicon.DATIVE, lexicon.PERSONS
+                determiners = nominals.DEFINITE
             case "beneficiary":
-                pool, determiners = lexicon.PERSONS, nominals.UNDER_NEGATION
-        phrase = self._object(1 + extra, pool, determiners, subject, context)
-        match slot:
-            case "accusative":
-                predicate.accusative = phrase
-            case "oblique":
-                assert verb.preposition is not None
-                predicate.oblique = PrepositionalPhrase(verb.preposition, phrase)
-            case "beneficiary":
-                predicate.beneficiary = PrepositionalPhrase(lexicon.FOR, phrase)
+                preposition, pool = lexicon.FOR, lexicon.PERSONS
+                determiners = nominals.UNDER_NEGATION
+            case _ if predicate.negated:
+                determiners = nominals.UNDER_NEGATION
+            case _ if subject.definite and predicate.frequency is None:
+                determiners = nominals.ANY
             case _:
-                predicate.dative = phrase
+                determiners = nominals.AFFIRMATIVE
+        predicate.phrases[slot] = self._object(
+            1 + extra, preposition, pool, determiners, subject, context
+        )
 
     def _object(
         self,
         num_words: int,
+        preposition: Preposition,
         pool: tuple[Noun, ...],
         determiners: Determiners,
         subject: Subject,
         context: Context,
-    ) -> Nominal:
+    ) -> PrepositionalPhrase:
         """Return an object that is not the subject itself: no `I see me`, no `Anna sees Anna`."""
         first = isinstance(subject.nominal, Pronoun) and subject.nominal.first_person
         pronouns = nominals.THIRD_PERSON if first else nominals.ALL_PERSONS
         nominal = self._nominals.nominal(num_words, pool, determiners, pronouns, context)
         if isinstance(nominal, ProperName) and nominal is subject.nominal:
-            return lexicon.THEY
-        return nominal
+            nominal = lexicon.THEY
+        return PrepositionalPhrase(preposition, nominal)
 
     def _direction(
         self, num_words: int, pool: tuple[Noun, ...], context: Context

@@ -6,7 +6,7 @@ inflection: `english` and `german` add those, each for its own language.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 from typing import ClassVar
 
@@ -43,11 +43,22 @@ class Noun:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProperName:
-    """A person's or a city's name; persons only stand where a person may."""
+class Word:
+    """A word, or several, without inflection."""
 
     english: str
     german: str
+
+    @property
+    def num_words(self) -> int:
+        """Number of English words."""
+        return len(self.english.split())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProperName(Word):
+    """A person's or a city's name; persons only stand where a person may."""
+
     plural: ClassVar[bool] = False
     definite: ClassVar[bool] = True
 
@@ -87,31 +98,17 @@ class Determiner:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Adverb:
+class Adverb(Word):
     """An adverb or a time expression, and the tenses that it goes with."""
 
-    english: str
-    german: str
     tenses: frozenset[Tense]
-
-    @property
-    def num_words(self) -> int:
-        """Number of English words."""
-        return len(self.english.split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Preposition:
-    """A preposition and the case that it governs here."""
+class Preposition(Word):
+    """A preposition and the case that it governs here; a case alone has no words."""
 
-    english: str
-    german: str
     case: Case
-
-    @property
-    def num_words(self) -> int:
-        """Number of English words."""
-        return len(self.english.split())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +121,7 @@ class Verb:
     `intransitive` nothing, `accusative`, `dative`, `ditransitive` both, `oblique` a preposition
     that the verb chooses (warten auf), `direction` zu or nach, `clause` a dass-clause,
     `dative_clause` a dative and a dass-clause, `copula` an adjective.
-    `subjects` and `objects` are what may fill the roles.
+    `subjects` and `objects` are what may fill the roles, `preposition` governs the object.
     """
 
     base: str
@@ -141,7 +138,7 @@ class Verb:
     frame: str
     subjects: frozenset[str]
     objects: tuple[Noun, ...]
-    preposition: Preposition | None
+    preposition: Preposition
     stative: bool  # not in the perfect
     for_someone: bool  # takes für + accusative
     has_place: bool  # takes a place: in the garden
@@ -157,12 +154,10 @@ class Modal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Conjunction:
+class Conjunction(Word):
     """A word that joins clauses. `german_past` replaces `german` in the past (when: wenn, als).
     `simple` asks for simple tenses in both clauses; `only_present` never stands in the past."""
 
-    english: str
-    german: str
     german_past: str
     simple: bool = False
     only_present: bool = False
@@ -205,7 +200,7 @@ Nominal = Pronoun | ProperName | NounPhrase | Coordination
 
 @dataclass(slots=True)
 class PrepositionalPhrase:
-    """A preposition with its noun phrase."""
+    """A noun phrase and what governs it: a preposition, or a case alone."""
 
     preposition: Preposition
     object: Nominal
@@ -213,17 +208,15 @@ class PrepositionalPhrase:
 
 @dataclass(slots=True)
 class Predicate:
-    """A verb with all that depends on it, but not its subject."""
+    """A verb with all that depends on it, but not its subject. `phrases` are its objects and places
+    by role, in the English order: `recipient`, `object`, `oblique`, `direction`, `beneficiary`,
+    `place`."""
 
     verb: Verb
     tense: Tense
     modal: Modal | None = None
     negated: bool = False
-    dative: Nominal | None = None
-    accusative: Nominal | None = None
-    oblique: PrepositionalPhrase | None = None
-    beneficiary: PrepositionalPhrase | None = None
-    place: PrepositionalPhrase | None = None
+    phrases: dict[str, PrepositionalPhrase] = field(default_factory=dict)
     time: Adverb | None = None
     frequency: Adverb | None = None
     adjective: Adjective | None = None
@@ -231,24 +224,16 @@ class Predicate:
     complement: Subordinate | None = None
 
 
-class Front(Enum):
-    """What stands before the finite verb of a main clause."""
-
-    SUBJECT = auto()
-    TIME = auto()
-    PLACE = auto()
-    ADVERBIAL = auto()
-
-
 @dataclass(slots=True)
 class Clause:
     """A subject and one or more predicates joined by `and`. In a relative clause whose pronoun is
-    the subject, `subject` is None. `front` only matters in main clauses."""
+    the subject, `subject` is None. Before a main clause of one predicate may stand its time, its
+    place or a subordinate clause: `front`."""
 
     subject: Nominal | None
     predicates: tuple[Predicate, ...]
     adverbial: Subordinate | None = None
-    front: Front = Front.SUBJECT
+    front: Adverb | PrepositionalPhrase | Subordinate | None = None
 
 
 @dataclass(slots=True)
@@ -259,21 +244,12 @@ class Subordinate:
     clauses: tuple[Clause, ...]
 
 
-class Role(Enum):
-    """The relative pronoun's role in its clause."""
-
-    SUBJECT = auto()
-    ACCUSATIVE = auto()
-    DATIVE = auto()
-    OBLIQUE = auto()
-    POSSESSOR = auto()  # of the clause's subject: dessen, deren
-
-
 @dataclass(slots=True)
 class RelativeClause:
-    """A relative clause; what the pronoun stands for is missing from `clause`."""
+    """A relative clause; what the pronoun stands for is missing from `clause`. `preposition`
+    governs the pronoun: a nominative is the subject, a genitive the possessor of the subject."""
 
-    role: Role
+    preposition: Preposition
     clause: Clause
 
 

@@ -14,14 +14,15 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any
 
-from shapeshift.data.sources.download import Progress, exclusive
+from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.files import reading
+from shapeshift.data.sources.folders import exclusive
 from shapeshift.disk import Disk, make_directory, partial_directory, write_file, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, reason
 
 _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".tar": lambda file: file,
@@ -31,19 +32,12 @@ _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".tar.xz": lzma.open,
 }
 _CHUNK = 1 << 20
-_MAX_RATIO = 100  # of the content's size to the archive's; text has 3 to 10
-_MIN_LIMIT = 64 << 20
 
 # What tarfile, zipfile and the decompressors raise for damaged data and for headers that lie.
 _DAMAGED = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError),
-    *(ValueError, LookupError, ArithmeticError, RuntimeError, MemoryError),
+    *(ValueError, LookupError, ArithmeticError, RuntimeError, MemoryError, OSError),
 )
-
-
-_Member = tuple[str, int, bool, Callable[[], IO[bytes]]]
-"""Name, bytes of its content, whether it is a plain file that is not encrypted, and what opens it
-before the next member is asked for."""
 
 
 def is_archive(path: Path) -> bool:
@@ -72,128 +66,72 @@ def unpack(
         The files.
 
     Raises:
-        ShapeshiftError: the archive is damaged or expands without bounds; a wanted member is not a
-            plain file, leaves the folder, or is in it already; the disk is full.
+        ShapeshiftError: the archive is damaged; a wanted member is not a plain file, leaves the
+            folder, or is in it already; the disk is full.
     """
     disk = Disk()
-    with exclusive(archive), writing(directory):
+    with reading(archive), archive.open("rb") as file, exclusive(archive), writing(directory):
         make_directory(disk, directory)
         with partial_directory(directory / archive.name) as scratch:
-            files = _extract(archive, scratch, directory, wanted, on_progress)
-            for source, target in files.items():
+            files: dict[Path, Path] = {}  # what was written → where it belongs
+            try:
+                for number, (member, content) in enumerate(_members(file, archive), start=1):
+                    name = str(PurePosixPath(member))
+                    if wanted(name):
+                        target, part = _target(directory, name), scratch / str(number)
+                        if content is None or target in files.values():
+                            raise ValueError(f"{member!r} is twice in it or not a plain file")
+                        with content() as stream:
+                            write_file(disk, part, iter(partial(stream.read, _CHUNK), b""))
+                        files[part] = target
+                    if on_progress is not None:
+                        on_progress(f"unpack {archive.name}", number, None)
+            except _DAMAGED as error:
+                # gzip and bz2 raise an OSError without a number; a zip file's wrong offset is
+                # EINVAL. Any other is of the disk.
+                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                    raise
+                raise ShapeshiftError(
+                    f"cannot be unpacked: not an archive, or a damaged one ({reason(error)});"
+                    " remove it and fetch it again, or unpack it yourself",
+                    path=archive,
+                ) from error
+            for part, target in files.items():
                 make_directory(disk, target.parent)
-                disk.rename(source, target)
+                disk.rename(part, target)
                 disk.sync_directory(target.parent)
     return list(files.values())
 
 
-def _extract(
-    archive: Path,
-    scratch: Path,
-    directory: Path,
-    wanted: Callable[[str], bool],
-    on_progress: Progress | None,
-) -> dict[Path, Path]:
-    """Write the wanted members to `scratch`; return, for each file, where it belongs."""
-    files: dict[Path, Path] = {}
-    with _opened(archive) as members:
-        for number, (member, num_bytes, is_plain, open_member) in enumerate(members, start=1):
-            name = str(PurePosixPath(member))
-            if wanted(name):
-                target, part = directory / name, scratch / str(number)
-                if os.path.lexists(target):
-                    raise ShapeshiftError(
-                        "is in the way of a file to be unpacked; remove it", path=target
-                    )
-                if not target.resolve().is_relative_to(directory.resolve()):
-                    raise ValueError(f"{member!r} leaves the folder")
-                if not is_plain or target in files.values():
-                    raise ValueError(f"{member!r} is twice in it or not a plain file")
-                with open_member() as content:
-                    written = write_file(Disk(), part, iter(partial(content.read, _CHUNK), b""))
-                if written.num_bytes != num_bytes:
-                    raise ValueError(f"{member!r} has another size than the archive says")
-                files[part] = target
-            if on_progress is not None:
-                on_progress(f"unpack {archive.name}", number, None)
-    return files
-
-
-@contextmanager
-def _opened(archive: Path) -> Iterator[Iterator[_Member]]:
-    """Open an archive; report what its readers raise as damage to it."""
-    try:
-        file = archive.open("rb")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror}", path=archive) from error
-    try:
-        with file:
-            limit = max(_MIN_LIMIT, _MAX_RATIO * os.fstat(file.fileno()).st_size)
-            if archive.suffix == ".zip":
-                yield _zip_members(file, limit)
-            else:
-                ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
-                yield _tar_members(_ForwardReader(_DECOMPRESSORS[ending](file), limit))
-    except (*_DAMAGED, OSError) as error:
-        # gzip and bz2 raise an OSError without a number; a zip file's wrong offset is EINVAL.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise
-        words = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ShapeshiftError(
-            f"cannot be unpacked: not an archive, or a damaged or hostile one ({words}); remove it"
-            " and fetch it again, or unpack it yourself",
-            path=archive,
-        ) from error
-
-
-def _zip_members(file: BinaryIO, limit: int) -> Iterator[_Member]:
-    with zipfile.ZipFile(file) as members:
-        if sum(info.file_size for info in members.infolist()) > limit:
-            raise ValueError(f"expands to more than {limit:,} bytes")
-        for info in members.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)  # 0 from systems without such kinds
-            is_plain = kind in (0, stat.S_IFREG) and not info.is_dir() and not info.flag_bits & 1
-            yield info.filename, info.file_size, is_plain, partial(members.open, info)
-
-
-def _tar_members(stream: _ForwardReader) -> Iterator[_Member]:
-    with tarfile.TarFile(fileobj=cast(BinaryIO, stream)) as members:
-        for info in members:
-            opened = cast("Callable[[], IO[bytes]]", partial(members.extractfile, info))
-            yield info.name, info.size, info.isfile() and not info.issparse(), opened
-        if stream.last != bytes(tarfile.BLOCKSIZE):  # tarfile takes any bad header for the end
-            raise tarfile.ReadError("it ends without an end mark")
+def _members(file: IO[bytes], archive: Path) -> Iterator[tuple[str, Callable[[], Any] | None]]:
+    """Yield the name of each member, and what opens it before the next one is asked for; None for
+    what is not a plain file, or encrypted."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(file) as zipped:
+            for info in zipped.infolist():
+                kind = stat.S_IFMT(info.external_attr >> 16)  # 0 from systems without such kinds
+                is_plain = kind in (0, stat.S_IFREG) and not info.is_dir()
+                is_plain = is_plain and not info.flag_bits & 1
+                yield info.filename, partial(zipped.open, info) if is_plain else None
+        return
+    ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
+    with _DECOMPRESSORS[ending](file) as stream, tarfile.TarFile(fileobj=stream) as tar:
+        for member in tar:
+            if member.size < 0:  # tarfile would go back to it for ever
+                raise tarfile.ReadError(f"a file of {member.size} bytes")
+            is_plain = member.isfile() and not member.issparse()
+            yield member.name, partial(tar.extractfile, member) if is_plain else None
         while stream.read(_CHUNK):  # the checksum comes last
             pass
 
 
-class _ForwardReader:
-    """The content of a tar archive, read forward only and up to a limit.
-
-    Attributes:
-        last: the bytes that the last call of `read` returned.
-    """
-
-    def __init__(self, stream: BinaryIO, limit: int):
-        self._stream, self._limit, self._position, self.last = stream, limit, 0, b""
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= _CHUNK:  # tarfile reads a header in a single call
-            raise tarfile.ReadError(f"a header of {size:,} bytes")
-        self.last = self._stream.read(size)
-        self._position += len(self.last)
-        if self._position > self._limit:
-            raise tarfile.ReadError(f"expands to more than {self._limit:,} bytes")
-        return self.last
-
-    def seek(self, position: int) -> None:
-        if position < self._position:
-            raise tarfile.ReadError("a member that begins before the one before it ends")
-        while self._position < position and self.read(min(_CHUNK, position - self._position)):
-            pass
+def _target(directory: Path, name: str) -> Path:
+    target = directory / name
+    if os.path.lexists(target):
+        raise ShapeshiftError("is in the way of a file to be unpacked; remove it", path=target)
+    if not target.resolve().is_relative_to(directory.resolve()):
+        raise ValueError(f"{name!r} leaves the folder")
+    return target
 
 
 def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[str]:

@@ -8,7 +8,6 @@ NAME.sha256              its SHA-256, in the form of `sha256sum`; see `pin`
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import os
@@ -17,14 +16,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from shapeshift import __version__
+from shapeshift.data.sources.folders import exclusive
 from shapeshift.disk import Disk, make_directory, open_in_place, save, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, reason
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a stage, how much of it is done, and of how much, where that is known."""
@@ -32,7 +31,6 @@ Progress = Callable[[str, int, int | None], None]
 _CHUNK = 1 << 20
 _BUSY = (408, 425, 429, 500, 502, 503, 504)  # tried again
 _MAX_WAIT_S = 60.0
-_NETWORK_ERRORS = (OSError, http.client.HTTPException, ValueError)  # ValueError: of a bad URL
 
 
 def download(
@@ -58,8 +56,7 @@ def download(
         md5: of the file, where no SHA-256 is published.
         on_progress: called with the number of bytes.
         attempts: failures in a row, without a byte more, after which it gives up.
-        wait_s: before the second attempt, then twice as long each time; a server that asks for
-            more (`Retry-After`, in seconds) gets up to a minute.
+        wait_s: before the second attempt, then twice as long each time, up to a minute.
 
     Raises:
         ShapeshiftError: no network, no such file on the server, no room on the disk, or the file
@@ -101,21 +98,8 @@ def pin(path: Path) -> None:
         save(pinned, f"{_hash(path, 'sha256')}  {path.name}\n")
 
 
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Let one process at a time work on `path`; the others wait. Its folder exists."""
-    with open_in_place(path.with_name(f".{path.name}.lock"), "ab") as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 class _RetryError(Exception):
-    """Something that may work when tried again, after `wait_s` at least."""
-
-    def __init__(self, words: object, wait_s: float = 0.0):
-        super().__init__(_one_line(words))
-        self.wait_s = wait_s
+    """Something that may work when tried again."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -124,12 +108,20 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        if urlsplit(newurl).scheme not in (req.type, "https"):
+        if not newurl.startswith((f"{req.type}:", "https:")):
             raise ShapeshiftError(
                 f"{req.full_url} redirects to {newurl[:200]!r}, which is not followed: expected"
                 " https; download the file yourself, or change data.corpus.archives"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@contextmanager
+def _network() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a bad URL
+        raise _RetryError(reason(getattr(error, "reason", error))) from error
 
 
 def _fetch(
@@ -156,24 +148,29 @@ def _fetch(
                         f"cannot fetch {url} ({error}){kept}; run it again later, or put the file"
                         f" at {path} yourself"
                     ) from error
-                time.sleep(min(max(wait_s * 2 ** (failures - 1), error.wait_s), _MAX_WAIT_S))
+                time.sleep(min(wait_s * 2 ** (failures - 1), _MAX_WAIT_S))
 
 
 def _receive(url: str, file: IO[bytes], path: Path, on_progress: Progress | None) -> None:
     """Open one connection and append what comes to the partial file."""
     tag_path = _tag_path(Path(file.name))
-    tag = tag_path.read_text("latin-1").strip() if tag_path.is_file() else ""
-    have = file.tell() if tag else 0
-    with _open(url, path, file, have, tag) as answer:
+    tag = tag_path.read_text().strip() if tag_path.is_file() else ""
+    with _open(url, path, file.tell() if tag else 0, tag, tag_path) as answer:
         if answer.headers.get_content_type() == "text/html":
             raise ShapeshiftError(
                 f"{url} answered with a web page instead of the file (a confirmation, or a login?);"
                 f" download it with a browser and put it at {path}"
             )
-        total = _total(answer, file, have, tag)
-        if answer.status != 206:
-            _empty(file)  # before the new tag is saved: these bytes belong to the old one
-            save(tag_path, _tag(answer).encode("latin-1", "replace"))
+        if answer.status == 206:
+            sent = answer.headers.get("Content-Range", "")
+            if not sent.startswith(f"bytes {file.tell()}-") or _tag(answer) not in ("", tag):
+                tag_path.unlink()  # the next attempt asks for the whole file
+                raise _RetryError(f"the server sent another part than asked for, {sent}")
+        else:
+            file.seek(0)  # before the new tag is saved: these bytes belong to the old one
+            file.truncate()
+            save(tag_path, _tag(answer))
+        total = None if answer.length is None else file.tell() + answer.length
         try:
             while chunk := _read(answer):
                 file.write(chunk)
@@ -186,49 +183,32 @@ def _receive(url: str, file: IO[bytes], path: Path, on_progress: Progress | None
         raise _RetryError(f"{file.tell():,} of {total:,} bytes came")
 
 
-def _open(url: str, path: Path, file: IO[bytes], have: int, tag: str) -> Any:
+def _open(url: str, path: Path, have: int, tag: str, tag_path: Path) -> Any:
+    """Ask for the file, or for what comes after the first `have` bytes of the version `tag`."""
     headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
-    opener = urllib.request.build_opener(_Redirects)
     try:
-        return opener.open(urllib.request.Request(url, headers=headers), timeout=60)
-    except urllib.error.HTTPError as error:
-        with error:
-            words = f"answered {error.code} {_one_line(error.reason)}"
-            if error.code == 416 and have:  # the file on the server is shorter: another one
-                _empty(file)
-                raise _RetryError(words) from error
-            if error.code in _BUSY:
-                seconds = error.headers.get("Retry-After") or ""  # or a date
-                raise _RetryError(words, float(seconds) if seconds.isdecimal() else 0.0) from error
+        with _network():
+            request = urllib.request.Request(url, headers=headers)
+            return urllib.request.build_opener(_Redirects).open(request, timeout=60)
+    except _RetryError as error:
+        if not isinstance(error.__cause__, urllib.error.HTTPError):
+            raise
+        code = error.__cause__.code
+        if code == 416:  # the file on the server is shorter: another one
+            tag_path.unlink(missing_ok=True)
+        if code in _BUSY or (code == 416 and have):
+            raise _RetryError(f"answered {code} {error}") from error
         raise ShapeshiftError(
-            f"{url} {words}; put the file at {path} yourself, or change data.corpus.archives"
+            f"{url} answered {code} {error}; put the file at {path} yourself, or change"
+            " data.corpus.archives"
         ) from error
-    except _NETWORK_ERRORS as error:
-        raise _RetryError(getattr(error, "reason", error)) from error
 
 
 def _read(answer: Any) -> bytes:
-    try:
+    with _network():
         return bytes(answer.read(_CHUNK))
-    except _NETWORK_ERRORS as error:
-        raise _RetryError(error) from error
-
-
-def _total(answer: Any, file: IO[bytes], have: int, tag: str) -> int | None:
-    """Return the size of the whole file where the server says it; check the range that it sends."""
-    length: int | None = answer.length
-    if length is None and "Content-Length" in answer.headers:  # http.client cannot read it
-        raise _RetryError(f"the server sent the Content-Length {answer.headers['Content-Length']}")
-    if answer.status != 206:
-        return length
-    sent = answer.headers.get("Content-Range", "").strip()
-    part = re.fullmatch(rf"bytes {have}-[0-9]+/([0-9]{{1,18}})", sent)
-    if not part or int(part[1]) <= have or _tag(answer) not in ("", tag):
-        _empty(file)  # the next attempt asks for the whole file
-        raise _RetryError(f"the server sent the Content-Range {sent}, asked for byte {have:,} on")
-    return int(part[1])
 
 
 def _tag(answer: Any) -> str:
@@ -241,11 +221,6 @@ def _tag(answer: Any) -> str:
 
 def _tag_path(partial: Path) -> Path:
     return partial.with_name(partial.name + ".tag")
-
-
-def _empty(file: IO[bytes]) -> None:
-    file.seek(0)
-    file.truncate()
 
 
 def _hash(file: Path, name: str) -> str:
@@ -261,9 +236,3 @@ def _read_pinned(pinned: Path) -> str | None:
     if not words or not re.fullmatch("[0-9a-f]{64}", words[0]):
         raise ShapeshiftError("expected a SHA-256; remove the file", path=pinned)
     return words[0]
-
-
-def _one_line(words: object) -> str:
-    """Return what a server or the network says as one short line."""
-    text = "".join(letter if letter.isprintable() else " " for letter in str(words))
-    return " ".join(text.split())[:200] or type(words).__name__

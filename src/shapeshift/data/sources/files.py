@@ -13,11 +13,15 @@ import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 from shapeshift.errors import ShapeshiftError
+
+_MAX_LINE = 1 << 24
+"""Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
 
 
 def find_file(path: str | Path) -> Path:
@@ -34,6 +38,15 @@ def find_file(path: str | Path) -> Path:
     if os.path.isdir(plain):
         raise ShapeshiftError("is a folder; expected a file of text", path=plain)
     raise ShapeshiftError(f"no such file: looked for {plain} and {packed}", path=plain)
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn an `OSError` of this block into a `ShapeshiftError`: `path` cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
 def require_regular(path: Path) -> Path:
@@ -61,12 +74,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
             or a NUL character (which mostly means UTF-16 or a binary file).
     """
     file = find_file(path)
-    try:
-        stream = file.open("rb")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=file) from error
+    opener: Any = gzip.open if file.suffix == ".gz" else open
+    with reading(file):
+        stream = opener(file, "rb")
     with stream:
-        yield from read_stream(_unpacked(stream, file), file)
+        yield from read_stream(stream, file)
 
 
 def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
@@ -78,37 +90,37 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
     """
     number = 0
     lines = iter(partial(stream.readline, _MAX_LINE + 1), b"")
-    try:
-        for number, raw in enumerate(lines, start=1):
-            if len(raw) > _MAX_LINE:
-                raise ShapeshiftError(
-                    f"longer than {_MAX_LINE:,} bytes; expected a sentence or a document a line",
-                    path=name,
-                    line=number,
-                )
-            if b"\0" in raw:
-                raise ShapeshiftError(
-                    "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
-                    path=name,
-                    line=number,
-                )
-            data = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
-            if data:
-                yield data.removesuffix(b"\n").decode()
-    except UnicodeDecodeError as error:
-        raise ShapeshiftError(
-            f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1} of the "
-            "line; convert the text to UTF-8",
-            path=name,
-            line=number,
-        ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ShapeshiftError(
-            f"damaged gzip data after line {number} ({error}); unpack or fetch the file again",
-            path=name,
-        ) from error
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=name) from error
+    with reading(name):
+        try:
+            for number, raw in enumerate(lines, start=1):
+                if len(raw) > _MAX_LINE:
+                    raise ShapeshiftError(
+                        f"longer than {_MAX_LINE:,} bytes; expected a sentence or a document a"
+                        " line",
+                        path=name,
+                        line=number,
+                    )
+                if b"\0" in raw:
+                    raise ShapeshiftError(
+                        "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
+                        path=name,
+                        line=number,
+                    )
+                data = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+                if data:
+                    yield data.removesuffix(b"\n").decode()
+        except UnicodeDecodeError as error:
+            raise ShapeshiftError(
+                f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1} of"
+                " the line; convert the text to UTF-8",
+                path=name,
+                line=number,
+            ) from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ShapeshiftError(
+                f"damaged gzip data after line {number} ({error}); unpack or fetch the file again",
+                path=name,
+            ) from error
 
 
 def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
@@ -133,11 +145,3 @@ def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str,
             f"{source} has {num_sources:,} lines but {target} has {num_targets:,}; "
             "line n of one must be the translation of line n of the other"
         )
-
-
-_MAX_LINE = 1 << 24
-"""Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
-
-
-def _unpacked(stream: BinaryIO, path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(stream, "rb")) if path.suffix == ".gz" else stream

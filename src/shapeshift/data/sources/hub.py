@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
-from shapeshift.data.sources.download import Progress, exclusive
-from shapeshift.disk import Disk, make_directory, partial_directory, writing
+from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.folders import build_once
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal, verify
+from shapeshift.integrity import verify
 
 RECORD = "corpus.json"
 _PROGRESS_EVERY = 10_000
@@ -41,14 +41,11 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
         ShapeshiftError: `datasets` is not installed; the hub cannot be reached; there is no such
             dataset, configuration, split or column.
     """
-    folder = folder_of(corpus)
-    if not is_exported(corpus):
-        datasets = require_datasets()
-        with writing(folder):
-            make_directory(Disk(), folder.parent)
-            with exclusive(folder):
-                if not is_exported(corpus):  # another process may have been at work
-                    _export(datasets, corpus, folder, on_progress)
+    build_once(
+        folder_of(corpus),
+        lambda: is_exported(corpus),
+        lambda new: _export(require_datasets(), corpus, new, on_progress),
+    )
     return exported(corpus)
 
 
@@ -139,15 +136,9 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
         raise _explain(corpus, error) from error
     settings = corpus.model_dump(mode="json", exclude={"root"})
     record = json.dumps({"settings": settings, "commit": commit}, indent=1) + "\n"
-    with partial_directory(folder) as partial:
-        text = partial / "text"
-        text.mkdir()
-        for (split, entry), dataset in zip(wanted, loaded, strict=True):
-            _write(dataset, split, entry, corpus, text, on_progress)
-        (text / RECORD).write_text(record, "utf-8")
-        seal(text)
-        text.rename(folder)
-    Disk().sync_directory(folder.parent)
+    for (split, entry), dataset in zip(wanted, loaded, strict=True):
+        _write(dataset, split, entry, corpus, folder, on_progress)
+    (folder / RECORD).write_text(record, "utf-8")
 
 
 def _commit(corpus: HubCorpus) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from shapeshift.data.sources.download import exclusive
+from shapeshift.data.sources.folders import exclusive
 from shapeshift.errors import ShapeshiftError, nearest
 
 

@@ -7,13 +7,11 @@ import lzma
 import random
 import stat
 import tarfile
-import tracemalloc
 import zipfile
 from contextlib import suppress
 
 import pytest
 
-from shapeshift.data.sources import archives
 from shapeshift.data.sources.archives import is_archive, unpack
 from shapeshift.errors import ShapeshiftError
 
@@ -149,31 +147,10 @@ def test_nothing_is_written_through_a_link_or_over_what_is_there(tmp_path):
     assert tree(outside) == {}
 
 
-@pytest.mark.parametrize("ending", CHECKED)
-def test_a_bomb_is_refused(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "_MIN_LIMIT", 1 << 20)
-    content = PACK[ending]([("zeros", bytes(20 << 20)), *FILES.items()])
-    refused(put(tmp_path, content, ending), "expands to more than")
-
-
-@pytest.mark.parametrize(
-    "fields", [{"file_size": 9}, {"file_size": 1 << 19}, {"compress_size": 5}, {"CRC": 1}]
-)
+@pytest.mark.parametrize("fields", [{"file_size": 9}, {"compress_size": 5}, {"CRC": 1}])
 def test_a_zip_archive_that_lies_about_a_member_is_refused(fields, tmp_path):
     content = zipped([*FILES.items(), ("not/there", {"file_size": 11} | fields)])
     refused(put(tmp_path, content, ".zip"), "cannot be unpacked")
-
-
-def test_a_long_header_takes_no_memory(tmp_path):
-    header = tarfile.TarInfo("long")
-    header.type, header.size = tarfile.XHDTYPE, 50 << 20
-    path = put(tmp_path, gzip.compress(header.tobuf() + bytes(header.size)), ".tar.gz")
-    tracemalloc.start()
-    try:
-        refused(path, "a header of 52,428,800 bytes")
-        assert tracemalloc.get_traced_memory()[1] < 10 << 20
-    finally:
-        tracemalloc.stop()
 
 
 def mutated(draw, content):

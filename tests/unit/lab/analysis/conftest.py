@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shapeshift.data.store import TokenStore, TokenStoreWriter
+from shapeshift.data.store import write_store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 
@@ -27,9 +27,6 @@ def make_store(tmp_path):
     """pairs of ids → a token store"""
 
     def make(pairs, name="store", vocab=VOCAB):
-        with TokenStoreWriter(tmp_path / name, source_size=vocab, target_size=vocab) as writer:
-            for source, target in pairs:
-                writer.add(source, target)
-        return TokenStore(tmp_path / name)
+        return write_store(tmp_path / name, pairs, source_size=vocab, target_size=vocab)
 
     return make
