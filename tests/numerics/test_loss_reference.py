@@ -60,6 +60,22 @@ def test_gradient_across_chunks(num_tokens: int, epsilon: float, monkeypatch) ->
     assert torch.autograd.gradcheck(smoothed, (hidden, weight))
 
 
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_bias_is_added_to_the_logits(epsilon: float) -> None:
+    hidden, weight, targets = make_inputs(6)
+    bias = torch.randn(len(weight), dtype=torch.float64, requires_grad=True)
+    got = linear_cross_entropy(hidden, weight, targets, epsilon, bias)
+    logits = hidden @ weight.T + bias
+    expected = slow_loss(logits.tolist(), targets.tolist(), epsilon)
+    assert [x.item() for x in got] == pytest.approx(expected, abs=1e-10)
+    wanted = F.cross_entropy(logits, targets, label_smoothing=epsilon, reduction="sum")
+    inputs = (hidden, weight, bias)
+    for mine, theirs in zip(
+        torch.autograd.grad(got[0], inputs), torch.autograd.grad(wanted, inputs), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("given", [None, torch.ones((), dtype=torch.float64, requires_grad=True)])
 def test_second_derivatives_are_refused_and_not_dropped(given: Tensor | None) -> None:
     hidden, weight, targets = make_inputs(3)

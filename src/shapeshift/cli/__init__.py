@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -31,14 +32,28 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
 GROUPS = {
-    "Your text and models": ("init", "prepare", "train", "translate", "score", "inspect", "export"),
+    "Your text and models": (
+        "init",
+        "prepare",
+        "train",
+        "translate",
+        "score",
+        "inspect",
+        "export",
+        "import",
+    ),
     "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
     "Reference": ("positions", "check"),
 }
 """The subcommands, in the order of the help."""
 
+
+def _identifier(name: str) -> str:
+    return f"{name}_" if iskeyword(name) else name
+
+
 COMMANDS = {
-    name: f"shapeshift.cli.{'compare' if name == 'demo' else name}"
+    name: f"shapeshift.cli.{'compare' if name == 'demo' else _identifier(name)}"
     for names in GROUPS.values()
     for name in names
 }
@@ -79,7 +94,7 @@ class LazyCommands(TyperGroup):
         """Import a subcommand; an unknown name is a usage error."""
         if cmd_name not in COMMANDS:
             ctx.fail(f"no such command {cmd_name!r}{nearest(cmd_name, COMMANDS)}")
-        function = getattr(import_module(COMMANDS[cmd_name]), cmd_name)
+        function = getattr(import_module(COMMANDS[cmd_name]), _identifier(cmd_name))
         single = _typer(add_completion=False)
         single.command(cmd_name, cls=Subcommand)(function)
         return typer.main.get_command(single)

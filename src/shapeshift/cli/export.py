@@ -87,7 +87,8 @@ def export(
     options: dict[str, Any] = {
         "subword_models": run / SUBWORDS,
         "max_length": max_length,
-        "longest": (train.source_length.max, train.target_length.max),
+        # An imported model's training text is not known.
+        "longest": (train.source_length.max or 64, train.target_length.max or 64),
     }
     if to == "huggingface":
         num_parameters = sum(parameter.numel() for parameter in model.parameters())

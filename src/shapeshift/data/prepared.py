@@ -29,6 +29,9 @@ from shapeshift.schema import Strict
 REPORT = "prepared.json"
 REPORT_OF_RUN = "data.json"
 """The copy of a report in the folder of a run."""
+IMPORTED_FROM = "imported from"
+"""Among the versions of a report: the model that `shapeshift import` read, whose text is not
+known."""
 FORMAT: Literal[1] = 1
 
 

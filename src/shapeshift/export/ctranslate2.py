@@ -117,7 +117,11 @@ def convert(
     """Return the model as a `ctranslate2.specs.TransformerSpec`; see `export`."""
     from ctranslate2.specs import common_spec, transformer_spec
 
-    activations = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU}
+    activations = {
+        "relu": common_spec.Activation.RELU,
+        "gelu": common_spec.Activation.GELU,
+        "silu": common_spec.Activation.SWISH,
+    }
     options = {"pre_norm": shape.norm == "pre", "activation": activations[shape.activation]}
     positions = {name: [a.position for a in self_attentions(model, name)] for name in STACKS}
     linear_bias = has_linear_bias("decoder", positions["decoder"])
@@ -155,6 +159,8 @@ def convert(
     spec.encoder.embeddings[0].weight = _copy(model.source.tokens.weight)
     spec.decoder.embeddings.weight = _copy(model.target.tokens.weight)
     spec.decoder.projection.weight = _copy(model.output.weight)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _copy(model.output_bias)
     spec.register_source_vocabulary(subwords.source_pieces(range(subwords.source_size)))
     spec.register_target_vocabulary(subwords.target_pieces(range(subwords.target_size)))
     spec.config.unk_token = SPECIAL_PIECES[UNK]

@@ -1,27 +1,39 @@
-"""Our model as MarianMT, which transformers opens without Shapeshift.
+"""Our model as MarianMT, which transformers opens without Shapeshift, and MarianMT as our model.
 
 MarianMT is post-norm, with sinusoidal positions at both embeddings whose sines come first and
 cosines last; ours alternate. Another order of the D numbers of each state changes nothing if all
-weights follow it. (Its LayerNorm adds 1e-5 to the variance, ours 1e-6, which the check allows for.)
+weights follow it. (transformers' LayerNorm adds 1e-5 to the variance, ours 1e-6, which the check
+allows for.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from shapeshift.data.subwords import BOS, EOS, PAD
-from shapeshift.model import ModelConfig, Transformer
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.attention import Attention
-from shapeshift.model.layers import DecoderLayer, Embedding, EncoderLayer
-from shapeshift.positions import Absolute, Shifted, Sinusoidal
+from shapeshift.model.layers import DecoderLayer, Embedding
+from shapeshift.positions import PRESETS, Absolute, Shifted, Sinusoidal
 
 from .support import STACKS, acting
 
 if TYPE_CHECKING:
-    from transformers import MarianMTModel
+    from transformers import MarianConfig, MarianMTModel
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
+"""What transformers calls an activation → what we call it."""
+
+NEVER = -100.0
+"""The logit's bias of a token that the model does not generate: e^-100 is nothing in float32."""
+
+Weight = tuple[Tensor, Tensor, int | None]
+"""Ours, MarianMT's, and the axis along which they have the D numbers of a state, if any."""
 
 
 def fits(model: Transformer, shape: ModelConfig) -> bool:
@@ -79,41 +91,133 @@ def convert(model: Transformer, shape: ModelConfig, max_length: int) -> MarianMT
             forced_eos_token_id=None,
         )
     )
-    order = torch.cat((torch.arange(0, shape.dim, 2), torch.arange(1, shape.dim, 2)))
+    order = _order(shape.dim)
     with torch.no_grad():
-        for name, side in zip(STACKS, (model.source, model.target), strict=True):
-            stack = getattr(marian.model, name)
-            stack.embed_tokens.weight.copy_(side.tokens.weight[:, order])
-            for ours, theirs in zip(getattr(model, name), stack.layers, strict=True):
-                _set_layer(theirs, ours, order)
-        marian.lm_head.weight.copy_(model.output.weight[:, order])
+        for ours, theirs, axis in (*_tables(model, marian), *_weights(model, marian)):
+            theirs.copy_(ours if axis is None else ours.index_select(axis, order))
+        if model.output_bias is not None:
+            marian.final_logits_bias.copy_(model.output_bias)
     marian.train(False)
     return marian
 
 
-def _set_layer(theirs: Any, ours: EncoderLayer | DecoderLayer, order: Tensor) -> None:
-    _set_attention(theirs.self_attn, ours.attention, order)
-    _set_norm(theirs.self_attn_layer_norm, ours.around_attention.norm, order)
-    if isinstance(ours, DecoderLayer):
-        _set_attention(theirs.encoder_attn, ours.cross_attention, order)
-        _set_norm(theirs.encoder_attn_layer_norm, ours.around_cross_attention.norm, order)
-    theirs.fc1.weight.copy_(ours.feed_forward.inner.weight[:, order])
-    theirs.fc1.bias.copy_(ours.feed_forward.inner.bias)
-    theirs.fc2.weight.copy_(ours.feed_forward.outer.weight[order])
-    theirs.fc2.bias.copy_(ours.feed_forward.outer.bias[order])
-    _set_norm(theirs.final_layer_norm, ours.around_feed_forward.norm, order)
+def shape_of(config: MarianConfig, *, share_embeddings: bool, output_bias: bool) -> ModelConfig:
+    """Return the shape of our model that computes what a MarianMT model of this configuration does.
+
+    Raises:
+        ShapeshiftError: ours cannot, with the name of the setting.
+    """
+    wanted = {
+        "scale_embedding": True,
+        "decoder_attention_heads": config.encoder_attention_heads,
+        "decoder_ffn_dim": config.encoder_ffn_dim,
+    }
+    reasons = [
+        f"{name} is {getattr(config, name)}, expected {value}"
+        for name, value in wanted.items()
+        if getattr(config, name) != value
+    ]
+    if config.activation_function not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        reasons.append(f"activation_function is {config.activation_function}, expected {known}")
+    if config.d_model % 2:
+        reasons.append(f"d_model is {config.d_model}, expected an even number")
+    if reasons:
+        raise ShapeshiftError(f"our model cannot hold this MarianMT model: {'; '.join(reasons)}")
+    return ModelConfig(
+        dim=config.d_model,
+        num_heads=config.encoder_attention_heads,
+        ff_dim=config.encoder_ffn_dim,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        norm="post",
+        activation=ACTIVATIONS[config.activation_function],
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        share_embeddings=share_embeddings,
+        tie_output=config.tie_word_embeddings,
+        output_bias=output_bias,
+    )
 
 
-def _set_attention(theirs: Any, ours: Attention, order: Tensor) -> None:
+@torch.no_grad()
+def restore(
+    marian: MarianMTModel,
+    shape: ModelConfig,
+    source_rows: list[int | None],
+    target_rows: list[int | None],
+    never: set[int],
+) -> Transformer:
+    """Return MarianMT as our model, the reverse of `convert`.
+
+    Args:
+        marian: to copy, in fp32.
+        shape: of our model, see `shape_of`.
+        source_rows, target_rows: the id of MarianMT's whose embedding each of our ids has; None is
+            zeros.
+        never: our target ids that are not generated.
+    """
+    model = build(shape, PRESETS["ape"], len(source_rows), len(target_rows)).eval()
+    back = _order(shape.dim).argsort()
+    for ours, theirs, axis in _weights(model, marian):
+        ours.copy_(theirs if axis is None else theirs.index_select(axis, back))
+    rows = (source_rows, target_rows, target_rows)
+    for (ours, theirs, axis), ids in zip(_tables(model, marian), rows, strict=True):
+        ours.zero_()
+        known = torch.tensor([n for n, i in enumerate(ids) if i is not None])
+        chosen = theirs[[i for i in ids if i is not None]]
+        ours[known] = chosen if axis is None else chosen.index_select(axis, back)
+    if model.output_bias is not None:
+        bias = marian.final_logits_bias[0].tolist()
+        model.output_bias.copy_(
+            torch.tensor(
+                [NEVER if i is None or n in never else bias[i] for n, i in enumerate(target_rows)]
+            )
+        )
+    return model
+
+
+def _order(dim: int) -> Tensor:
+    """Return where MarianMT's D numbers stand in ours: the even ones, then the odd ones."""
+    return torch.cat((torch.arange(0, dim, 2), torch.arange(1, dim, 2)))
+
+
+def _tables(ours: Transformer, theirs: MarianMTModel) -> Iterator[Weight]:
+    """Yield the tables of the tokens: source, target, output."""
+    yield ours.source.tokens.weight, theirs.model.encoder.embed_tokens.weight, 1
+    yield ours.target.tokens.weight, theirs.model.decoder.embed_tokens.weight, 1
+    yield ours.output.weight, theirs.lm_head.weight, 1
+
+
+def _weights(ours: Transformer, theirs: MarianMTModel) -> Iterator[Weight]:
+    """Yield all other weights."""
+    for name in STACKS:
+        layers = zip(getattr(ours, name), getattr(theirs.model, name).layers, strict=True)
+        for layer, other in layers:
+            yield from _attention(layer.attention, other.self_attn)
+            yield from _norm(layer.around_attention.norm, other.self_attn_layer_norm)
+            if isinstance(layer, DecoderLayer):
+                yield from _attention(layer.cross_attention, other.encoder_attn)
+                yield from _norm(layer.around_cross_attention.norm, other.encoder_attn_layer_norm)
+            inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+            yield inner.weight, other.fc1.weight, 1
+            yield inner.bias, other.fc1.bias, None
+            yield outer.weight, other.fc2.weight, 0
+            yield outer.bias, other.fc2.bias, 0
+            yield from _norm(layer.around_feed_forward.norm, other.final_layer_norm)
+
+
+def _attention(ours: Attention, theirs: Any) -> Iterator[Weight]:
     parts = zip(ours.in_weight.chunk(3), ours.in_bias.chunk(3), strict=True)
     linears = (theirs.q_proj, theirs.k_proj, theirs.v_proj)
     for linear, (weight, bias) in zip(linears, parts, strict=True):
-        linear.weight.copy_(weight[:, order])
-        linear.bias.copy_(bias)
-    theirs.out_proj.weight.copy_(ours.out.weight[order])
-    theirs.out_proj.bias.copy_(ours.out.bias[order])
+        yield weight, linear.weight, 1
+        yield bias, linear.bias, None
+    yield ours.out.weight, theirs.out_proj.weight, 0
+    yield ours.out.bias, theirs.out_proj.bias, 0
 
 
-def _set_norm(theirs: nn.LayerNorm, ours: nn.LayerNorm, order: Tensor) -> None:
-    theirs.weight.copy_(ours.weight[order])
-    theirs.bias.copy_(ours.bias[order])
+def _norm(ours: nn.LayerNorm, theirs: nn.LayerNorm) -> Iterator[Weight]:
+    yield ours.weight, theirs.weight, 0
+    yield ours.bias, theirs.bias, 0

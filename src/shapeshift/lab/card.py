@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shapeshift import __version__
-from shapeshift.data.prepared import Report
+from shapeshift.data.prepared import IMPORTED_FROM, Report
 from shapeshift.evaluation.scores import Scores
 from shapeshift.lab.run import RESULTS, Run
 
@@ -22,7 +22,7 @@ Translates {source} to {target}. Trained and exported with Shapeshift {version}.
 | position representation | {position} |
 | model | {shape}, {num_parameters:,} parameters |
 | training data | {data} |
-| updates | {updates:,} |
+| updates | {updates} |
 
 ## Use
 
@@ -57,6 +57,9 @@ def model_card(run: Run, data: Report, num_parameters: int, *, is_marian: bool) 
     config = run.config
     corpus, shape, scheme = config.data.corpus, config.model, config.position.scheme
     train = data.splits["train"]
+    text = f"{corpus.corpus} ({config.data.dataset.name}), {train.built:,} pairs,"
+    text += f" fingerprint {data.fingerprint[:16]}"
+    imported = data.versions.get(IMPORTED_FROM)
     parts = "; ".join(map(str, scheme.parts)) or "none"
     return CARD.format(
         source=getattr(corpus, "source", "en"),
@@ -66,9 +69,8 @@ def model_card(run: Run, data: Report, num_parameters: int, *, is_marian: bool) 
         position=f"{config.position.name}: {parts}; position ids {scheme.position_ids}",
         shape=f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}",
         num_parameters=num_parameters,
-        data=f"{corpus.corpus} ({config.data.dataset.name}), {train.built:,} pairs,"
-        f" fingerprint {data.fingerprint[:16]}",
-        updates=run.config.training.max_updates,
+        data=f"imported from {imported}, text not known" if imported else text,
+        updates="not known" if imported else f"{config.training.max_updates:,}",
         registration="" if is_marian else "import shapeshift.huggingface\n",
         beam=config.decoding.beam,
         scores=_scores(run),

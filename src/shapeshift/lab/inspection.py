@@ -100,7 +100,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     return Inspection(
         name=run.directory.name,
         config=run.config,
-        num_updates=run.checkpoints.updates()[-1],
+        num_updates=max(run.checkpoints.updates(), default=0),  # none of an imported run
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         translation=translation.candidates[0].text,
         source=(*subwords.source_pieces(source), *subwords.source_pieces([EOS])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from shapeshift.errors import ShapeshiftError, nearest
@@ -59,6 +60,7 @@ def build(
         [_decoder_layer(config, placed["decoder"], n) for n in range(config.decoder_layers)],
         output_table,
         final_norm=config.norm == "pre",
+        output_bias=nn.Parameter(torch.zeros(target_size)) if config.output_bias else None,
     )
 
 

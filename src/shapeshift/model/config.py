@@ -34,12 +34,15 @@ class ModelConfig(Strict):
     norm: Literal["pre", "post"] = Field(
         "pre", description="LayerNorm before each sublayer, or after it as in the 2017 paper"
     )
-    activation: Literal["relu", "gelu"] = Field("relu", description="of the feed-forward layers")
+    activation: Literal["relu", "gelu", "silu"] = Field(
+        "relu", description="of the feed-forward layers"
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="embeddings and residual branches")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="attention probabilities")
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="after the activation")
     share_embeddings: bool = Field(True, description="one table for source and target")
     tie_output: bool = Field(True, description="the target table is also the output projection")
+    output_bias: bool = Field(False, description="add a trained number to each token's logit")
 
     @model_validator(mode="before")
     @classmethod

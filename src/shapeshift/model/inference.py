@@ -35,4 +35,6 @@ def cast_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
     # A table of its own, for the embedding's may be the same one and stays as it is.
     size, dim = model.output.weight.shape
     copy.output = nn.Embedding(size, dim, _weight=cast(model.output.weight))
+    if model.output_bias is not None:
+        copy.output_bias = cast(model.output_bias)
     return copy

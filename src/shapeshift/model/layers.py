@@ -58,13 +58,14 @@ class Embedding(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2), or with GELU."""
+    """max(0, x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2), or with GELU or SiLU."""
 
     def __init__(self, dim: int, ff_dim: int, activation: str, dropout: float):
         super().__init__()
         self.inner = nn.Linear(dim, ff_dim)
         self.outer = nn.Linear(ff_dim, dim)
-        self.activation: nn.Module = {"relu": nn.ReLU, "gelu": nn.GELU}[activation]()
+        activations = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
+        self.activation: nn.Module = activations[activation]()
         self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)

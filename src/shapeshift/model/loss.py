@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
@@ -53,13 +54,13 @@ def label_smoothed_loss(
         real = (target_output.flatten() != PAD).nonzero().squeeze(1)
     targets = target_output.flatten().index_select(0, real)  # (N,)
     smoothed, nll = linear_cross_entropy(
-        hidden.index_select(0, real), model.output.weight, targets, epsilon
+        hidden.index_select(0, real), model.output.weight, targets, epsilon, model.output_bias
     )
     return Loss(smoothed, nll, targets.numel())
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float
+    hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the summed label-smoothed loss and the summed negative log-likelihood.
 
@@ -71,11 +72,15 @@ def linear_cross_entropy(
         weight: `(V, D)`.
         targets: `(N,)` ids.
         epsilon: ε of label smoothing.
+        bias: of the logits, `(V,)`.
 
     Raises:
         ShapeshiftError: in a backward pass with `create_graph=True`, for there is no second
             derivative.
     """
+    if bias is not None:  # as one more column, which every row multiplies by 1
+        hidden = F.pad(hidden, (0, 1), value=1.0)
+        weight = torch.cat((weight, bias.unsqueeze(1)), dim=1)
     # Inside `forward`, `needs_input_grad` is true under `torch.no_grad`, too.
     wanted = [torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight)]
     both: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]

@@ -27,6 +27,7 @@ class Transformer(nn.Module):
         encoder, decoder: the layers.
         output: the table `(V, D)` that projects; the target's own if they are tied.
         final_norm: whether the stacks end in a LayerNorm, as pre-norm ones must.
+        output_bias: added to the logits, `(V,)`.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Transformer(nn.Module):
         output: nn.Embedding,
         *,
         final_norm: bool,
+        output_bias: nn.Parameter | None = None,
     ):
         super().__init__()
         dim = target.tokens.embedding_dim
@@ -46,6 +48,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(encoder)
         self.decoder = nn.ModuleList(decoder)
         self.output = output
+        self.output_bias = output_bias
         self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
 
@@ -91,7 +94,7 @@ class Transformer(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Return logits `(…, V)` for `hidden (…, D)`."""
-        return F.linear(hidden, self.output.weight)
+        return F.linear(hidden, self.output.weight, self.output_bias)
 
     def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
         """Return the decoder's output `(B, T, D)`; `project` makes logits of what is needed."""

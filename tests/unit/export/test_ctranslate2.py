@@ -55,6 +55,7 @@ SCHEMES = {
 SHAPES = [
     {"norm": "post"},
     {"activation": "gelu", "tie_output": False},
+    {"activation": "silu", "output_bias": True},
     {"norm": "post", "num_heads": 1, "encoder_layers": 3, "decoder_layers": 1},
 ]
 

@@ -52,7 +52,7 @@ def test_every_preset_is_the_same(preset, named, data, tmp_path):
 @pytest.mark.parametrize("joint", [True, False])
 def test_marian_needs_no_shapeshift(preset, joint, named, data, apart, tmp_path):
     data = data if joint else apart
-    shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu"}
+    shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu", "output_bias": joint}
     made = named(preset, data.subwords, **shape)
     report = run(made, data, tmp_path / "model")
     assert report.opened_by == "MarianMTModel"

@@ -20,7 +20,10 @@ def translate(model: Transformer, source: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "apart"])
 def test_logits_are_the_same_bits(position: str, tied: bool) -> None:
     torch.manual_seed(0)
-    model = build(ModelConfig(size="tiny", tie_output=tied), position, 50, 50).eval()
+    model = build(ModelConfig(size="tiny", tie_output=tied, output_bias=tied), position, 50, 50)
+    model.eval()
+    if model.output_bias is not None:
+        torch.nn.init.normal_(model.output_bias)
     source = torch.randint(4, 50, (3, 7))
     before = {name: x.clone() for name, x in model.state_dict().items()}
     copy = cast_for_inference(model, torch.bfloat16)

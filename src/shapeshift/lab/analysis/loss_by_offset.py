@@ -95,7 +95,9 @@ def mean_loss(model: Transformer, batches: Iterable[Batch], offset: int | None =
             hidden = model.decode(batch.target_input, memory, offset=offset)  # (B, T, D)
             real = batch.target_output != PAD
             targets = batch.target_output[real]  # (N,)
-            _, nll = linear_cross_entropy(hidden[real], model.output.weight, targets, 0.0)
+            _, nll = linear_cross_entropy(
+                hidden[real], model.output.weight, targets, 0.0, model.output_bias
+            )
             total += float(nll)
             num_tokens += targets.numel()
     return total / num_tokens

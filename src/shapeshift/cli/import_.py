@@ -1,0 +1,47 @@
+"""`shapeshift import`: a MarianMT model as the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def import_(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Name or folder of a MarianMT model of Hugging Face."),
+    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder to write, missing or empty.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Source language.  [default: what the tokenizer says]", show_default=False
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Target language.  [default: what the tokenizer says]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Import a MarianMT model, such as one of OPUS-MT, as a run.
+
+    `translate`, `score`, `inspect`, `export` and `training.init_from` then work with the folder as
+    with one that `train` wrote. Log-probabilities of random sentences are compared with those of
+    transformers before anything is written.
+
+    Example: shapeshift import Helsinki-NLP/opus-mt-en-de runs/opus --source en --target de
+    """
+    from shapeshift.cli.output import show
+    from shapeshift.lab.imported import import_marian
+
+    imported = import_marian(model, run, source, target)
+    shape = imported.config.model
+    show(
+        f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}, sinusoidal"
+        " positions; the same log-probabilities as transformers"
+    )
+    show(run)

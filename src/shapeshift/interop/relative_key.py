@@ -1,0 +1,176 @@
+"""BERT's relative positions, which transformers 5 no longer has.
+
+transformers 4 knew `position_embedding_type="relative_key"` (Shaw et al. 2018, keys alone) and
+`"relative_key_query"` (Huang et al. 2020, method 4) in BERT, ELECTRA, RoBERTa and models like them:
+
+    e_ij = (q_i k_j^T + q_i a_ij^T [+ k_j a_ij^T]) / sqrt(E),   a_ij = table[i - j + k]
+
+transformers 5 drops the tables without an error, and adds absolute positions, which these models do
+not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.attention import attend
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Representation
+from shapeshift.positions.relative import Clip, key_bias
+
+NAME = "shapeshift_relative_key"
+"""Of our attention among those of transformers."""
+
+TABLE = "distance_embedding"
+_READS_KEYS = "_shapeshift_reads_keys"
+_FILES = ("model.safetensors", "pytorch_model.bin")
+
+Kind = Literal["relative_key", "relative_key_query"]
+
+
+def restore_relative_positions(
+    model: nn.Module,
+    checkpoint: Mapping[str, Tensor] | str | Path,
+    kind: Kind | None = None,
+) -> list[str]:
+    """Give a model of transformers 5 the relative positions that its checkpoint has.
+
+        model = AutoModelForMaskedLM.from_pretrained(folder)
+        restore_relative_positions(model, folder)
+
+    Each self-attention gets its table back under the old name, `distance_embedding`, so that a
+    model which is saved opens in transformers 4, too; call this again after `from_pretrained`. The
+    table of absolute positions stays and is not added any more. Attention with a cache works.
+
+    Args:
+        model: that `from_pretrained` read from the checkpoint.
+        checkpoint: its folder or name on the Hugging Face hub, or its weights by name.
+        kind: by default what the model's configuration says (`position_embedding_type`).
+
+    Returns:
+        The names of the tables in the model.
+
+    Raises:
+        ShapeshiftError: the checkpoint has no such tables, or they do not fit the model; or the
+            kind is not known.
+    """
+    config: Any = getattr(model, "config", None)
+    kind = kind or getattr(config, "position_embedding_type", None)
+    if kind not in ("relative_key", "relative_key_query"):
+        raise ShapeshiftError(
+            f"the model's position_embedding_type is {kind!r}; give kind='relative_key' or"
+            " 'relative_key_query', as the checkpoint was trained"
+        )
+    weights = checkpoint if isinstance(checkpoint, Mapping) else _read(checkpoint)
+    tables = {name: x for name, x in weights.items() if name.endswith(f".{TABLE}.weight")}
+    attentions = dict(_self_attentions(model))
+    found = {name: _named(tables, f"{name}.{TABLE}.weight") for name in attentions}
+    missing = [name for name, table in found.items() if table is None]
+    if missing or not found:
+        raise ShapeshiftError(
+            f"the checkpoint has {len(tables)} tables called {TABLE}, and"
+            f" {type(model).__name__} has {len(found)} layers of self-attention;"
+            f" {missing[0] if missing else 'no layer'} has none; is this the model's checkpoint?"
+        )
+    for name, attention in attentions.items():
+        table = found[name]
+        assert table is not None, "checked above"
+        width = attention.attention_head_size
+        if table.shape[1] != width or len(table) % 2 == 0:
+            raise ShapeshiftError(
+                f"{name}.{TABLE} is {tuple(table.shape)}, expected an odd number of rows of {width}"
+            )
+    _register()
+    for name, attention in attentions.items():
+        like = attention.query.weight
+        weight = found[name].detach().to(like.device, like.dtype).clone()  # type: ignore[union-attr]
+        setattr(attention, TABLE, nn.Embedding(len(weight), weight.shape[1], _weight=weight))
+        setattr(attention, _READS_KEYS, kind == "relative_key_query")
+    own_config = copy(config)  # another model may have this one
+    own_config._attn_implementation = NAME
+    for part in model.modules():
+        if type(getattr(part, "config", None)) is type(config):
+            part.config = own_config
+    for name, part in model.named_modules():
+        if name.endswith("position_embeddings") and _zeros not in part._forward_hooks.values():
+            part.register_forward_hook(_zeros)
+    return [f"{name}.{TABLE}.weight" for name in attentions]
+
+
+def _self_attentions(model: nn.Module) -> list[tuple[str, Any]]:
+    return [
+        (name, part)
+        for name, part in model.named_modules()
+        if type(part).__name__.endswith("SelfAttention") and hasattr(part, "attention_head_size")
+    ]
+
+
+def _named(tables: Mapping[str, Tensor], name: str) -> Tensor | None:
+    """Return the tensor of a name; a base model's have no prefix, or a model with a head has."""
+    fits = [x for key, x in tables.items() if name.endswith(f".{key}") or key.endswith(f".{name}")]
+    return tables.get(name, fits[0] if fits else None)
+
+
+def _read(checkpoint: str | Path) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint in a folder or on the hub."""
+    from transformers.modeling_utils import load_state_dict
+    from transformers.utils.hub import cached_file
+
+    for file in _FILES:
+        options = {f"_raise_exceptions_for_{x}": False for x in ("missing_entries", "gated_repo")}
+        try:
+            path = cached_file(str(checkpoint), file, **options)
+        except OSError as error:
+            raise ShapeshiftError(str(error).strip().splitlines()[0], path=checkpoint) from error
+        if path is not None:
+            loaded: dict[str, Tensor] = load_state_dict(path)
+            return loaded
+    raise ShapeshiftError(f"has no {' and no '.join(_FILES)}", path=checkpoint)
+
+
+def _zeros(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    """A forward hook of the absolute positions, which these models do not have."""
+    return torch.zeros_like(output)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention as transformers calls it; returns `(B, Q, H, E)`. Attention to an encoder has no
+    table."""
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    pos_k = torch.arange(num_keys, device=query.device).unsqueeze(0)  # (1, K)
+    # With a cache, the queries are the last of the tokens.
+    pos_q = torch.arange(num_keys - num_queries, num_keys, device=query.device).unsqueeze(0)
+    mask, table = attention_mask, getattr(module, TABLE, None)
+    if table is not None:
+        weight = table.weight.unsqueeze(0)  # (1, 2k + 1, E)
+        rows = Clip(weight.shape[1] // 2, causal=False).rows(pos_k, pos_q)  # i - j: (1, 1, K, Q)
+        scale = query.shape[-1] ** -0.5
+        bias = key_bias(query * scale, weight, rows.transpose(-1, -2))  # (B, H, Q, K)
+        if getattr(module, _READS_KEYS):
+            bias = bias + key_bias(key * scale, weight, rows).transpose(-1, -2)
+        mask = bias if mask is None else bias + mask
+    heads = attend(query, key, value, mask, Representation(), pos_q, pos_k, dropout)
+    return heads.transpose(1, 2).contiguous(), None
+
+
+def _register() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, eager_mask)

@@ -1,0 +1,232 @@
+"""A MarianMT model of transformers as the folder of a run."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from shapeshift.config import Config, parse_config
+from shapeshift.data.batching import make_batch
+from shapeshift.data.config import SPLITS
+from shapeshift.data.prepared import (
+    IMPORTED_FROM,
+    REPORT_OF_RUN,
+    LengthStatistics,
+    Report,
+    SplitReport,
+    SubwordsReport,
+)
+from shapeshift.data.subwords import EOS, PAD, Subwords
+from shapeshift.decoding.scoring import evaluating
+from shapeshift.errors import ShapeshiftError
+from shapeshift.export import marian, marian_subwords
+from shapeshift.export.huggingface import NEEDED
+from shapeshift.export.marian_subwords import Side
+from shapeshift.export.parity import TOLERANCE
+from shapeshift.integrity import store
+from shapeshift.lab.final import AVERAGE
+from shapeshift.lab.run import SUBWORDS, Run, has_begun
+from shapeshift.model import ModelConfig, Transformer
+from shapeshift.model.layers import NORM_EPS
+from shapeshift.training.weights import average, weights
+
+if TYPE_CHECKING:
+    from transformers import MarianMTModel, MarianTokenizer
+
+UNKNOWN = "unknown"
+"""Stands for the text that the model was trained on."""
+
+
+def import_marian(
+    name: str, directory: Path, source: str | None = None, target: str | None = None
+) -> Run:
+    """Write the folder of a run that holds a MarianMT model.
+
+    Args:
+        name: of the model on the Hugging Face hub, or the folder of one.
+        directory: of the run, missing or empty.
+        source, target: languages, such as `en` and `de`; by default what the tokenizer says.
+
+    Raises:
+        ShapeshiftError: transformers is not installed; there is no such model; our model cannot
+            hold it; a language is not known; the folder holds something.
+    """
+    if has_begun(directory):
+        raise ShapeshiftError("holds a run already; name a new folder", path=directory)
+    theirs, tokenizer = _load(name)
+    source, target = source or tokenizer.source_lang, target or tokenizer.target_lang
+    if not source or not target:
+        raise ShapeshiftError(
+            "the tokenizer does not say which languages it is for; give --source and --target",
+            path=name,
+        )
+    sides = _sides(theirs, tokenizer)
+    is_joint = sides[0].model == sides[1].model
+    has_bias = bool(sides[1].never) or bool(theirs.final_logits_bias.any())
+    shares = is_joint and theirs.config.share_encoder_decoder_embeddings
+    shape = marian.shape_of(theirs.config, share_embeddings=shares, output_bias=has_bias)
+    ours = marian.restore(theirs, shape, sides[0].rows, sides[1].rows, sides[1].never)
+    _check(ours, theirs, sides)
+    models = [side.model for side in sides[: 1 if is_joint else 2]]
+    names = ("joint",) if is_joint else ("source", "target")
+    subwords = Subwords(*models)
+    config = _config(shape, subwords, models[0], (source, target), theirs)
+    run = Run.create(directory, config)
+    files = {f"{SUBWORDS}/{x}.model": model for x, model in zip(names, models, strict=True)}
+    report = _report(config, subwords, name).model_dump_json(indent=2) + "\n"
+    store(directory, {**files, REPORT_OF_RUN: report.encode()})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "imported" / "model.safetensors"
+        path.parent.mkdir()
+        save_file(weights(ours), path)
+        average([path], directory / AVERAGE)
+    return run
+
+
+def _load(name: str) -> tuple[MarianMTModel, MarianTokenizer]:
+    try:
+        from transformers import AutoConfig, MarianMTModel, MarianTokenizer
+    except ImportError as error:
+        raise ShapeshiftError(NEEDED.replace("export", "import")) from error
+    try:
+        kind = AutoConfig.from_pretrained(name).model_type
+        if kind != "marian":
+            raise ShapeshiftError(f"is a model of type {kind}, expected marian", path=name)
+        model: Any = MarianMTModel.from_pretrained(name, dtype=torch.float32)
+        return model.eval(), MarianTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ShapeshiftError):
+            raise
+        raise ShapeshiftError(
+            f"cannot be opened by transformers: {str(error).strip().splitlines()[0]}", path=name
+        ) from error
+
+
+def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
+    """Return the subwords of source and target."""
+    config: Any = theirs.config
+    vocabularies = [tokenizer.encoder]
+    vocabularies += [tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder]
+    sizes = (config.vocab_size, config.decoder_vocab_size)
+    sides = []
+    splitters = (tokenizer.spm_source, tokenizer.spm_target)
+    for splitter, vocabulary, size in zip(splitters, vocabularies, sizes, strict=True):
+        if len(vocabulary) != size:
+            raise ShapeshiftError(
+                f"our model cannot hold this MarianMT model: vocab_size is {size}, expected that of"
+                f" the tokenizer, {len(vocabulary)}"
+            )
+        sides.append(
+            marian_subwords.convert(
+                splitter.serialized_model_proto(), vocabulary,
+                config.pad_token_id, vocabulary[str(tokenizer.unk_token)],
+                config.decoder_start_token_id, vocabulary[str(tokenizer.eos_token)],
+            )
+        )  # fmt: skip
+    return sides[0], sides[1]
+
+
+def _check(ours: Transformer, theirs: Any, sides: tuple[Side, Side]) -> None:
+    """Raise a `ShapeshiftError` if log-probabilities of random sentences are not the same, except
+    for what transformers adds to the variance of a LayerNorm."""
+    generator = torch.Generator().manual_seed(0)
+    ids = [
+        [
+            n
+            for n, row in enumerate(side.rows)
+            if row is not None and n > EOS and n not in side.never
+        ]
+        for side in sides
+    ]
+
+    def draw(usable: list[int], length: int) -> list[int]:
+        chosen = torch.randint(len(usable), (length,), generator=generator)
+        return [usable[n] for n in chosen]
+
+    lengths = (1, 2, 7, 40)
+    sources, targets = ([draw(x, n) for n in lengths] for x in ids)
+    batch = make_batch(sources, targets[::-1])
+    norms = [part for part in theirs.modules() if isinstance(part, torch.nn.LayerNorm)]
+    for norm in norms:
+        norm.eps = NORM_EPS
+    rows = [torch.tensor([x or 0 for x in side.rows]) for side in sides]
+    with evaluating(ours):
+        memory = ours.encode(batch.source)
+        logits = ours.project(ours.decode(batch.target_input, memory))
+        mask = (batch.source != PAD).long()
+        expected = theirs(
+            rows[0][batch.source].where(mask.bool(), theirs.config.pad_token_id),
+            attention_mask=mask,
+            decoder_input_ids=rows[1][batch.target_input],
+        ).logits
+    expected = expected.log_softmax(-1)[..., rows[1]]
+    got = logits.log_softmax(-1)
+    possible = [n for n in range(len(rows[1])) if n not in sides[1].never]
+    real: Tensor = batch.target_output != PAD
+    difference = float((got - expected)[..., possible][real].abs().max())
+    if not difference <= TOLERANCE:
+        raise ShapeshiftError(
+            "the imported model does not compute what MarianMT does: a log-probability differs by"
+            f" {difference:.2g}, expected at most {TOLERANCE:g}; nothing is written, please report"
+            " it"
+        )
+
+
+def _config(
+    shape: ModelConfig,
+    subwords: Subwords,
+    model: bytes,
+    languages: tuple[str, str],
+    theirs: MarianMTModel,
+) -> Config:
+    spec = marian_subwords.read_proto(model)
+    generation: Any = theirs.generation_config
+    penalty: dict[float | None, str] = {0.0: "none", None: "average", 1.0: "average"}
+    known = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
+    settings: dict[str, Any] = {
+        "algorithm": "bpe" if spec.trainer_spec.model_type == 2 else "unigram",
+        "vocab_size": subwords.source_size,
+        "joint": subwords.joint,
+    }
+    if spec.normalizer_spec.name in known:
+        settings["normalization"] = spec.normalizer_spec.name
+    source, target = languages
+    corpus: dict[str, Any] = {"corpus": "files", "source": source, "target": target}
+    corpus |= {split: [UNKNOWN] for split in SPLITS}
+    decoding: dict[str, Any] = {"beam": generation.num_beams or 1}
+    if generation.length_penalty in penalty:
+        decoding["length_penalty"] = {"name": penalty[generation.length_penalty]}
+    return parse_config(
+        {
+            "data": {"corpus": corpus, "subwords": settings},
+            "model": shape.model_dump(),
+            "position": "ape",
+            "decoding": decoding,
+        }
+    )
+
+
+def _report(config: Config, subwords: Subwords, name: str) -> Report:
+    import transformers
+
+    nothing = LengthStatistics(min=0, mean=0.0, max=0)
+    split = SplitReport(
+        read=0, kept=0, built=0, dropped={}, source_length=nothing, target_length=nothing
+    )
+    return Report(
+        fingerprint=UNKNOWN,
+        config=config.data,
+        subwords=SubwordsReport(
+            joint=subwords.joint,
+            source_size=subwords.source_size,
+            target_size=subwords.target_size,
+            fingerprint=subwords.fingerprint,
+        ),
+        splits=dict.fromkeys(SPLITS, split),
+        versions={IMPORTED_FROM: name, "transformers": transformers.__version__},
+    )

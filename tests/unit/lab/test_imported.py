@@ -1,0 +1,216 @@
+"""`shapeshift import`: MarianMT models as runs, with the same logits, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import sentencepiece
+import torch
+from typer.testing import CliRunner
+
+from shapeshift.cli import app
+from shapeshift.data.grammar import generate
+from shapeshift.data.subwords import BOS, EOS
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.imported import import_marian
+from shapeshift.lab.run import load_run
+from shapeshift.lab.train import train
+
+pytest.importorskip("transformers", reason="the extra hf is not installed")
+from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+TINY = {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "scale_embedding": True,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48, "activation_function": "swish", "max_position_embeddings": 90,
+}  # fmt: skip
+TEXT = ["The boy reads a book.", "An old man sleeps", ">>deu<< The dog sees it.", "語 x"]
+
+
+@pytest.fixture(scope="session")
+def spms():
+    """SentencePiece models of English and German, as OPUS-MT has them."""
+    pairs = [*generate(400, seed=1, max_words=8)]
+    models = []
+    for side in range(2):
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([pair[side] for pair in pairs]), model_writer=out,
+            vocab_size=150, model_type=("unigram", "bpe")[side], minloglevel=2,
+        )  # fmt: skip
+        models.append(out.getvalue())
+    return models
+
+
+@pytest.fixture
+def make(spms, tmp_path):
+    """Writes a MarianMT model of random weights with its tokenizer."""
+
+    def make(*, separate=False, joint_spm=False, bias=True, **settings):
+        folder = tmp_path / "marian"
+        folder.mkdir()
+        models = [spms[0], spms[0]] if joint_spm else spms
+        for name, model in zip(("source", "target"), models, strict=True):
+            (folder / f"{name}.spm").write_bytes(model)
+        pieces = []
+        for model in models:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            pieces.append([processor.id_to_piece(n) for n in range(3, processor.vocab_size())])
+        lists = pieces if separate else [list(dict.fromkeys(pieces[0][:-9] + pieces[1]))] * 2
+        vocabularies = []
+        for each in lists:
+            ordered = ["</s>", "<unk>", *each, ">>deu<<", "<pad>"]
+            vocabularies.append({piece: n for n, piece in enumerate(ordered)})
+        files = {"vocab": folder / "vocab.json", "target_vocab_file": folder / "target_vocab.json"}
+        for path, vocabulary in zip(files.values(), vocabularies, strict=True):
+            path.write_text(json.dumps(vocabulary))
+        tokenizer = MarianTokenizer(
+            source_spm=str(folder / "source.spm"), target_spm=str(folder / "target.spm"),
+            vocab=str(files["vocab"]), separate_vocabs=separate,
+            target_vocab_file=str(files["target_vocab_file"]) if separate else None,
+            source_lang="en", target_lang="de",
+        )  # fmt: skip
+        tokenizer.save_pretrained(folder)
+        sizes = [len(vocabulary) for vocabulary in vocabularies]
+        assert not separate or sizes[0] == sizes[1]
+        torch.manual_seed(4)
+        model = MarianMTModel(
+            MarianConfig(
+                vocab_size=sizes[0], decoder_vocab_size=sizes[1], pad_token_id=sizes[0] - 1,
+                decoder_start_token_id=sizes[0] - 1, eos_token_id=0, forced_eos_token_id=0,
+                **{**TINY, "share_encoder_decoder_embeddings": not separate, **settings},
+            )
+        ).eval()  # fmt: skip
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "embed_positions" not in name:
+                    parameter += 0.1 * torch.randn_like(parameter)
+            for table in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
+                table.weight[-1] = 0
+            if bias:
+                model.final_logits_bias.normal_()
+        model.save_pretrained(folder)
+        return folder, model, tokenizer
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"bias": False, "activation_function": "gelu"},
+        {"tie_word_embeddings": False, "activation_function": "relu"},
+        {"separate": True},
+        {"joint_spm": True, "decoder_layers": 2},
+    ],
+    ids=str,
+)
+def test_logits_are_those_of_marian(settings, make, tmp_path):
+    folder, theirs, tokenizer = make(**settings)
+    run = import_marian(str(folder), tmp_path / "run")
+    ours, subwords = load_run(tmp_path / "run").model(), run.subwords()
+    pad = tokenizer.pad_token_id
+    lookup = tokenizer.target_encoder if settings.get("separate") else tokenizer.encoder
+    pieces = subwords.target_pieces(range(subwords.target_size))
+    names = {n: piece.replace("▁>>", ">>") for n, piece in enumerate(pieces) if n}
+    ids = {n: lookup[name] for n, name in names.items() if name in lookup} | {BOS: pad}
+    assert sorted(ids.values()) == list(range(len(lookup)))  # every logit of theirs
+    for text in TEXT:
+        source = tokenizer(text, return_tensors="pt").input_ids
+        [own_source] = subwords.encode_source([text])
+        for sentence in ("Der Junge liest ein Buch.", "Ein Mann schläft"):
+            target = tokenizer(text_target=sentence, return_tensors="pt").input_ids
+            [own_target] = subwords.encode_target([sentence])
+            with torch.no_grad():
+                decoder_input = torch.cat((torch.tensor([[pad]]), target), dim=1)
+                expected = theirs(source, decoder_input_ids=decoder_input).logits
+                hidden = ours(
+                    torch.tensor([[*own_source, EOS]]), torch.tensor([[BOS, *own_target, EOS]])
+                )
+                got = ours.project(hidden)
+            for each in (torch.clone, torch.nn.LogSoftmax(-1)):  # where no logit is ours alone
+                mine, wanted = each(got)[..., list(ids)], each(expected)[..., list(ids.values())]
+                torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-4)
+
+
+def test_translations_are_those_of_marian(make, tmp_path):
+    folder, theirs, tokenizer = make(tie_word_embeddings=False, init_std=0.3)
+    import_marian(str(folder), tmp_path / "run")
+    limits = ["decoding.beam=1", "decoding.max_length_a=0", "decoding.max_length_b=12"]
+    translations = load_run(tmp_path / "run", limits).translate(TEXT)
+    assert len(set(translations)) > 1
+    for text, translation in zip(TEXT, translations, strict=True):
+        out = theirs.generate(
+            **tokenizer(text, return_tensors="pt"), num_beams=1, max_new_tokens=11,
+            bad_words_ids=[[tokenizer.pad_token_id]], forced_eos_token_id=None,
+        )  # fmt: skip
+        assert tokenizer.decode(out[0], skip_special_tokens=True) == translation
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"activation_function": "tanh"}, "activation_function is tanh, expected relu, gelu"),
+        ({"scale_embedding": False}, "scale_embedding is False, expected True"),
+        ({"decoder_ffn_dim": 52}, "decoder_ffn_dim is 52, expected 48"),
+        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2, expected 4"),
+    ],
+)
+def test_what_our_model_cannot_hold_is_refused(settings, message, make, tmp_path):
+    folder, *_ = make(**settings)
+    with pytest.raises(ShapeshiftError, match=message):
+        import_marian(str(folder), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_command_and_what_runs_on_its_folder(make, tmp_path):
+    folder, *_ = make()
+    run = tmp_path / "run"
+    result = invoke("import", folder, run)
+    assert result.exit_code == 0, result.output
+    text = tmp_path / "text.en"
+    text.write_text("\n".join(TEXT) + "\n")
+    translated = invoke("translate", run, text)
+    assert len(translated.stdout.splitlines()) == len(TEXT), translated.output
+    scored = invoke("score", text, text, "--source", text, "--run", run)
+    assert "log p -" in scored.stdout, scored.output
+    inspected = invoke("inspect", run, TEXT[0], "--output", tmp_path / "page.html")
+    assert inspected.exit_code == 0, inspected.output
+    exported = invoke("export", run, "--to", "huggingface")
+    assert "MarianMTModel" in exported.output, exported.output
+    card = (run / "huggingface" / "README.md").read_text()
+    assert "imported" in card
+    again = import_marian(str(run / "huggingface"), tmp_path / "again", "en", "de")
+    first, second = load_run(run).model(), load_run(tmp_path / "again").model()
+    names = dict(second.named_parameters())
+    for name, weight in first.named_parameters():
+        assert torch.equal(weight, names[name]), name
+    assert again.config.model == load_run(run).config.model
+    assert "holds a run already" in str(invoke("import", folder, run).exception)
+
+
+def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_path):
+    """With another position representation, from the bias of the logits on."""
+    folder, *_ = make(separate=True)
+    old = import_marian(str(folder), tmp_path / "run")
+    shape = old.config.model.model_dump(exclude={"size"})
+    subwords = old.config.data.subwords.model_dump(exclude={"models", "vocabulary"})
+    settings = [f"model.{name}={value}" for name, value in shape.items()]
+    settings += [f"data.subwords.{name}={value}" for name, value in subwords.items()]
+    still = ("training.schedule.peak=1e-30", "training.max_updates=1", "position=rpe")
+    config = make_config(*settings, f"training.init_from={old.directory}", *still)
+    new = train(config, tmp_path / "new", silent, prepared_root=tmp_path / "prepared")
+    before, after = (dict(run.model().named_parameters()) for run in (old, new))
+    assert {name for name in after if name not in before} == {
+        name for name in after if ".position." in name
+    }
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-20)
+    assert before["output_bias"].abs().max() == 100
