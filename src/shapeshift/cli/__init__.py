@@ -31,7 +31,9 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
 GROUPS = {
-    "Your text and models": ("init", "prepare", "train", "translate", "score", "inspect", "export"),
+    "Your text and models": (
+        *("init", "prepare", "train", "translate", "score", "inspect", "export", "serve"),
+    ),
     "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
     "Reference": ("positions", "check"),
 }
