@@ -41,6 +41,7 @@ GROUPS = {
         "inspect",
         "export",
         "import",
+        "serve",
     ),
     "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
     "Reference": ("positions", "check"),

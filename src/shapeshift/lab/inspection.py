@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from shapeshift.attention import recording
 from shapeshift.config import Config
-from shapeshift.data.batching import make_batch
+from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.similarity import compute as compare_under_shifts
 from shapeshift.lab.run import Run
+from shapeshift.model import Transformer
 from shapeshift.training.precision import choose_device
 
 OFFSETS = (0, 1, 5, 10, 50, 100, 250, 500)
@@ -88,15 +89,13 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     (hypotheses,) = translator.search([source])
     target = [token for token in hypotheses[0].tokens if token != EOS]
     batch = make_batch([source], [target]).to(device)
-    with evaluating(model), recording() as recorded:
-        model.decode(batch.target_input, model.encode(batch.source))
-    layers = [probs[0].float().cpu().numpy() for probs in recorded]  # (H, Q, K) each
-    encoder, decoder = layers[: len(model.encoder)], layers[len(model.encoder) :]
+    attention = record_attention(model, batch)
     offsets = tuple(x for x in OFFSETS if most is None or len(source) + x <= most)
-    similarity = np.ones((len(encoder) + 1, 1))
+    num_layers = len(model.encoder)
+    similarity = np.ones((num_layers + 1, 1))
     if len(offsets) > 1:
         system = compare_under_shifts({"": model}, [source], offsets).systems[0]
-        similarity = np.array([system.matrix(layer)[0] for layer in range(len(encoder) + 1)])
+        similarity = np.array([system.matrix(layer)[0] for layer in range(num_layers + 1)])
     return Inspection(
         name=run.directory.name,
         config=run.config,
@@ -107,14 +106,28 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
         target=(*subwords.target_pieces([BOS]), *subwords.target_pieces(target)),
         output=(*subwords.target_pieces(target), *subwords.target_pieces([EOS])),
         log_probs=tuple(score_references(model, batch)[0].tolist()),
-        attention={
-            "encoder self-attention": np.stack(encoder),
-            "decoder self-attention": np.stack(decoder[::2]),
-            "cross-attention": np.stack(decoder[1::2]),
-        },
+        attention=attention,
         offsets=offsets,
         similarity=similarity,
     )
+
+
+def record_attention(model: Transformer, batch: Batch) -> dict[Kind, NDArray[np.float32]]:
+    """Return the attention of every layer and head on one pair, by kind, `(L, H, Q, K)`.
+
+    Args:
+        model: in any mode.
+        batch: of one pair, on the model's device.
+    """
+    with evaluating(model), recording() as recorded:
+        model.decode(batch.target_input, model.encode(batch.source))
+    layers = [probs[0].float().cpu().numpy() for probs in recorded]  # (H, Q, K) each
+    encoder, decoder = layers[: len(model.encoder)], layers[len(model.encoder) :]
+    return {
+        "encoder self-attention": np.stack(encoder),
+        "decoder self-attention": np.stack(decoder[::2]),
+        "cross-attention": np.stack(decoder[1::2]),
+    }
 
 
 def by_distance(probs: NDArray[np.float32]) -> tuple[Sequence[int], NDArray[np.float64]]:

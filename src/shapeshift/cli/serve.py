@@ -1,0 +1,95 @@
+"""`shapeshift serve`: trained runs over HTTP, and a page to compare them by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
+from shapeshift.cli.output import notice
+from shapeshift.cli.signals import SignalledError
+from shapeshift.errors import ShapeshiftError
+
+
+def serve(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folders of trained runs, or of models that `shapeshift export` wrote into them:"
+            " runs/mine runs/mine/ctranslate2-int8.",
+        ),
+    ],
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to serve at. Any other than this machine's own lets others use it:"
+            " there is no password."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
+    max_subwords: Annotated[
+        int, typer.Option(min=1, help="Of a sentence; longer ones are refused (413).")
+    ] = 256,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="Sentences in the queue; more are refused (429).")
+    ] = 512,
+    batch_tokens: Annotated[
+        int,
+        typer.Option(min=1, help="Size of a batch: sentences × subwords of the longest of them."),
+    ] = 1024,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for a request (503), and to stop in.")
+    ] = 30.0,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
+    ] = None,
+) -> None:
+    """Serve trained runs: a JSON API, and a page to compare them.
+
+    The page shows the translations of several runs next to each other, with their attention. The
+    API is described at /openapi.json: POST /translate, POST /attention, GET /runs, /health and
+    /metrics (Prometheus). Sentences of all requests are translated in batches.
+
+    SIGTERM and Ctrl-C end it when what waits is translated; a second one, at once.
+
+    Example: shapeshift serve runs/mine-shape runs/mine-ape
+    """
+    from shapeshift.threads import set_num_threads
+
+    settings = [*(overrides or [])]
+    refuse_without_effect(settings, OF_A_TRAINED_MODEL, " on a trained model")
+    try:
+        from shapeshift.serve.server import Server, address, bind, is_loopback
+        from shapeshift.serve.service import Limits, ServedRun, Service
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "starlette", "uvicorn", "h11", "prometheus_client"):
+            raise
+        raise ShapeshiftError(f"{error}; pip install 'shapeshift[serve]'") from error
+
+    with bind(host, port) as listener:
+        served = [ServedRun(path, settings) for path in dict.fromkeys(runs)]
+        set_num_threads(max(run.config.model.dim for run in served))
+        limits = Limits(
+            max_subwords=max_subwords,
+            max_waiting=max_waiting,
+            batch_tokens=batch_tokens,
+            request_s=timeout,
+            drain_s=timeout,
+        )
+        service = Service(served, limits)
+        if not is_loopback(listener):
+            notice(f"there is no password: whoever can reach {host} can use this server", "yellow")
+        names = ", ".join(service.runs)
+        server = Server(
+            service, listener, lambda: notice(f"{address(listener)} serves {names}; Ctrl-C stops")
+        )
+        has_ended = server.serve_until_signal()
+    if server.received is not None:
+        if not has_ended:  # a batch that takes long; at its end Python would not wait for it either
+            os._exit(128 + server.received)
+        raise SignalledError(server.received)

@@ -1,0 +1,159 @@
+"""The server: sockets, slow and superfluous connections, an orderly end."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from shapeshift.errors import ShapeshiftError
+
+from .app import make_app
+from .service import Service
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket of this address that does not yet listen.
+
+    Raises:
+        ShapeshiftError: there is no such address, or it is taken.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, UnicodeError) as error:
+        raise ShapeshiftError(f"cannot serve at {host}, port {port}: {error}") from error
+    return listener
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Return whether only this machine can reach it."""
+    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+
+
+def address(listener: socket.socket) -> str:
+    """Return the address of the page."""
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """Serves until a signal. After the first one, what is in the queue is finished, for at most
+    `Limits.drain_s`, and new work is refused; a second one ends the server at once.
+
+    Args:
+        service: the runs.
+        listener: from `bind`.
+        ready: called when requests are answered.
+
+    Attributes:
+        received: the first signal.
+    """
+
+    def __init__(
+        self, service: Service, listener: socket.socket, ready: Callable[[], None] = lambda: None
+    ):
+        limits = service.limits
+
+        class Protocol(_Protocol):
+            max_connections = limits.max_connections
+            head_s = limits.head_s
+
+        super().__init__(
+            uvicorn.Config(
+                make_app(service, loopback_only=is_loopback(listener)),
+                http=Protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=int(limits.request_s),
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self.received: int | None = None
+        self._service = service
+        self._listener = listener
+        self._ready = ready
+        self._drain_until = 0.0
+
+    def serve_until_signal(self) -> bool:
+        """Serve; return whether all work has ended, too."""
+        self.run(sockets=[self._listener])
+        return self._service.batcher.close(timeout_s=5)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note a signal."""
+        if self.received is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self.received = sig
+        self._drain_until = time.monotonic() + self._service.limits.drain_s
+        self._service.draining = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to end; called ten times a second."""
+        batcher = self._service.batcher
+        if self._service.draining and (batcher.is_idle() or time.monotonic() > self._drain_until):
+            batcher.close(timeout_s=0)
+            return True
+        return await super().on_tick(counter)
+
+
+class _Protocol(H11Protocol):
+    """Closes a connection that sends no whole head of a request, or does not read."""
+
+    max_connections: int
+    head_s: float
+    _head_timer: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.write(
+                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
+                b"Connection: close\r\n\r\n"
+            )
+            transport.close()
+        else:
+            self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _watch_head(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_s, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None

@@ -1,0 +1,447 @@
+"""A real server and a real client on this machine: answers, refusals, slow and hostile clients."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import httpx2
+import numpy as np
+import pytest
+from untrained import serving, write_run
+
+from shapeshift.lab.inspection import inspect_run
+from shapeshift.lab.run import Run
+from shapeshift.serve.server import address, bind, is_loopback
+from shapeshift.serve.service import Limits, ServedRun, Service
+from shapeshift.training.checkpoints import Checkpoints
+
+LINES = [
+    "ab cd",
+    "",
+    "fe. dc ba, ab cd ef. a",
+    "   ",
+    "abc\r",
+    "</s> a <sep>",
+    "\0\u2028\x85\u200b",
+]
+JSON = {"content-type": "application/json"}
+
+
+def metric(client, name):
+    """Return the value of a metric."""
+    lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def connect(url):
+    place = urlsplit(url)
+    return closing(socket.create_connection((place.hostname, place.port), 10))
+
+
+def send_head(connection, length, path="/translate"):
+    connection.sendall(
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {length}\r\n\r\n".encode()
+    )
+
+
+def status_of(connection):
+    """Return the status of an answer, None where the connection is closed without one."""
+    line = connection.makefile("rb").readline()
+    return int(line.split()[1]) if line else None
+
+
+def test_translations_are_those_of_translate(client, folders):
+    answer = client.post("/translate", json={"sentences": LINES}).raise_for_status().json()
+    assert [each["run"] for each in answer["results"]] == ["ape", "rpe"]
+    for each, folder in zip(answer["results"], folders, strict=True):
+        texts = [line["candidates"][0]["text"] for line in each["lines"]]
+        assert texts == Run(folder).translate(LINES)
+
+
+def test_sentences_of_many_requests_share_batches_and_keep_their_answers(client, served, folders):
+    letters = "abcdef"
+    sentences = [f"{a}{b} {b}{a} {a}." for a in letters for b in letters]
+    expected = Run(folders[1]).translate(sentences)
+    batches = metric(client, "shapeshift_batch_sentences_count")
+    answers = {}
+
+    def ask(sentence):
+        body = {"sentences": [sentence], "runs": ["rpe"]}
+        answer = httpx2.post(f"{served[1]}/translate", json=body, timeout=20).json()
+        answers[sentence] = answer["results"][0]["lines"][0]["candidates"][0]["text"]
+
+    threads = [threading.Thread(target=ask, args=(sentence,)) for sentence in sentences]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert [answers[sentence] for sentence in sentences] == expected
+    assert metric(client, "shapeshift_batch_sentences_count") - batches < len(sentences)
+
+
+def test_candidates_and_tokens_are_those_of_the_translator(client, folders):
+    body = {"sentences": LINES, "runs": ["ape"], "n_best": 2, "tokens": True}
+    lines = client.post("/translate", json=body).json()["results"][0]["lines"]
+    translator = Run(folders[0]).translator()
+    expected = translator.translate_lines(LINES, 2, each_token=True)
+    for line, of_translator in zip(lines, expected, strict=True):
+        for got, wanted in zip(line["candidates"], of_translator.candidates, strict=True):
+            assert got["text"] == wanted.text
+            assert got["at_limit"] == wanted.at_limit
+            assert got["score"] == pytest.approx(wanted.score, abs=1e-5)
+            assert got["tokens"] == [piece for piece, _ in wanted.tokens]
+            log_probs = [log_prob for _, log_prob in wanted.tokens]
+            assert got["token_log_probs"] == pytest.approx(log_probs, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind", ["cross-attention", "encoder self-attention", "decoder self-attention"]
+)
+def test_attention_is_that_of_inspect(client, folders, kind, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "updates", lambda checkpoints: [1])
+    body = {"sentence": "ab cd ef", "runs": ["rpe"], "kind": kind}
+    (got,) = client.post("/attention", json=body).raise_for_status().json()["results"]
+    inspection = inspect_run(Run(folders[1]), "ab cd ef")
+    np.testing.assert_allclose(got["attention"], inspection.attention[kind], atol=1e-4)
+    assert got["translation"]["text"] == inspection.translation
+    rows = inspection.source if kind == "encoder self-attention" else inspection.target
+    columns = inspection.target if kind == "decoder self-attention" else inspection.source
+    assert (got["rows"], got["columns"]) == ([*rows], [*columns])
+
+
+def test_a_whole_number_with_a_point_is_whole(client):
+    body = {"sentences": ["a"], "n_best": 2.0}
+    lines = client.post("/translate", json=body).json()["results"][0]["lines"]
+    assert len(lines[0]["candidates"]) == 2
+
+
+def test_runs_and_health(client):
+    runs = client.get("/runs").json()["runs"]
+    assert [(run["name"], run["beam"], run["shows_attention"]) for run in runs] == [
+        ("ape", 2, True),
+        ("rpe", 2, True),
+    ]
+    assert "Shaw" in runs[1]["position"] or "shaw" in runs[1]["position"]
+    assert client.get("/health").json() == {"status": "ready"}
+
+
+def text(**body):
+    return json.dumps(body).encode()
+
+
+HOSTILE = [
+    (text(sentences=["a"], runs=["none"]), 404),
+    (text(sentences=["a\nb"]), 422),
+    (text(sentences=[]), 422),
+    (text(sentences=["a"] * 65), 413),
+    (text(sentences=["a" * 4001]), 413),
+    (text(sentences=["a b " * 200]), 413),  # subwords
+    (text(sentences=["a"], n_best=3), 422),  # above the beam
+    (text(sentences=["a"], n_best="1"), 422),
+    (text(sentences=["a"], n_best=True), 422),
+    (text(sentences=["a"], tokens=1), 422),
+    (text(sentences="a"), 422),
+    (text(sentences=[1, None, {}]), 422),
+    (text(sentences=["\ud800"]), 422),  # half a character
+    (text(**{"sentences": ["a"], "\ud800" * 100: 1}), 422),
+    (text(sentences=["a"], unknown=1), 422),
+    (b'{"sentences": ["a"], "n_best": NaN}', 422),
+    (b'{"sentences": ["a"], "n_best": 1e999}', 422),
+    (b'{"sentences": ["a"], "n_best": ' + b"9" * 5000 + b"}", 400),
+    (b"[" * 200_000, 400),
+    (b'{"a":' * 40_000, 400),
+    (b"", 422),
+    (b"{", 400),
+    (b"\xff\xfe\x00", 400),
+    (b'{"sentences": ["\xff"]}', 400),
+    (b"null", 422),
+    (b" " * 300_000, 413),
+    (text(sentence="a"), 422),
+]
+
+
+@pytest.mark.parametrize(("body", "status"), HOSTILE, ids=lambda x: repr(x)[:40])
+def test_what_cannot_be_served_is_one_sentence(client, body, status):
+    response = client.post("/translate", content=body, headers=JSON)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert error
+    assert "\n" not in error
+    assert len(error) < 600
+    assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("sentence", ["", " ", "a b " * 33, "a\nb"])
+def test_attention_is_of_one_short_sentence(client, sentence):
+    response = client.post("/attention", json={"sentence": sentence})
+    assert response.status_code == (413 if len(sentence) > 99 else 422)
+
+
+def test_other_sites_cannot_use_it(client):
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "[", "evil.example:80@127.0.0.1"):
+        response = client.get("/runs", headers={"host": host})
+        assert response.status_code == 400
+    for host in ("LOCALHOST:1", "127.0.0.1", "[::1]:8000"):
+        assert client.get("/runs", headers={"host": host}).status_code == 200
+    # What a page of another origin may send without asking first is refused.
+    plain = {"content-type": "text/plain", "origin": "https://evil.example"}
+    response = client.post("/translate", content=text(sentences=["a"]), headers=plain)
+    assert response.status_code == 422
+    assert client.post("/translate", content=text(sentences=["a"])).status_code == 422
+    assert client.options("/translate", headers=plain).status_code == 405
+    assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+def test_the_page_loads_from_here_alone(client):
+    for path in ("/", "/page.js", "/page.css"):
+        response = client.get(path)
+        assert response.status_code == 200
+        assert "http" not in response.text.replace("http-equiv", "")
+        assert "default-src 'self'" in response.headers["content-security-policy"]
+
+
+def test_unknown_paths_and_methods(client):
+    assert client.get("/none").json() == {"error": "Not Found"}
+    response = client.delete("/translate")
+    assert response.status_code == 405
+    assert response.headers["allow"] == "POST"
+    client.get("/metrics")
+    before = client.get("/metrics").text.count("\n")
+    for n in range(20):  # paths are no labels
+        client.get(f"/none/{n}")
+    assert client.get("/metrics").text.count("\n") == before
+
+
+class Held:
+    """A server of one run whose translating waits for `go`."""
+
+    def __init__(self, service, url, monkeypatch):
+        self.service, self.url = service, url
+        self.go, self.began = threading.Event(), threading.Event()
+        self.translated = []
+        run = service.runs["ape"]
+        compute = run.translate
+
+        def translate(task, sentences):
+            self.began.set()
+            assert self.go.wait(20)
+            self.translated += sentences
+            return compute(task, sentences)
+
+        monkeypatch.setattr(run, "translate", translate)
+
+    def ask(self, *sentences):
+        """Send a request from a thread; return where its response will be."""
+        responses = []
+        body = {"sentences": sentences}
+        thread = threading.Thread(
+            target=lambda: responses.append(
+                httpx2.post(f"{self.url}/translate", json=body, timeout=20)
+            )
+        )
+        thread.start()
+        return thread, responses
+
+
+@pytest.fixture
+def held(request, folders, monkeypatch):
+    limits = Limits(**getattr(request, "param", {}))
+    with serving(folders[:1], limits) as (service, url):
+        held = Held(service, url, monkeypatch)
+        yield held
+        held.go.set()
+
+
+@pytest.mark.parametrize("held", [{"max_waiting": 3}], indirect=True)
+def test_a_full_queue_is_429_and_what_waits_is_served(held):
+    first = held.ask("a")
+    assert held.began.wait(10)
+    waiting = held.ask("b", "c", "d")
+    wait_until(lambda: held.service.batcher.num_waiting() == 3)
+    response = httpx2.post(f"{held.url}/translate", json={"sentences": ["e"]})
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) >= 1
+    held.go.set()
+    for thread, responses in (first, waiting):
+        thread.join(20)
+        assert responses[0].status_code == 200
+
+
+@pytest.mark.parametrize("held", [{"request_s": 0.3}], indirect=True)
+def test_what_takes_too_long_is_503_and_what_has_not_begun_is_dropped(held):
+    requests = [held.ask("a")]
+    assert held.began.wait(10)
+    requests.append(held.ask("b"))
+    for thread, responses in requests:
+        thread.join(20)
+        assert responses[0].status_code == 503
+        assert int(responses[0].headers["retry-after"]) >= 1
+    held.go.set()
+    wait_until(held.service.batcher.is_idle)
+    assert held.translated == ["a"]
+
+
+def test_the_work_of_a_client_that_goes_away_is_dropped(held):
+    first = held.ask("a")
+    assert held.began.wait(10)
+    body = text(sentences=["b"] * 10)
+    with connect(held.url) as connection:
+        send_head(connection, len(body))
+        connection.sendall(body)
+        wait_until(lambda: held.service.batcher.num_waiting() == 10)
+    wait_until(lambda: held.service.batcher.num_waiting() == 0)
+    held.go.set()
+    first[0].join(20)
+    assert held.translated == ["a"]
+
+
+def test_after_a_signal_the_queue_is_finished_and_new_work_refused(folders, monkeypatch):
+    with serving(folders[:1]) as (service, url), httpx2.Client(base_url=url) as other:
+        held = Held(service, url, monkeypatch)
+        first = held.ask("a")
+        assert held.began.wait(10)
+        waiting = held.ask("b")
+        wait_until(lambda: service.batcher.num_waiting() == 1)
+        service.server.handle_exit(15, None)
+        for response in (
+            other.get("/health"),
+            other.post("/translate", json={"sentences": ["c"]}),
+        ):
+            assert response.status_code == 503
+            assert response.headers["retry-after"]
+        held.go.set()
+        for thread, responses in (first, waiting):
+            thread.join(20)
+            assert responses[0].status_code == 200
+        wait_until(lambda: not service.server.thread.is_alive())
+
+
+def test_work_that_outlasts_the_time_to_stop_is_503(folders, monkeypatch):
+    with serving(folders[:1], Limits(drain_s=0.2)) as (service, url):
+        held = Held(service, url, monkeypatch)
+        first = held.ask("a")
+        assert held.began.wait(10)
+        waiting = held.ask("b")
+        wait_until(lambda: service.batcher.num_waiting() == 1)
+        service.server.handle_exit(15, None)
+        waiting[0].join(20)
+        assert waiting[1][0].status_code == 503
+        held.go.set()
+        first[0].join(20)
+        assert first[1][0].status_code == 200  # its batch had begun
+
+
+@pytest.fixture(scope="module")
+def impatient(folders):
+    with serving(folders[:1], Limits(head_s=0.3, body_s=0.3)) as (_, url):
+        yield url
+
+
+def test_a_body_that_does_not_come_is_408(impatient):
+    with connect(impatient) as connection:
+        send_head(connection, 100)
+        connection.sendall(b"{")
+        assert status_of(connection) == 408
+
+
+def drip(connection):
+    """Send a byte now and then; return after how many seconds the connection is closed."""
+    began = time.monotonic()
+    connection.settimeout(0.05)
+    while time.monotonic() - began < 10:
+        try:
+            connection.sendall(b"G")
+            if not connection.recv(1):
+                break
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            break
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_head_that_does_not_come_closes_the_connection(impatient, before):
+    with connect(impatient) as connection:
+        if before:
+            connection.sendall(before)
+            stream = connection.makefile("rb")
+            assert b"200" in stream.readline()
+            while stream.readline().strip():
+                pass
+            assert stream.read(18) == b'{"status":"ready"}'
+        assert drip(connection) < 5  # a byte now and then does not help
+
+
+def test_a_body_of_a_gigabyte_is_not_read(impatient):
+    with connect(impatient) as connection:
+        send_head(connection, 1 << 30)
+        assert status_of(connection) == 413
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"G" * 100_000,
+        b"GET / HTTP/1.1\r\na: \0",
+    ],
+)
+def test_what_is_not_http_harms_nobody(impatient, head):
+    with connect(impatient) as connection:
+        connection.sendall(head)
+        assert status_of(connection) in (400, None)
+    assert httpx2.get(f"{impatient}/health").status_code == 200
+
+
+def test_no_more_connections_than_may_be(folders):
+    with serving(folders[:1], Limits(max_connections=3)) as (_, url):
+        several = [socket.create_connection(urlsplit(url).netloc.split(":"), 10) for _ in range(3)]
+        with connect(url) as one_more:
+            assert status_of(one_more) == 503
+        for connection in several:
+            connection.close()
+        wait_until(lambda: httpx2.get(f"{url}/health").status_code == 200)
+
+
+def test_runs_of_one_name_have_their_paths_for_names(folders, tmp_path):
+    other = write_run(tmp_path / "ape")
+    service = Service([ServedRun(folders[0]), ServedRun(other)], Limits())
+    assert [*service.runs] == [str(folders[0]), str(other)]
+    assert service.batcher.close(10)
+
+
+def test_a_run_with_a_limit_of_its_own_keeps_it(tmp_path):
+    learned = {"parts": [{"kind": "learned", "num_positions": 20}]}
+    with serving([write_run(tmp_path / "learned", learned)]) as (_, url):
+        assert httpx2.get(f"{url}/runs").json()["runs"][0]["max_subwords"] == 19
+        response = httpx2.post(f"{url}/translate", json={"sentences": ["ab " * 30]})
+        assert response.status_code == 413
+
+
+def test_addresses():
+    for host, shown in (("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")):
+        try:
+            listener = bind(host, 0)
+        except Exception:
+            assert host == "::1"  # a machine without IPv6
+            continue
+        with listener:
+            assert is_loopback(listener)
+            assert address(listener).startswith(shown)
+    with bind("0.0.0.0", 0) as listener:
+        assert not is_loopback(listener)

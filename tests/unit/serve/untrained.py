@@ -1,0 +1,65 @@
+"""Runs that were never trained, made in a moment, and a server of them in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from shapeshift.config import parse_config
+from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.subwords import Subwords
+from shapeshift.lab.run import AVERAGE, Run
+from shapeshift.model import build
+from shapeshift.serve.server import Server, address, bind
+from shapeshift.serve.service import Limits, ServedRun, Service
+
+MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 2, "decoder_layers": 1}
+
+
+def write_run(folder: Path, position: object = "ape", **settings: object) -> Path:
+    """Write a run whose model gives more or less random text of a few letters."""
+    words = [f"{a}{b} {b}{c}. {c}, {a}" for a in "abcdef" for b in "abcdef" for c in "abcdef"]
+    config = parse_config(
+        {
+            "data": {"corpus": {"corpus": "grammar"}},
+            "model": MODEL,
+            "position": position,
+            "training": {"precision": "fp32", "device": "cpu"},
+            "decoding": {"beam": 2, "max_length_a": 0.5, "max_length_b": 5},
+            **settings,
+        }
+    )
+    Run.create(folder, config)
+    subwords = Subwords.train(
+        lambda: ((word, word) for word in words), SubwordsConfig(vocab_size=40), folder / "subwords"
+    )
+    torch.manual_seed(0)
+    size = subwords.source_size
+    model = build(config.model, config.position.scheme, size, size)
+    save_file({name: p.detach() for name, p in model.named_parameters()}, folder / AVERAGE)
+    return folder
+
+
+@contextmanager
+def serving(folders: Sequence[Path], limits: Limits | None = None) -> Iterator[tuple[Service, str]]:
+    """Serve runs on a free port of this machine; yield the service and its address."""
+    service = Service([ServedRun(folder) for folder in folders], limits or Limits())
+    ready = threading.Event()
+    with bind("127.0.0.1", 0) as listener:
+        server = Server(service, listener, ready.set)
+        service.server = server
+        server.thread = thread = threading.Thread(target=server.serve_until_signal)
+        thread.start()
+        try:
+            assert ready.wait(30)
+            yield service, address(listener)
+        finally:
+            server.handle_exit(15, None)
+            server.handle_exit(15, None)
+            thread.join(30)
+        assert not thread.is_alive()
