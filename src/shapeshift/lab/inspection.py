@@ -95,8 +95,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     offsets = tuple(x for x in OFFSETS if most is None or len(source) + x <= most)
     similarity = np.ones((len(encoder) + 1, 1))
     if len(offsets) > 1:
-        system = compare_under_shifts({"": model}, [source], offsets).systems[0]
-        similarity = np.array([system.matrix(layer)[0] for layer in range(len(encoder) + 1)])
+        similarity = compare_under_shifts(model, [source], offsets)[0, :, 0]
     return Inspection(
         name=run.directory.name,
         config=run.config,

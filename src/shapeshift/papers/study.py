@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,13 +12,15 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Literal, TypeVar
 
+from pydantic import TypeAdapter
+
+from shapeshift import __version__
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import digest
-from shapeshift.lab.analysis.document import load_data, save_data
-from shapeshift.lab.analysis.length_bleu import Bounds
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.identity import other_tokenizer
@@ -55,6 +58,9 @@ NO_AXES: Axes = {}
 
 Settings = dict[str, str]
 """Axis → setting."""
+
+Bounds = tuple[int, int | None]
+"""Of source lengths, `[from, to)`; `None` has no end."""
 
 Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `lab.measures`."""
@@ -315,7 +321,7 @@ class Study:
 
         Args:
             name: what it is; of the file.
-            kind: the class of the data; see `analysis.document.save_data`.
+            kind: of the data, something that pydantic can write and read.
             cells: that it depends on, finished, in this order.
             compute: makes it.
         """
@@ -328,10 +334,16 @@ class Study:
             sources.append([cell.name, record.checkpoint, settings])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
-        with suppress(ShapeshiftError):  # it is not there, damaged, or of another form
-            return load_data(kind, path)
+        adapter = TypeAdapter(kind)
+        # It may not be there, be damaged, or have another form.
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            document = json.loads(path.read_bytes())
+            if document["sha256"] == digest(document["data"]):
+                return adapter.validate_python(document["data"])
         data = compute()
-        save_data(data, path)
+        content = adapter.dump_python(data, mode="json")
+        document = {"version": __version__, "sha256": digest(content), "data": content}
+        save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return data
 
     def _compared(
