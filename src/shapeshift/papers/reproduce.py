@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -12,7 +12,7 @@ from pathlib import Path
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.locks import locked
-from shapeshift.lab.results import Results, Row
+from shapeshift.lab.results import Row, collect, write_csv
 from shapeshift.lab.run import DataProgress
 from shapeshift.lab.runner import Launcher, Report, run_cells
 from shapeshift.lab.status import GridObserver
@@ -76,8 +76,7 @@ def write(
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
     measurements of all that is recorded for any item of the paper at this scale and with these
-    overrides, whatever its seed, are written to `results.csv` next to them, and as Parquet where
-    pyarrow is installed.
+    overrides, whatever its seed, are written to `results.csv` next to them.
 
     Args:
         plan: the items and their cells.
@@ -156,13 +155,6 @@ def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
             cells = grid.cells(plan.scale, plan.overrides)
         except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs
             continue
-        rows += Results.collect(cells, grid.config.steps, root).rows
-    if not rows:
-        return
-    results = Results(tuple(rows))
-    try:
-        results.write_csv(folder / "results.csv")
-        with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
-            results.write_parquet(folder / "results.parquet")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=folder) from error
+        rows += collect(cells, grid.config.steps, root)
+    if rows:
+        write_csv(rows, folder / "results.csv")

@@ -33,7 +33,7 @@ from shapeshift.lab.measures import (
     mean_of,
     references_file,
 )
-from shapeshift.lab.results import Results, Row
+from shapeshift.lab.results import Row, collect
 from shapeshift.lab.run import DataProgress, Run, prepared_directory
 from shapeshift.lab.significance import (
     METHOD,
@@ -106,17 +106,13 @@ class Study:
         return next(cell.scale for cells in self._cells.values() for cell in cells)
 
     @cached_property
-    def results(self) -> Results:
+    def results(self) -> list[Row]:
         """All that was measured on runs that are finished."""
-        return Results(
-            tuple(
-                row
-                for grid, cells in self._cells.items()
-                for row in Results.collect(
-                    list(filter(self.is_finished, cells)), self._steps[grid], self._root
-                ).rows
-            )
-        )
+        return [
+            row
+            for grid, cells in self._cells.items()
+            for row in collect(filter(self.is_finished, cells), self._steps[grid], self._root)
+        ]
 
     def cite(self, keys: Iterable[str]) -> None:
         """Number the BLEU of whole sets of some cells, which says what their numbers are from:
@@ -126,7 +122,7 @@ class Study:
             keys: of the cells.
         """
         wanted = set(keys)
-        for row in self.results.rows:
+        for row in self.results:
             if row.cell in wanted and row.is_corpus_bleu:
                 self._number(row)
 
@@ -226,7 +222,7 @@ class Study:
         """
         return [
             row
-            for row in self.results.rows
+            for row in self.results
             if (row.grid, row.metric, row.step) == (grid, metric, None)
             and bucket in (row.bucket, ...)
             and (dataset is None or row.dataset == dataset)

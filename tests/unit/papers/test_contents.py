@@ -11,7 +11,7 @@ import torch
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
-from shapeshift.lab.results import Results, Row
+from shapeshift.lab.results import Row
 from shapeshift.model import build as build_model
 from shapeshift.papers import curves
 from shapeshift.papers.analyses import similarity
@@ -255,7 +255,7 @@ def table7(tmp_path, monkeypatch):
         grid = find_grid("shape-table7")
         cells = {"shape-table7": grid.cells("paper")}
         study = Study(cells, {"shape-table7": grid.config.steps}, tmp_path, tmp_path)
-        monkeypatch.setattr(Study, "results", Results(tuple(chain(*measured))))
+        monkeypatch.setattr(Study, "results", [*chain(*measured)])
         return item("shape:table7").build(study)
 
     return make

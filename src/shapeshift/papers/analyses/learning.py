@@ -62,7 +62,7 @@ def checkpoints(study: Study, grid: str) -> Content:
 def _points(study: Study, grid: str) -> dict[Point, Rows]:
     """Return what was measured at each point, over seeds that are finished."""
     found: dict[Point, dict[str, list[Row]]] = {}
-    for row in study.results.rows:
+    for row in study.results:
         column = _column(row) if row.grid == grid and row.step is not None else None
         if row.step is not None and column is not None:
             point = found.setdefault((row.axes["position"], row.step), {})
