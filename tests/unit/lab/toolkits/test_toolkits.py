@@ -21,7 +21,8 @@ from shapeshift.lab.toolkits import commands as running
 from shapeshift.lab.toolkits.baseline import Baseline
 from shapeshift.lab.toolkits.commands import Command, run_commands
 from shapeshift.lab.toolkits.export import export, join
-from shapeshift.lab.toolkits.measure import FAIRSEQ, OPENNMT
+from shapeshift.lab.toolkits.fairseq import FAIRSEQ
+from shapeshift.lab.toolkits.opennmt import OPENNMT
 
 TOOLKITS = {"fairseq": FAIRSEQ, "opennmt-py": OPENNMT}
 WORDS = ["rot", "blau", "grün", "weiß", "gelb"]
@@ -183,9 +184,9 @@ def test_a_toolkit_is_run_once_and_its_translations_are_scored_as_ours(
     rows = measure(run, data)
     [bleu] = score_corpus(LINES["test"], LINES["test"], ["bleu"])
     assert [row.dataset for row in rows] == ["valid", "valid mean", "test", "test mean"]
-    assert {(row.metric, row.bucket) for row in rows} == {("BLEU", measure.toolkit.name)}
+    assert {(row.metric, row.bucket) for row in rows} == {("BLEU", measure.name)}
     assert (rows[2].value, rows[2].signature) == (bleu.value, bleu.signature)
-    folder = tmp_path / "cell" / "toolkits" / measure.toolkit.name
+    folder = tmp_path / "cell" / "toolkits" / measure.name
     assert (folder / "commands.sh").read_text().count("\n") >= 3
     assert (folder / "train.log").exists()
     if name == "fairseq":  # the mean of updates 40 and 50
@@ -218,7 +219,7 @@ PEAK = 2.0 * (64 * 100) ** -0.5
 
 
 def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
-    commands = arguments_of(FAIRSEQ.toolkit, baseline(), programs)
+    commands = arguments_of(FAIRSEQ, baseline(), programs)
     train = options(commands["train"][2:])
     assert float(train["--lr"][0]) == pytest.approx(PEAK)
     wanted = {
@@ -237,7 +238,7 @@ def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
 
 def test_opennmt_is_told_the_same_hyperparameters(baseline):
     run = baseline()
-    commands = arguments_of(OPENNMT.toolkit, run)
+    commands = arguments_of(OPENNMT, run)
     settings = yaml.safe_load((run.directory / "train.yaml").read_text())
     assert settings["learning_rate"] == pytest.approx(2.0)
     wanted = {
@@ -264,7 +265,7 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
 )
 def test_what_a_toolkit_cannot_repeat_is_refused(baseline, programs, toolkit, overrides, message):
     with pytest.raises(ShapeshiftError, match=message):
-        arguments_of(toolkit.toolkit, baseline(*overrides), programs)
+        arguments_of(toolkit, baseline(*overrides), programs)
 
 
 def test_an_inverse_square_root_is_told_by_its_peak_or_its_factor(baseline):
