@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.locks import locked
 from shapeshift.lab.results import Row, collect, write_csv
-from shapeshift.lab.run import DataProgress
 from shapeshift.lab.runner import Launcher, Report, run_cells
 from shapeshift.lab.status import GridObserver
 from shapeshift.papers import planning
@@ -54,7 +52,7 @@ def run(
         observer: receives how far each cell is.
     """
     return run_cells(
-        list(chain.from_iterable(plan.trained.values())),
+        plan.runs,
         {grid: plan.usable(grid)[0] for grid in plan.trained},
         directory / planning.CELLS,
         launcher,
@@ -69,7 +67,6 @@ def write(
     directory: Path,
     *,
     prepared_root: Path,
-    on_prepare: DataProgress | None = None,
     on_failure: Callable[[str, ShapeshiftError], None] | None = None,
 ) -> list[Made]:
     """Write the items from what is finished, and all measurements in one table.
@@ -82,7 +79,6 @@ def write(
         plan: the items and their cells.
         directory: of all results.
         prepared_root: see `lab.train.train`.
-        on_prepare: receives the progress of preparing data, if that is needed.
         on_failure: receives what cannot be made (an item or `results.csv`), instead of an error;
             the others are made.
 
@@ -109,7 +105,6 @@ def write(
                 {grid: plan.grids[grid].config.steps for grid in item.grids},
                 directory / planning.CELLS,
                 prepared_root,
-                on_prepare,
             )
             with reporting(name):
                 made.append(_write_item(plan, name, item, study, folder / name))

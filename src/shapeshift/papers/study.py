@@ -34,7 +34,7 @@ from shapeshift.lab.measures import (
     references_file,
 )
 from shapeshift.lab.results import Row, collect
-from shapeshift.lab.run import DataProgress, Run, prepared_directory
+from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.significance import (
     METHOD,
     NUM_SAMPLES,
@@ -84,7 +84,6 @@ class Study:
         steps: grid → the measures taken on its cells.
         root: folder of the cells' folders.
         prepared_root: see `lab.train.train`.
-        on_prepare: receives the progress of preparing data, if that is needed.
     """
 
     def __init__(
@@ -93,10 +92,9 @@ class Study:
         steps: Mapping[str, Sequence[str]],
         root: Path,
         prepared_root: Path,
-        on_prepare: DataProgress | None = None,
     ):
         self._cells, self._steps, self._root = cells, steps, root
-        self._prepared_root, self._on_prepare = prepared_root, on_prepare
+        self._prepared_root = prepared_root
         self._named: dict[tuple[object, ...], int] = {}
         self._measurements: list[Row] = []
 
@@ -200,7 +198,7 @@ class Study:
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
         directory = prepared_directory(cell.config.data, self._prepared_root)
-        return prepare(cell.config.data, directory, self._on_prepare)
+        return prepare(cell.config.data, directory)
 
     def rows(
         self,
