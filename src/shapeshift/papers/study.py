@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean, median, stdev
 from types import EllipsisType
 from typing import Literal, TypeVar
 
@@ -39,9 +40,7 @@ from shapeshift.lab.significance import (
     METHOD,
     NUM_SAMPLES,
     Comparison,
-    Summary,
     compare_cells,
-    summarise,
 )
 from shapeshift.papers.document import Entry, missing
 from shapeshift.papers.verdicts import Part
@@ -66,11 +65,11 @@ Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `lab.measures`."""
 
 
-AGGREGATES: dict[str, Callable[[Summary], str]] = {
-    "mean": lambda summary: f"{summary.mean:.2f}",
-    "median": lambda summary: f"{summary.median:.2f}",
-    "mean ± stdev": lambda summary: (
-        f"{summary.mean:.2f}" + (f" ± {summary.stdev:.2f}" if summary.num_values > 1 else "")
+AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
+    "mean": lambda values: f"{fmean(values):.2f}",
+    "median": lambda values: f"{median(values):.2f}",
+    "mean ± stdev": lambda values: (
+        f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
     ),
 }
 """How the values of several seeds become one field of a table."""
@@ -233,7 +232,7 @@ class Study:
         show: str | Callable[[float], str] = "mean",
         mark: str = "",
         *,
-        median: bool = False,
+        use_median: bool = False,
     ) -> Entry:
         """Return measurements of several seeds as one field of a table; a dash if there is none.
 
@@ -241,13 +240,13 @@ class Study:
             rows: of one metric.
             show: a name from `AGGREGATES`, or how to write the mean (median).
             mark: to stand behind the number.
-            median: take the median for the field's value.
+            use_median: for the field's value.
         """
         if not rows:
             return missing()
-        summary = summarise([row.value for row in rows])
-        value = summary.median if median else summary.mean
-        text = show(value) if callable(show) else AGGREGATES[show](summary)
+        values = [row.value for row in rows]
+        value = median(values) if use_median else fmean(values)
+        text = show(value) if callable(show) else AGGREGATES[show](values)
         return Entry(text=text + mark, value=value, rows=tuple(map(self._number, rows)))
 
     def compare(
