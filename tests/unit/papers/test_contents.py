@@ -210,7 +210,7 @@ def test_figures_8_and_9_have_every_validation(build, shape):
         assert [row[2].value for row in ours.rows] == [2, 4] * num_runs
         assert all(row[3].value is not None for row in ours.rows)
     [one] = shape.finished(GRID, {"dataset": "vanilla", "position": "rpe"})
-    [loss] = [m.value for m in shape.results.rows if m.cell == one.key and m.step == 4]
+    [loss] = [m.value for m in shape.results if m.cell == one.key and m.step == 4]
     ours = table(build("shape:figure8"), "figure8-vanilla")
     assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
 
@@ -467,7 +467,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     assert last["drop"].value == pytest.approx(original - swapped)
     [layer] = [  # without the embeddings
         row.value
-        for row in studies("beyond").results.rows
+        for row in studies("beyond").results
         if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer

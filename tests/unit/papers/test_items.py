@@ -9,7 +9,7 @@ from shapeshift.papers.study import Study
 
 from .conftest import NEVER_RUN
 
-ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper.items]
+ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper["items"]]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
 """Items whose runs no test trains."""
 
