@@ -295,13 +295,6 @@ def test_the_cells_of_table_7_are_those_of_table_2():
 # Shaw et al.
 
 
-def test_the_big_model_has_the_papers_distance_and_shares_tables_between_heads(studies):
-    axes = {"model": "big", "position": "relative"}
-    cell = studies("shaw").cells("shaw-table1", axes)[0]
-    [part] = cell.config.position.parts
-    assert (part["max_distance"], part["per_head"]) == (8, False)
-
-
 def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build, studies):
     content = build("shaw:table2")
     ours, paper = content.tables

@@ -251,6 +251,10 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
     models = options(commands["average"][1:])["-models"]
     assert [Path(model).name for model in models] == ["model_step_40.pt", "model_step_50.pt"]
     assert "world_size" not in settings
+    other = baseline(
+        "training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
+    )
+    assert (other.peak, other.noam_factor) == (0.003, pytest.approx(0.003 * (64 * 300) ** 0.5))
 
 
 @pytest.mark.parametrize(
@@ -266,14 +270,6 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
 def test_what_a_toolkit_cannot_repeat_is_refused(baseline, programs, toolkit, overrides, message):
     with pytest.raises(ShapeshiftError, match=message):
         arguments_of(toolkit, baseline(*overrides), programs)
-
-
-def test_an_inverse_square_root_is_told_by_its_peak_or_its_factor(baseline):
-    run = baseline(
-        "training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
-    )
-    assert run.peak == 0.003
-    assert run.noam_factor == pytest.approx(0.003 * (64 * 300) ** 0.5)
 
 
 def test_toolkits_that_are_not_there_are_left_out_with_a_line_each(tmp_path, monkeypatch):
@@ -301,8 +297,6 @@ def test_commands_that_are_done_are_not_run_again_unless_something_before_them_c
     run_commands([command("a", append.format("3")), second], tmp_path)
     assert (tmp_path / "ran").read_text() == "1232"
 
-
-def test_output_and_environment_go_where_they_should(tmp_path):
     variable = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     code = f"import os, sys; print(os.environ['{variable}']); print('note', file=sys.stderr)"
     output = tmp_path / "output"
@@ -318,9 +312,6 @@ def test_a_command_that_fails_shows_its_last_line_and_is_run_again(tmp_path):
         with pytest.raises(ShapeshiftError, match=r"a\.log: python.* status 1: out of luck"):
             run_commands([command("a", code), command("b", "open('b', 'w')")], tmp_path)
     assert not (tmp_path / "b").exists()
-
-
-def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
     with pytest.raises(ShapeshiftError, match="/nowhere/train cannot be started"):
         run_commands([Command("a", ("/nowhere/train",))], tmp_path)
 
