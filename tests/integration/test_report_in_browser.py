@@ -2,7 +2,6 @@
 
 import shutil
 from contextlib import contextmanager
-from itertools import pairwise
 
 import pytest
 
@@ -84,10 +83,12 @@ def background(page):
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
-def test_sorting_by_mouse(visit):
+def test_sorting_by_mouse_and_keyboard(visit):
     with visit() as page:
+        page.keyboard.press("Tab")
+        assert focused(page) == "Skip to the content"
         header = page.locator("#item-shape-table2-tiny .ours thead th").nth(2)
-        made = column(page, 3)
+        before = column(page, 3)
         header.get_by_role("button").click()
         assert header.get_attribute("aria-sort") == "ascending"
         assert column(page, 3) != sorted(column(page, 3))  # as numbers, not as words
@@ -98,13 +99,9 @@ def test_sorting_by_mouse(visit):
         assert [float(text.split()[0]) for text in column(page, 3)] == up[::-1]
         header.get_by_role("button").click()
         assert header.get_attribute("aria-sort") is None
-        assert column(page, 3) == made
+        assert column(page, 3) == before
 
-
-def test_sorting_by_keyboard(visit):
-    with visit() as page:
-        buttons = page.locator("#item-shape-table2-tiny .ours thead button")
-        buttons.nth(0).focus()
+        page.locator("#item-shape-table2-tiny .ours thead button").nth(0).focus()
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         assert focused(page) == "position"
@@ -170,19 +167,14 @@ def test_the_theme_is_the_systems_until_one_is_chosen(visit):
         assert background(page) == dark
     with visit(color_scheme="light") as page:
         assert background(page) == light
-
-
-def test_storage_that_is_refused_does_no_harm(visit):
-    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error(); }})"
-    with visit() as page:
+        refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error(); }})"
         page.add_init_script(refuse)
         page.reload()
-        before = background(page)
         page.get_by_role("button", name="Dark theme").click()
-        assert background(page) != before
+        assert background(page) == dark
 
 
-@pytest.mark.parametrize("width", [320, 360, 768, 1100, 1600])
+@pytest.mark.parametrize("width", [320, 768, 1600])
 def test_the_page_is_never_wider_than_the_window(visit, width):
     with visit(viewport={"width": width, "height": 800}) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
@@ -224,27 +216,16 @@ def test_ours_stands_beside_the_papers_where_there_is_room(visit):
             assert (paper["y"] == ours["y"]) == beside
 
 
-def test_the_tab_key_goes_down_the_page(visit):
-    with visit(viewport={"width": 1400, "height": 20000}) as page:
-        place = """() => { const box = document.activeElement.getBoundingClientRect();
-            return [document.activeElement.closest("nav") ? 0 : 1, box.top, box.left]; }"""
-        page.keyboard.press("Tab")
-        assert focused(page) == "Skip to the content"
-        places = []
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            places.append(page.evaluate(place))
-        sides = [side for side, _, _ in places]
-        assert sides == sorted(sides)
-        rows = [round(top / 40) for side, top, _ in places if side == 1]
-        assert sum(after < before for before, after in pairwise(rows)) <= 2
-
-
 @pytest.mark.parametrize("scripts", [True, False])
 def test_print_shows_everything_and_no_controls(browser, address, scripts):
     context = browser.new_context(java_script_enabled=scripts)
     page = context.new_page()
     page.goto(address)
+    page.locator(NUMBER).first.click()  # without scripts, too
+    page.locator(".source:popover-open").get_by_role("link").first.click()
+    page.keyboard.press("Escape")
+    assert page.locator("#run-ape-vanilla-1").is_visible()
+    assert page.locator("nav a").first.is_visible()
     page.emulate_media(media="print")
     for hidden in ("nav", ".source .bar button", ".files"):
         assert not page.locator(hidden).first.is_visible()
@@ -271,20 +252,6 @@ def test_an_open_source_does_not_cover_the_printed_page(visit):
         assert page.locator("details:not([open])").count() == 0
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details.run[open]").count() == 0
-
-
-def test_without_scripts_sources_open_all_the_same(browser, address):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(address)
-    page.locator(NUMBER).first.click()
-    source = page.locator(".source:popover-open")
-    assert source.is_visible()
-    source.get_by_role("link").first.click()
-    page.keyboard.press("Escape")
-    assert page.locator("#run-ape-vanilla-1").is_visible()
-    assert page.locator("nav a").first.is_visible()
-    context.close()
 
 
 @pytest.mark.parametrize(

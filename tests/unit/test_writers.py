@@ -20,13 +20,11 @@ from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import replacing, save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.document import save_data
-from shapeshift.lab.analysis.similarity import ShiftSimilarity
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import keep_lines
-from shapeshift.lab.results import Results, Row
+from shapeshift.lab.results import Row, write_csv
 from shapeshift.lab.run import Run
 from shapeshift.lab.toolkits.commands import Command, run_commands
 from shapeshift.papers.document import ItemDocument
@@ -88,9 +86,7 @@ WRITERS = {
     "checkpoint": write_checkpoint,
     "translations": lambda folder: keep_lines(folder / "results" / "test.txt", ["a", "b"]),
     "figure": lambda folder: save_figure(Figure(), folder / "figure"),
-    "data of a figure": lambda folder: save_data(ShiftSimilarity((), ()), folder / "figure.json"),
-    "CSV": lambda folder: Results((ROW,)).write_csv(folder / "results.csv"),
-    "Parquet": lambda folder: Results((ROW,)).write_parquet(folder / "results.parquet"),
+    "CSV": lambda folder: write_csv([ROW], folder / "results.csv"),
     "item": lambda folder: write_item(ItemDocument(**dict.fromkeys(FIELDS, "x")), [], folder / "i"),
     "record": write_record,
     "lock": hold_lock,

@@ -81,10 +81,10 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     from rich.text import Text
 
     from shapeshift.evaluation.tables import Table
-    from shapeshift.papers.dry_run import find_origins, measure_runs
+    from shapeshift.papers.preflight import find_origins, measure_runs, missing
 
     with console().status("") as status:
-        made = measure_runs(plan, lambda name: status.update(Text(f"measuring {name}")))
+        made = measure_runs(plan.runs, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
         (
             f"{runs.grid} {runs.name}",
@@ -108,7 +108,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     ]
     show_table(Table(header, rows, notes))
     _show_origins(find_origins(made))
-    for line in plan.missing(prepared_root, packages_only=True):
+    for line in missing(plan.runs, prepared_root, hardware=False, packages_only=True):
         notice(f"missing here: {line}", "yellow")
 
 

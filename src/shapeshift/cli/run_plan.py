@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +42,9 @@ def run_plan(
 
     if dry_run:
         from shapeshift.cli.dry_run import show_plan
+        from shapeshift.papers.preflight import check_shared
 
-        plan.check_shared(gpus_per_run)
+        check_shared(plan.runs, gpus_per_run)
         show_plan(plan, prepared)
         return
     plan.open_folder(directory)
@@ -93,7 +93,7 @@ def choose_launcher(
             raise usage_error("--jobs", "does not go with --gpus or --gpus-per-run")
         return Subprocesses.on_gpus(None if gpus is None else gpus.split(","), gpus_per_run)
     if jobs is None:
-        return Subprocesses.for_cells([*chain.from_iterable(plan.trained.values())])
+        return Subprocesses.for_cells(plan.runs)
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()
 
 
@@ -105,24 +105,23 @@ def run_cells(
     from shapeshift.cli.progress import Display
     from shapeshift.lab.launchers import Slurm
     from shapeshift.papers import reproduce as papers
-    from shapeshift.papers.dry_run import check_space
+    from shapeshift.papers.preflight import check_shared, check_space, fetch_text, missing
 
-    finished = plan.finished(directory)
-    plan.check_shared(gpus_per_run, finished)
-    missing = plan.missing(prepared, finished)
-    if not isinstance(launcher, Slurm):  # whose jobs run on other machines
-        missing += plan.missing_hardware(finished)
-    if missing:
-        raise ShapeshiftError("; ".join(missing))
-    check_space(plan, directory, finished)
+    unfinished = plan.unfinished(directory)
+    check_shared(unfinished, gpus_per_run)
+    # The jobs of a cluster run on other machines.
+    lines = missing(unfinished, prepared, hardware=not isinstance(launcher, Slurm))
+    if lines:
+        raise ShapeshiftError("; ".join(lines))
+    check_space(unfinished, directory)
     with Display() as display:
-        plan.fetch(finished, display)
+        fetch_text(unfinished, display)
     for grid, cells in plan.trained.items():
-        done = sum((grid, cell.key) in finished for cell in cells)
+        done = len(cells) - sum(cell.grid == grid for cell in unfinished)
         title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
         for line in (title, *plan.usable(grid)[1]):
             notice(line)
-    with GridDisplay(list(chain.from_iterable(plan.trained.values()))) as table:
+    with GridDisplay(plan.runs) as table:
         return papers.run(plan, directory, launcher, prepared_root=prepared, observer=table)
 
 

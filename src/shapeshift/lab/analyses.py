@@ -113,15 +113,12 @@ def _similarity(
 ) -> list[Measurement]:
     numbers = range(min(_NUM_SENTENCES, len(data.valid)))
     sentences = [data.valid[number][0].tolist() for number in numbers]
-    [system] = similarity.compute({"": model}, sentences, offsets).systems
+    matrices = similarity.compute(model, sentences, offsets).mean(0)  # (L + 1, K, K)
     return [
         Measurement(
-            metric="shift_similarity",
-            value=system.invariance(layer),
-            dataset="valid",
-            bucket=f"layer {layer}{bucket}",
+            metric="shift_similarity", value=value, dataset="valid", bucket=f"layer {layer}{bucket}"
         )
-        for layer in range(system.num_layers + 1)
+        for layer, value in enumerate(similarity.invariance(matrices).tolist())
     ]
 
 

@@ -94,8 +94,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     num_layers = len(model.encoder)
     similarity = np.ones((num_layers + 1, 1))
     if len(offsets) > 1:
-        system = compare_under_shifts({"": model}, [source], offsets).systems[0]
-        similarity = np.array([system.matrix(layer)[0] for layer in range(num_layers + 1)])
+        similarity = compare_under_shifts(model, [source], offsets)[0, :, 0]
     return Inspection(
         name=run.directory.name,
         config=run.config,

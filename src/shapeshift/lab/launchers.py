@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +169,13 @@ class Subprocesses:
 
     def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
         """Start the process of a cell."""
-        order = replace(order, num_processes=self._processes_per_run)
+        order = order.model_copy(update={"num_processes": self._processes_per_run})
         return _Process(order, self._environments[slot])
 
 
 class _Process:
     def __init__(self, order: Order, environment: Mapping[str, str]):
-        command = [sys.executable, "-m", "shapeshift.lab.work", order.to_json()]
+        command = [sys.executable, "-m", "shapeshift.lab.work", order.model_dump_json()]
         # The child finds the package that this process runs, installed or not.
         source = str(Path(shapeshift.__file__).parents[1])
         paths = [source, os.environ.get("PYTHONPATH", "")]
@@ -256,13 +255,9 @@ class Slurm:
         Raises:
             RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
         """
-        order = replace(
-            order,
-            folder=order.folder.absolute(),
-            settings=order.settings.absolute(),
-            prepared_root=order.prepared_root.absolute(),
-            num_processes=self._gpus_per_run,
-        )
+        paths = ("folder", "settings", "prepared_root")
+        own = {name: getattr(order, name).absolute() for name in paths}
+        order = order.model_copy(update=own | {"num_processes": self._gpus_per_run})
         try:
             with redirect_stderr(io.StringIO()):  # where submitit prints that, too
                 job = self._executor.submit(attempt, order)

@@ -74,8 +74,8 @@ MEASURES: dict[str, str] = {
     "decoding-speed": "shapeshift.lab.properties:measure_decoding_speed",
     "step-memory": "shapeshift.lab.properties:measure_step_memory",
     "export": "shapeshift.lab.properties:measure_export",
-    "fairseq": "shapeshift.lab.toolkits.measure:FAIRSEQ",
-    "opennmt-py": "shapeshift.lab.toolkits.measure:OPENNMT",
+    "fairseq": "shapeshift.lab.toolkits.fairseq:FAIRSEQ",
+    "opennmt-py": "shapeshift.lab.toolkits.opennmt:OPENNMT",
 }
 """Name → `module:function`."""
 

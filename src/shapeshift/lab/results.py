@@ -1,28 +1,18 @@
-"""All measurements of a grid in one tidy table, with a row for each.
-
-The table is a pandas DataFrame, a CSV file, and a Parquet file where pyarrow is installed (the
-extra `results`). A file appears complete or not at all.
-"""
+"""All measurements of a grid in one tidy table, with a row for each, as a CSV file."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from shapeshift.disk import save
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import TRAIN, Measurement, Text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 AXIS = "axis:"
 """Begins the names of the columns that hold axes."""
@@ -66,78 +56,45 @@ _FIRST = ("grid", "scale", "cell")
 _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
 
 
-@dataclass(frozen=True)
-class Results:
-    """Rows, and their way to files and back."""
+def collect(cells: Iterable[Cell], steps: Sequence[str], root: Path) -> list[Row]:
+    """Gather what is recorded of `cells` in the folders under `root`.
 
-    rows: tuple[Row, ...]
+    Two cells that share a folder have rows of their own.
 
-    @classmethod
-    def collect(cls, cells: Iterable[Cell], steps: Sequence[str], root: Path) -> Results:
-        """Gather what is recorded of `cells` in the folders under `root`.
+    Args:
+        cells: finished or not.
+        steps: names of measures; training always comes first.
+        root: as it was for `runner.run_cells`.
+    """
+    rows = []
+    for cell in cells:
+        folder = CellFolder(root / cell.key)
+        for step in (TRAIN, *steps):
+            record = folder.record(step, cell.config)
+            if record is None:
+                continue
+            shared = {
+                "grid": cell.grid,
+                "scale": cell.scale,
+                "cell": cell.key,
+                "axes": dict(cell.axes),
+                "seed": cell.seed,
+                "measure": step,
+                **record.model_dump(
+                    include={"checkpoint", "command", "version", "time", "hardware"}
+                ),
+            }
+            rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
+    return rows
 
-        Two cells that share a folder have rows of their own.
 
-        Args:
-            cells: finished or not.
-            steps: names of measures; training always comes first.
-            root: as it was for `runner.run_cells`.
-        """
-        rows = []
-        for cell in cells:
-            folder = CellFolder(root / cell.key)
-            for step in (TRAIN, *steps):
-                record = folder.record(step, cell.config)
-                if record is None:
-                    continue
-                shared = {
-                    "grid": cell.grid,
-                    "scale": cell.scale,
-                    "cell": cell.key,
-                    "axes": dict(cell.axes),
-                    "seed": cell.seed,
-                    "measure": step,
-                    **record.model_dump(
-                        include={"checkpoint", "command", "version", "time", "hardware"}
-                    ),
-                }
-                rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
-        return cls(tuple(rows))
-
-    def write_csv(self, path: Path) -> None:
-        """Write all rows; what is missing is an empty field."""
-        table = self._columns()
-        save(path, csv_text([list(table), *zip(*table.values(), strict=True)]))
-
-    def frame(self) -> pd.DataFrame:
-        """Return all rows as a table with a column for each field and each axis (`axis:NAME`)."""
-        import pandas as pd  # imported here: it takes half a second
-
-        types = {"value": "float64", "seed": "int64", "step": "Int64"}
-        columns = self._columns()
-        return pd.DataFrame(columns).astype({**dict.fromkeys(columns, "object"), **types})
-
-    def write_parquet(self, path: Path) -> None:
-        """Write all rows with typed columns.
-
-        Raises:
-            ShapeshiftError: pyarrow is not installed.
-        """
-        buffer = io.BytesIO()
-        try:
-            self.frame().to_parquet(buffer, engine="pyarrow", index=False)
-        except ImportError as error:
-            raise ShapeshiftError(
-                "Parquet needs pyarrow, which is not installed; pip install 'shapeshift[results]',"
-                " or use CSV"
-            ) from error
-        save(path, buffer.getvalue())
-
-    def _columns(self) -> dict[str, list[Any]]:
-        columns = {name: [getattr(row, name) for row in self.rows] for name in _FIELDS}
-        for axis in {axis: None for row in self.rows for axis in row.axes}:
-            columns[AXIS + axis] = [row.axes.get(axis) for row in self.rows]
-        return columns
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write a table with a column for each field and each axis (`axis:NAME`); what is missing is an
+    empty field."""
+    axes = list({axis: None for row in rows for axis in row.axes})
+    header = [*_FIELDS, *(AXIS + axis for axis in axes)]
+    lines = [[*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows]
+    save(path, csv_text([header, *lines]))
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:

@@ -215,11 +215,11 @@ class _Runner:
             self._postpone(watch)
         else:
             order = Order(
-                watch.folder.path,
-                watch.folder.write_settings(watch.cell.config),
-                watch.steps,
-                self._prepared_root,
-                self._command,
+                folder=watch.folder.path,
+                settings=watch.folder.write_settings(watch.cell.config),
+                steps=tuple(watch.steps),
+                prepared_root=self._prepared_root,
+                command=self._command,
             )
             job = self._launcher.start(order, slot, lambda: self._report(watch, State.RUNNING))
             self._running[slot] = watch, job

@@ -1,8 +1,8 @@
-"""Whether one system is better than another: summaries over seeds and paired bootstrap tests.
+"""Whether one system is better than another: paired bootstrap tests.
 
-Two kinds of chance are kept apart. How results vary from seed to seed is the standard deviation of
-`summarise`. Whether a difference would hold on other sentences is the paired bootstrap test (Koehn
-2004), to the digit as sacreBLEU computes it; of a test set of several files, each resampled within
+Two kinds of chance are kept apart. How results vary from seed to seed is their standard deviation.
+Whether a difference would hold on other sentences is the paired bootstrap test (Koehn 2004), to the
+digit as sacreBLEU computes it; of a test set of several files, each resampled within
 itself, it is on the mean of their scores. It is made for each seed separately: the translations of
 one sentence by three seeds are not three independent sentences, as a test on all seeds one after
 the other would have it, and its p-value would be too small. The p-values of the seeds, which come
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -59,32 +59,6 @@ _ALL = (slice(None),)
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Values over seeds.
-
-    Attributes:
-        mean, median: of the values.
-        stdev: sample standard deviation (n − 1); 0 for a single value.
-        num_values: n.
-    """
-
-    mean: float
-    median: float
-    stdev: float
-    num_values: int
-
-
-def summarise(values: Sequence[float]) -> Summary:
-    """Return mean, median and standard deviation of one value or more."""
-    return Summary(
-        statistics.fmean(values),
-        statistics.median(values),
-        statistics.stdev(values) if len(values) > 1 else 0.0,
-        len(values),
-    )
-
-
-@dataclass(frozen=True)
 class Comparison:
     """A system against a baseline.
 
@@ -93,14 +67,12 @@ class Comparison:
         p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
             sign of the means'.
         num_samples: of the bootstrap.
-        cells: keys of the runs that were compared, where it is about cells.
     """
 
     score: float
     baseline_score: float
     p_values: Mapping[int, float]
     num_samples: int = NUM_SAMPLES
-    cells: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float:
@@ -219,7 +191,7 @@ def compare_cells(
     if wanted is None:
         record = CellFolder(root / test[0].key).record(f"score-{split}", test[0].config)
     files = recorded_files(record.measurements, split, references) if record else []
-    comparison = compare(
+    return compare(
         outputs(test, split),
         outputs(against, split),
         references,
@@ -227,7 +199,6 @@ def compare_cells(
         files=files or _ALL,
         minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
-    return replace(comparison, cells=tuple(cell.key for cell in (*test, *against)))
 
 
 def _results(cell: Cell, root: Path) -> Path:

@@ -9,14 +9,12 @@ cell's `output.log`.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,6 +30,7 @@ from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
+from shapeshift.schema import Strict
 from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 from shapeshift.training.trainer import Observer, Silent
@@ -43,8 +42,7 @@ _SAME_SIGNAL_S = 1.0
 """A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(Strict):
     """The work on one cell, as a launcher hands it on.
 
     Attributes:
@@ -59,21 +57,10 @@ class Order:
 
     folder: Path
     settings: Path
-    steps: Sequence[str]
+    steps: tuple[str, ...]
     prepared_root: Path
     command: str
     num_processes: int = 1
-
-    def to_json(self) -> str:
-        """Return it as the argument of this program."""
-        return json.dumps(asdict(self), default=str)
-
-    @classmethod
-    def from_json(cls, text: str) -> Order:
-        """Read what `to_json` wrote."""
-        given = json.loads(text)
-        paths = {name: Path(given[name]) for name in ("folder", "settings", "prepared_root")}
-        return cls(**given | paths)
 
 
 def work(order: Order, observer: Observer | None = None, stop: StopSignals | None = None) -> None:
@@ -195,7 +182,7 @@ class _Heartbeat(Silent):
 def main() -> int:
     """Work on one cell as a process of its own; see the module."""
     end_with_parent()
-    order = Order.from_json(sys.argv[1])
+    order = Order.model_validate_json(sys.argv[1])
     try:
         return attempt(order, _Heartbeat(CellFolder(order.folder).update))
     except StoppedError as stopped:

@@ -1,19 +1,24 @@
-"""BLEU by source length as a table and a figure."""
+"""BLEU by source length as a table and a figure, with the lengths that training never showed.
+
+Kiyono et al. 2021 (SHAPE), Figure 7 (absolute) and Figure 3 (gain over APE); Miyazaki et al. 2024
+(NHK), Figure 3. Differs from the papers: each bucket names its number of segments, and buckets with
+few are drawn hollow.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import stdev
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+import numpy as np
 
 from shapeshift.config import Config
 from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
+from shapeshift.evaluation.scores import Scores, length_columns
 from shapeshift.evaluation.tables import FEW_MARK
-from shapeshift.lab.analysis import length_bleu
-from shapeshift.lab.analysis.length_bleu import Bounds, LengthBleu
-from shapeshift.lab.figures import draw_lines
+from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.document import (
@@ -26,27 +31,119 @@ from shapeshift.papers.document import (
 )
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.spec import ByLengthSpec, Lengths
-from shapeshift.papers.study import Study
+from shapeshift.papers.study import Bounds, Study
 from shapeshift.papers.verdicts import mark_note, significant
 
 UNSEEN_MARK = "‡"
+_MIN_SPAN = 2.0  # of the vertical axis, BLEU: less is within the noise of a few hundred segments
+
+Values = Mapping[str, Sequence[Sequence[float]]]
+"""System → for each bucket the BLEU of each run (seed); none for an empty bucket."""
 
 
 @dataclass(frozen=True)
-class _Panel:
-    """A panel of the figure, and a group of rows of the table.
+class LengthBleu:
+    """BLEU of systems over buckets of source lengths: a panel of the figure, and a group of rows of
+    the table.
 
     Attributes:
-        name: the lengths in training; empty if there is but one panel.
+        buckets: of the first system; bounds and counts are the same for all.
+        systems: BLEU.
+        trained: source lengths in training; `None` where they are not limited.
         runs: system → its finished cells, one for each seed.
-        data: BLEU.
         marked: system → the numbers of the buckets in which it differs from the first.
+        name: the lengths in training; empty if there is but one panel.
     """
 
-    name: str
-    runs: Mapping[str, Sequence[Cell]]
-    data: LengthBleu
-    marked: Mapping[str, set[int]]
+    buckets: Sequence[LengthBucket]
+    systems: Values
+    trained: Bounds | None = None
+    runs: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
+    marked: Mapping[str, set[int]] = field(default_factory=dict)
+    name: str = ""
+
+    def is_unseen(self, bucket: LengthBucket) -> bool:
+        """Return whether training has shown none of a bucket's lengths."""
+        low, high = self.trained or (0, None)
+        return (high is not None and bucket.low >= high) or (
+            bucket.high is not None and bucket.high <= low
+        )
+
+    def panel(self, y_title: str = "BLEU", title: str = "", *, zero: bool = False) -> Panel:
+        """Return the panel of a figure, with the lengths that training never showed shaded."""
+        small = [place for place, bucket in enumerate(self.buckets) if bucket.is_small]
+        return Panel(
+            lines=[
+                Line(name, range(len(self.buckets)), values, small)
+                for name, values in self.systems.items()
+            ],
+            y_title=y_title,
+            title=title,
+            places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
+            shaded=self._unseen_spans(),
+            zero=zero,
+            min_span=_MIN_SPAN,
+        )
+
+    @property
+    def x_title(self) -> str:
+        """Title of the horizontal axis, which says what the marks in the panel mean."""
+        marks = ["below: segments"]
+        if self.trained:
+            marks.append("shaded: unseen in training")
+        if any(bucket.is_small for bucket in self.buckets):
+            marks.append(f"hollow: fewer than {FEW_SEGMENTS}")
+        return f"source length ({'; '.join(marks)})"
+
+    def _unseen_spans(self) -> list[tuple[float, float]]:
+        low, high = self.trained or (0, None)
+        left, right = -0.5, len(self.buckets) - 0.5
+        start = left if low <= 1 else self._place(low)  # no sentence has length 0
+        end = right if high is None else self._place(high)
+        return [span for span in ((left, start), (end, right)) if span[0] < span[1]]
+
+    def _place(self, length: int) -> float:
+        """Return where a length is on the x axis, on which bucket i spans i ± 0.5; the last bucket,
+        which has no end, runs as fast as the one before it."""
+        lows = [bucket.low for bucket in self.buckets]
+        width = lows[-1] - lows[-2] if len(lows) > 1 else 1
+        places = np.arange(len(lows) + 1) - 0.5
+        return float(np.interp(length, [*lows, lows[-1] + width], places))
+
+
+def gather(systems: Mapping[str, Sequence[Scores]]) -> tuple[Sequence[LengthBucket], Values]:
+    """Return the buckets of systems and their BLEU in each.
+
+    Args:
+        systems: name → its scores with `by_length`, one for each run (seed).
+
+    Raises:
+        ShapeshiftError: no BLEU by length, or scores that cannot be compared.
+    """
+    columns = length_columns(
+        {f"{name} (run {n})": x for name, runs in systems.items() for n, x in enumerate(runs, 1)}
+    )
+    values = {
+        name: [
+            [bucket.bleu for bucket in same if bucket.bleu is not None]
+            for same in zip(*(run.by_length or () for run in runs), strict=True)
+        ]
+        for name, runs in systems.items()
+    }
+    return next(iter(columns.values())), values
+
+
+def gains(systems: Values, baseline: str) -> Values:
+    """Return BLEU minus the mean of the baseline, for every other system: their runs do not come in
+    pairs."""
+    return {
+        name: [
+            [value - fmean(base) for value in values]
+            for values, base in zip(buckets, systems[baseline], strict=True)
+        ]
+        for name, buckets in systems.items()
+        if name != baseline
+    }
 
 
 def trained_lengths(config: Config) -> Bounds | None:
@@ -94,22 +191,19 @@ def add_lengths(
     panels = _panels(study, spec, grid)
     if not panels:
         return
-    systems = list(dict.fromkeys(system for panel in panels for system in panel.data.systems))
+    systems = list(dict.fromkeys(system for panel in panels for system in panel.systems))
     heads = ["trained on", "source length"] if spec.panels else ["source length"]
+    sign = "+" if spec.gain_over else ""
     content.tables.append(
         DocumentTable(
             name=name,
             title=spec.title,
             header=(*heads, "segments", *systems),
-            rows=tuple(
-                row
-                for panel in panels
-                for row in _rows(panel, systems, sign="+" if spec.gain_over else "")
-            ),
+            rows=tuple(row for panel in panels for row in _rows(panel, systems, sign)),
             notes=tuple(_notes(panels, spec.notes)),
         )
     )
-    shaded = any(panel.data.trained for panel in panels)
+    shaded = any(panel.trained for panel in panels)
     note = "; lengths that training has not shown are shaded" if shaded else ""
     about = DocumentFigure(
         name=name,
@@ -118,24 +212,22 @@ def add_lengths(
         alt=f"{spec.title}: {'; '.join(map(_spoken, panels))}{note}.",
     )
     y_title = f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU"
-    letters = "abcdefgh"
     drawn = [
-        panel.data.panel(
+        panel.panel(
             y_title,
             f"({letter}) trained on {panel.name} lengths" if panel.name else "",
             zero=bool(spec.gain_over),
         )
-        for letter, panel in zip(letters, panels, strict=False)
+        for letter, panel in zip("abcdefgh", panels, strict=False)
     ]
-    x_title = max((panel.data.x_title for panel in panels), key=len)
+    x_title = max((panel.x_title for panel in panels), key=len)
     content.figures.append(Figure(about, draw_lines(drawn, x_title)))
 
 
-def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[_Panel]:
+def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[LengthBleu]:
     """Return the panels with the systems that are finished for each one that has any."""
-    settings = study.settings(grid, spec.panels) if spec.panels else [""]
-    panels = []
-    for setting in settings:
+    groups = []
+    for setting in study.settings(grid, spec.panels) if spec.panels else [""]:
         axes = spec.only | ({spec.panels: setting} if setting else {})
         runs = {
             system: cells
@@ -143,57 +235,58 @@ def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[_Panel]:
             if (cells := study.finished(grid, axes | {spec.systems: system}))
         }
         if runs:
-            panels.append((axes, runs))
-    shared = set.intersection(*(set(runs) for _, runs in panels)) if panels else set()
-    if spec.gain_over and (spec.gain_over not in shared or len(shared) == 1):
+            groups.append((axes, runs))
+    shared = set.intersection(*(set(runs) for _, runs in groups)) if groups else set()
+    if not shared or (spec.gain_over and (spec.gain_over not in shared or len(shared) == 1)):
         return []
-    found = []
-    for axes, all_runs in panels if shared else ():
+    panels = []
+    for axes, all_runs in groups:
         runs = {system: cells for system, cells in all_runs.items() if system in shared}
-        config = next(iter(runs.values()))[0].config
-        data = length_bleu.compute(
-            {
-                system: [study.scores(cell, *spec.splits) for cell in cells]
-                for system, cells in runs.items()
-            },
-            trained=trained_lengths(config),
+        trained = trained_lengths(next(iter(runs.values()))[0].config)
+        buckets, bleu = gather(
+            {system: [study.scores(x, *spec.splits) for x in own] for system, own in runs.items()}
         )
-        marked = _marked(study, data, grid, axes, spec.systems) if spec.tested else {}
-        if spec.gain_over:
-            data = data.gains(spec.gain_over)
-        name = bounds_label(trained_lengths(config)) if spec.panels else ""
-        found.append(_Panel(name, runs, data, marked))
-    return found
+        panels.append(
+            LengthBleu(
+                buckets,
+                gains(bleu, spec.gain_over) if spec.gain_over else bleu,
+                trained,
+                runs,
+                _marked(study, buckets, grid, axes, spec.systems, [*runs]) if spec.tested else {},
+                bounds_label(trained) if spec.panels else "",
+            )
+        )
+    return panels
 
 
-def _rows(panel: _Panel, systems: Sequence[str], sign: str) -> list[tuple[Entry, ...]]:
-    data, cells = panel.data, [cell for own in panel.runs.values() for cell in own]
+def _rows(panel: LengthBleu, systems: Sequence[str], sign: str) -> list[tuple[Entry, ...]]:
+    cells = [cell for own in panel.runs.values() for cell in own]
     rows = []
-    for place, bucket in enumerate(data.buckets):
+    for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",", cells)]
         for system in systems:
-            mean = data.mean(system)[place]
-            if math.isnan(mean):  # no sentence is so long
+            seeds = panel.systems[system][place]
+            if not seeds:  # no sentence is so long
                 fields.append(missing())
                 continue
-            seeds = data.systems[system][place]
-            text = f"{mean:{sign}.2f}" + (f" ± {stdev(seeds):.2f}" if len(seeds) > 1 else "")
+            text = f"{fmean(seeds):{sign}.2f}"
+            text += f" ± {stdev(seeds):.2f}" if len(seeds) > 1 else ""
             text += FEW_MARK * bucket.is_small + MARK * (place in panel.marked.get(system, ()))
-            field = number(mean, cells=panel.runs[system])
+            field = number(fmean(seeds), cells=panel.runs[system])
             fields.append(field.model_copy(update={"text": text}))
-        label = bucket.label + UNSEEN_MARK * data.is_unseen(bucket)
+        label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
         rows.append((*words(*filter(None, (panel.name, label))), *fields))
     return rows
 
 
-def _notes(panels: Sequence[_Panel], notes: Sequence[str]) -> list[str]:
+def _notes(panels: Sequence[LengthBleu], notes: Sequence[str]) -> list[str]:
     lines = [*notes]
-    buckets = [(panel.data, bucket) for panel in panels for bucket in panel.data.buckets]
-    if any(data.is_unseen(bucket) for data, bucket in buckets):
+    buckets = [(panel, bucket) for panel in panels for bucket in panel.buckets]
+    if any(panel.is_unseen(bucket) for panel, bucket in buckets):
         lines.append(f"{UNSEEN_MARK} longer or shorter than anything in training")
     if any(bucket.is_small for _, bucket in buckets):
         lines.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
-    seeds = [len(each) for panel in panels for own in panel.data.systems.values() for each in own]
+    seeds = [len(each) for panel in panels for own in panel.systems.values() for each in own]
     lines.append("mean ± standard deviation over seeds" if max(seeds) > 1 else "one seed")
     if panels[0].marked:
         lines.append(mark_note(next(iter(panels[0].runs)), "lengths of the system"))
@@ -201,10 +294,15 @@ def _notes(panels: Sequence[_Panel], notes: Sequence[str]) -> list[str]:
 
 
 def _marked(
-    study: Study, data: LengthBleu, grid: str, axes: Mapping[str, str], axis: str
+    study: Study,
+    buckets: Sequence[LengthBucket],
+    grid: str,
+    axes: Mapping[str, str],
+    axis: str,
+    systems: Sequence[str],
 ) -> dict[str, set[int]]:
     """Return system → the numbers of the buckets in which it differs from the first one."""
-    first, *others = data.systems
+    first, *others = systems
     return {
         system: significant(
             {
@@ -214,7 +312,7 @@ def _marked(
                     {**axes, axis: first},
                     lengths=(bucket.low, bucket.high),
                 )
-                for place, bucket in enumerate(data.buckets)
+                for place, bucket in enumerate(buckets)
                 if bucket.num_segments >= FEW_SEGMENTS
             }
         )
@@ -222,14 +320,14 @@ def _marked(
     }
 
 
-def _spoken(panel: _Panel) -> str:
+def _spoken(panel: LengthBleu) -> str:
     """Return where each line begins and ends, for those who cannot see it."""
     parts = []
-    for system in panel.data.systems:
+    for system, values in panel.systems.items():
         points = [
-            (bucket.label, mean)
-            for bucket, mean in zip(panel.data.buckets, panel.data.mean(system), strict=True)
-            if not math.isnan(mean)
+            (bucket.label, fmean(seeds))
+            for bucket, seeds in zip(panel.buckets, values, strict=True)
+            if seeds
         ]
         if points:
             (first, begin), (last, end) = points[0], points[-1]

@@ -6,36 +6,18 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-
-from pydantic import Field, TypeAdapter
+from typing import Any
 
 from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Grid
 from shapeshift.papers.item import Item, Paper
-from shapeshift.schema import Strict
 
 ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
 
 
-class PaperSpec(Strict):
-    """A paper; its items are files in the same folder.
-
-    Attributes:
-        title: for people.
-        citation: authors, year, title, venue.
-        items: names, in the paper's order.
-        aliases: other names → the item that holds this table or figure too.
-    """
-
-    title: str
-    citation: str
-    items: tuple[str, ...]
-    aliases: dict[str, str] = Field(default_factory=dict)
-
-
-PAPERS = TypeAdapter(dict[str, PaperSpec]).validate_python(read_document(ITEMS / "papers.yaml"))
-"""Name → the paper."""
+PAPERS: dict[str, dict[str, Any]] = read_document(ITEMS / "papers.yaml")
+"""Name → title, citation, names of the items, and aliases, as the file says."""
 
 
 @cache
@@ -49,18 +31,13 @@ def find_paper(name: str) -> Paper:
         raise ShapeshiftError(
             f"unknown paper {name!r}{nearest(name, PAPERS)} (known: {', '.join(PAPERS)})"
         )
-    spec = PAPERS[name]
-    items = {item: _shipped_item(name, item) for item in spec.items}
-    return Paper(spec.title, spec.citation, items, spec.aliases)
-
-
-def _shipped_item(paper: str, name: str) -> Item:
     from shapeshift.papers.build import item_of
     from shapeshift.papers.spec import read_spec
 
-    spec = read_spec(ITEMS / f"{paper}-{name}.yaml")
-    assert isinstance(spec.grid, str)
-    return item_of(spec, name, spec.grid)
+    paper = PAPERS[name]
+    specs = {item: read_spec(ITEMS / f"{name}-{item}.yaml") for item in paper["items"]}
+    items = {item: item_of(spec, item, str(spec.grid)) for item, spec in specs.items()}
+    return Paper(paper["title"], paper["citation"], items, paper.get("aliases", {}))
 
 
 def read_study(path: Path) -> tuple[Paper, Grid]:

@@ -1,11 +1,17 @@
-"""Validation perplexity against updates or training time, as a table and a figure."""
+"""Validation perplexity against updates or training time, as a table and a figure.
+
+Kiyono et al. 2021 (SHAPE), Figure 8 (updates) and Figure 9 (wall clock).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
-from shapeshift.lab.analysis.curves import RunCurve, read_run
+from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import (
@@ -19,8 +25,48 @@ from shapeshift.papers.document import (
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.spec import CurvesSpec
 from shapeshift.papers.study import Study
+from shapeshift.training.log import read_log
 
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A validation of a run.
+
+    Attributes:
+        update: after how many updates.
+        elapsed_s: seconds of training, with validation and saving but without the time between a
+            stop and a restart; `None` where the log does not have it.
+        perplexity: exp(nats a target token).
+    """
+
+    update: int
+    elapsed_s: float | None
+    perplexity: float
+
+
+def read_validations(directory: Path) -> list[Validation]:
+    """Return the validations of one run, in the order of training.
+
+    Raises:
+        ShapeshiftError: there are none, or the log is damaged.
+    """
+    path = directory / "log.jsonl"
+    validations = [
+        Validation(int(line["update"]), line.get("elapsed_s"), math.exp(line["valid_loss"]))
+        for line in read_log(path)
+        if "valid_loss" in line
+    ]
+    if not validations:
+        raise ShapeshiftError(
+            "no validation is logged there yet; name the folder of a run that has validated",
+            path=path,
+        )
+    return validations
+
+
+Runs = Sequence[tuple[Cell, Sequence[Validation]]]
 
 
 def add_curves(content: Content, study: Study, spec: CurvesSpec, item: str, grid: str) -> None:
@@ -36,54 +82,45 @@ def add_curves(content: Content, study: Study, spec: CurvesSpec, item: str, grid
     """
     for setting in study.settings(grid, spec.each):
         cells = study.finished(grid, {spec.each: setting})
-        runs = [(cell, read_run(study.run(cell).directory)) for cell in cells]
+        runs = [(cell, read_validations(study.run(cell).directory)) for cell in cells]
         name, title = f"{item}-{setting}", setting.capitalize()
         content.tables.append(
             DocumentTable(
                 name=name,
                 title=f"Validation perplexity during training, {title}",
                 header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
-                rows=tuple(row for cell, curve in runs for row in _rows(cell, curve, spec.systems)),
+                rows=tuple(
+                    (
+                        *words(cell.axes[spec.systems], str(cell.seed)),
+                        Entry(text=f"{x.update:,}", value=x.update),
+                        missing() if x.elapsed_s is None else number(x.elapsed_s, ",.0f", [cell]),
+                        number(x.perplexity, ".3f", [cell]),
+                    )
+                    for cell, validations in runs
+                    for x in validations
+                ),
                 notes=("time: as the clock had it, whatever else the machine did",),
             )
         )
         if spec.against != "updates":
-            runs = [(cell, curve) for cell, curve in runs if curve.elapsed_s is not None]
+            runs = [(cell, own) for cell, own in runs if all(x.elapsed_s is not None for x in own)]
         if runs:
             content.figures.append(_figure(name, title, runs, spec))
 
 
-def _rows(cell: Cell, curve: RunCurve, systems: str) -> list[tuple[Entry, ...]]:
-    """Return a row for each validation of a run."""
-    times = curve.elapsed_s or (None,) * len(curve.updates)
-    return [
-        (
-            *words(cell.axes[systems], str(cell.seed)),
-            Entry(text=f"{update:,}", value=update),
-            missing() if elapsed_s is None else number(elapsed_s, ",.0f", [cell]),
-            number(perplexity, ".3f", [cell]),
-        )
-        for update, elapsed_s, perplexity in zip(
-            curve.updates, times, curve.perplexity, strict=True
-        )
-    ]
-
-
-def _figure(
-    name: str, title: str, runs: Sequence[tuple[Cell, RunCurve]], spec: CurvesSpec
-) -> Figure:
+def _figure(name: str, title: str, runs: Runs, spec: CurvesSpec) -> Figure:
     """Draw a line for each run; the runs of a system share their look."""
     unit, seconds = "", 1.0
     if spec.against != "updates":
-        longest = max(curve.elapsed_s[-1] for _, curve in runs if curve.elapsed_s)
+        longest = max(own[-1].elapsed_s or 0.0 for _, own in runs)
         unit, seconds = next((each for each in _UNITS if longest >= 2 * each[1]), _UNITS[-1])
     lines = [
         Line(
             cell.axes[spec.systems],
-            [x / seconds for x in (curve.elapsed_s or ())] if unit else curve.updates,
-            [[value] for value in curve.perplexity],
+            [(x.elapsed_s or 0.0) / seconds if unit else x.update for x in own],
+            [[x.perplexity] for x in own],
         )
-        for cell, curve in runs
+        for cell, own in runs
     ]
     ends: dict[str, list[float]] = {}
     for line in lines:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
-from shapeshift.data.corpora import fetch
-from shapeshift.data.sources.download import Progress
 from shapeshift.disk import Disk, make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.measures import usable
-from shapeshift.lab.requirements import missing_requirements
-from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
-from shapeshift.training.precision import check_hardware
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
-
-Runs = Collection[tuple[str, str]]
-"""Grid and key of some cells."""
 
 
 @dataclass(frozen=True)
@@ -123,83 +115,24 @@ class Plan:
         `lab.measures.usable`."""
         return usable(self.grids[grid].config.steps)
 
-    def finished(self, directory: Path) -> Runs:
-        """Return the cells of these grids that are finished, by grid and key.
+    @property
+    def runs(self) -> list[Cell]:
+        """The cells of `trained`, grid after grid."""
+        return [*chain.from_iterable(self.trained.values())]
+
+    def unfinished(self, directory: Path) -> list[Cell]:
+        """Return the runs that are not finished.
 
         Args:
             directory: of all results.
         """
-        return {
-            (name, cell.key)
-            for name, cells in self.trained.items()
-            for cell in cells
-            if not CellFolder(directory / CELLS / cell.key).missing(
-                self.usable(name)[0], cell.config
+        return [
+            cell
+            for cell in self.runs
+            if CellFolder(directory / CELLS / cell.key).missing(
+                self.usable(cell.grid)[0], cell.config
             )
-        }
-
-    def fetch(self, finished: Runs, on_progress: Progress | None = None) -> None:
-        """Fetch the text of all runs, unless it is here; each corpus once.
-
-        Args:
-            finished: runs that need none; see `finished`.
-            on_progress: see `data.corpora.fetch`.
-
-        Raises:
-            ShapeshiftError: some text cannot be fetched.
-        """
-        corpora = [cell.config.data.corpus for cell in self.unfinished(finished)]
-        for corpus in {each.model_dump_json(): each for each in corpora}.values():
-            fetch(corpus, on_progress)
-
-    def missing_hardware(self, finished: Runs = ()) -> list[str]:
-        """Return a line for each device or precision that the runs need and that is not here.
-
-        Args:
-            finished: runs that are not asked about; see `finished`.
-        """
-        lines = []
-        for cell in self.unfinished(finished):
-            try:
-                check_hardware(cell.config.training)
-            except ShapeshiftError as error:
-                lines.append(str(error))
-        return list(dict.fromkeys(lines))
-
-    def missing(
-        self, prepared_root: Path, finished: Runs = (), *, packages_only: bool = False
-    ) -> list[str]:
-        """Return a line for each thing that the runs need and that is not here, each once; see
-        `lab.requirements`.
-
-        Args:
-            prepared_root: see `lab.train.train`.
-            finished: runs that are not asked about; see `finished`.
-            packages_only: see `lab.requirements.missing_requirements`.
-        """
-        lines: list[str] = []
-        for config in {cell.key: cell.config for cell in self.unfinished(finished)}.values():
-            data = prepared_directory(config.data, prepared_root)
-            lines += missing_requirements(config, data, packages_only=packages_only)
-        return list(dict.fromkeys(lines))
-
-    def check_shared(self, gpus_per_run: int, finished: Runs = ()) -> None:
-        """Raise a `ShapeshiftError` if this many GPUs cannot share an update of each run evenly.
-
-        Args:
-            gpus_per_run: how many.
-            finished: runs that are not asked about; see `finished`.
-        """
-        for cell in self.unfinished(finished):
-            try:
-                cell.config.training.check_shared(gpus_per_run)
-            except ShapeshiftError as error:
-                raise ShapeshiftError(f"{cell.name}: {error}; or change --gpus-per-run") from error
-
-    def unfinished(self, finished: Runs) -> Iterator[Cell]:
-        """Yield the cells of `trained` that are not in `finished`."""
-        for name, cells in self.trained.items():
-            yield from (cell for cell in cells if (name, cell.key) not in finished)
+        ]
 
 
 @dataclass(frozen=True)
@@ -301,13 +234,13 @@ def item_progress(
         known = dict.fromkeys(each for grid in all_grids.values() for each in grid.config.scales)
         raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
     chosen, cells = _choose(items, _resolve(grids, scale, overrides), seeds)
-    done = Plan(name, paper, chosen, scale, grids, cells, overrides, command="").finished(directory)
+    plan = Plan(name, paper, chosen, scale, grids, cells, overrides, command="")
+    unfinished = {(cell.grid, cell.key) for cell in plan.unfinished(directory)}
     progress = []
     for key, item in items.items():
-        own = chain.from_iterable(cells.get(grid, ()) for grid in item.grids)
-        wanted = {(cell.grid, cell.key) for cell in own if item.trained and item.needs(cell)}
-        count = len(wanted) if key in chosen else None
-        progress.append(ItemProgress(name, key, item.title, count, len(wanted & {*done})))
+        needed = {(x.grid, x.key) for x in plan.runs if item.trained and item.needs(x)}
+        count = len(needed) if key in chosen else None
+        progress.append(ItemProgress(name, key, item.title, count, len(needed - unfinished)))
     return progress
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.locks import locked
-from shapeshift.lab.results import Results, Row
-from shapeshift.lab.run import DataProgress
+from shapeshift.lab.results import Row, collect, write_csv
 from shapeshift.lab.runner import Launcher, Report, run_cells
 from shapeshift.lab.status import GridObserver
 from shapeshift.papers import planning
@@ -54,7 +52,7 @@ def run(
         observer: receives how far each cell is.
     """
     return run_cells(
-        list(chain.from_iterable(plan.trained.values())),
+        plan.runs,
         {grid: plan.usable(grid)[0] for grid in plan.trained},
         directory / planning.CELLS,
         launcher,
@@ -69,21 +67,18 @@ def write(
     directory: Path,
     *,
     prepared_root: Path,
-    on_prepare: DataProgress | None = None,
     on_failure: Callable[[str, ShapeshiftError], None] | None = None,
 ) -> list[Made]:
     """Write the items from what is finished, and all measurements in one table.
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
     measurements of all that is recorded for any item of the paper at this scale and with these
-    overrides, whatever its seed, are written to `results.csv` next to them, and as Parquet where
-    pyarrow is installed.
+    overrides, whatever its seed, are written to `results.csv` next to them.
 
     Args:
         plan: the items and their cells.
         directory: of all results.
         prepared_root: see `lab.train.train`.
-        on_prepare: receives the progress of preparing data, if that is needed.
         on_failure: receives what cannot be made (an item or `results.csv`), instead of an error;
             the others are made.
 
@@ -110,7 +105,6 @@ def write(
                 {grid: plan.grids[grid].config.steps for grid in item.grids},
                 directory / planning.CELLS,
                 prepared_root,
-                on_prepare,
             )
             with reporting(name):
                 made.append(_write_item(plan, name, item, study, folder / name))
@@ -156,13 +150,6 @@ def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
             cells = grid.cells(plan.scale, plan.overrides)
         except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs
             continue
-        rows += Results.collect(cells, grid.config.steps, root).rows
-    if not rows:
-        return
-    results = Results(tuple(rows))
-    try:
-        results.write_csv(folder / "results.csv")
-        with suppress(ShapeshiftError):  # pyarrow is not installed; the CSV has it all
-            results.write_parquet(folder / "results.parquet")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be written: {error.strerror}", path=folder) from error
+        rows += collect(cells, grid.config.steps, root)
+    if rows:
+        write_csv(rows, folder / "results.csv")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean, median, stdev
 from types import EllipsisType
 from typing import Literal, TypeVar
 
+from pydantic import TypeAdapter
+
+from shapeshift import __version__
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
+from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import digest
-from shapeshift.lab.analysis.document import load_data, save_data
-from shapeshift.lab.analysis.length_bleu import Bounds
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.identity import other_tokenizer
@@ -30,15 +34,13 @@ from shapeshift.lab.measures import (
     mean_of,
     references_file,
 )
-from shapeshift.lab.results import Results, Row
-from shapeshift.lab.run import DataProgress, Run, prepared_directory
+from shapeshift.lab.results import Row, collect
+from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.significance import (
     METHOD,
     NUM_SAMPLES,
     Comparison,
-    Summary,
     compare_cells,
-    summarise,
 )
 from shapeshift.papers.document import Entry, missing
 from shapeshift.papers.verdicts import Part
@@ -56,15 +58,18 @@ NO_AXES: Axes = {}
 Settings = dict[str, str]
 """Axis → setting."""
 
+Bounds = tuple[int, int | None]
+"""Of source lengths, `[from, to)`; `None` has no end."""
+
 Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `lab.measures`."""
 
 
-AGGREGATES: dict[str, Callable[[Summary], str]] = {
-    "mean": lambda summary: f"{summary.mean:.2f}",
-    "median": lambda summary: f"{summary.median:.2f}",
-    "mean ± stdev": lambda summary: (
-        f"{summary.mean:.2f}" + (f" ± {summary.stdev:.2f}" if summary.num_values > 1 else "")
+AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
+    "mean": lambda values: f"{fmean(values):.2f}",
+    "median": lambda values: f"{median(values):.2f}",
+    "mean ± stdev": lambda values: (
+        f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
     ),
 }
 """How the values of several seeds become one field of a table."""
@@ -78,7 +83,6 @@ class Study:
         steps: grid → the measures taken on its cells.
         root: folder of the cells' folders.
         prepared_root: see `lab.train.train`.
-        on_prepare: receives the progress of preparing data, if that is needed.
     """
 
     def __init__(
@@ -87,10 +91,9 @@ class Study:
         steps: Mapping[str, Sequence[str]],
         root: Path,
         prepared_root: Path,
-        on_prepare: DataProgress | None = None,
     ):
         self._cells, self._steps, self._root = cells, steps, root
-        self._prepared_root, self._on_prepare = prepared_root, on_prepare
+        self._prepared_root = prepared_root
         self._named: dict[tuple[object, ...], int] = {}
         self._measurements: list[Row] = []
 
@@ -100,17 +103,13 @@ class Study:
         return next(cell.scale for cells in self._cells.values() for cell in cells)
 
     @cached_property
-    def results(self) -> Results:
+    def results(self) -> list[Row]:
         """All that was measured on runs that are finished."""
-        return Results(
-            tuple(
-                row
-                for grid, cells in self._cells.items()
-                for row in Results.collect(
-                    list(filter(self.is_finished, cells)), self._steps[grid], self._root
-                ).rows
-            )
-        )
+        return [
+            row
+            for grid, cells in self._cells.items()
+            for row in collect(filter(self.is_finished, cells), self._steps[grid], self._root)
+        ]
 
     def cite(self, keys: Iterable[str]) -> None:
         """Number the BLEU of whole sets of some cells, which says what their numbers are from:
@@ -120,7 +119,7 @@ class Study:
             keys: of the cells.
         """
         wanted = set(keys)
-        for row in self.results.rows:
+        for row in self.results:
             if row.cell in wanted and row.is_corpus_bleu:
                 self._number(row)
 
@@ -198,7 +197,7 @@ class Study:
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
         directory = prepared_directory(cell.config.data, self._prepared_root)
-        return prepare(cell.config.data, directory, self._on_prepare)
+        return prepare(cell.config.data, directory)
 
     def rows(
         self,
@@ -220,7 +219,7 @@ class Study:
         """
         return [
             row
-            for row in self.results.rows
+            for row in self.results
             if (row.grid, row.metric, row.step) == (grid, metric, None)
             and bucket in (row.bucket, ...)
             and (dataset is None or row.dataset == dataset)
@@ -233,7 +232,7 @@ class Study:
         show: str | Callable[[float], str] = "mean",
         mark: str = "",
         *,
-        median: bool = False,
+        use_median: bool = False,
     ) -> Entry:
         """Return measurements of several seeds as one field of a table; a dash if there is none.
 
@@ -241,13 +240,13 @@ class Study:
             rows: of one metric.
             show: a name from `AGGREGATES`, or how to write the mean (median).
             mark: to stand behind the number.
-            median: take the median for the field's value.
+            use_median: for the field's value.
         """
         if not rows:
             return missing()
-        summary = summarise([row.value for row in rows])
-        value = summary.median if median else summary.mean
-        text = show(value) if callable(show) else AGGREGATES[show](summary)
+        values = [row.value for row in rows]
+        value = median(values) if use_median else fmean(values)
+        text = show(value) if callable(show) else AGGREGATES[show](values)
         return Entry(text=text + mark, value=value, rows=tuple(map(self._number, rows)))
 
     def compare(
@@ -315,7 +314,7 @@ class Study:
 
         Args:
             name: what it is; of the file.
-            kind: the class of the data; see `analysis.document.save_data`.
+            kind: of the data, something that pydantic can write and read.
             cells: that it depends on, finished, in this order.
             compute: makes it.
         """
@@ -328,10 +327,16 @@ class Study:
             sources.append([cell.name, record.checkpoint, settings])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
-        with suppress(ShapeshiftError):  # it is not there, damaged, or of another form
-            return load_data(kind, path)
+        adapter = TypeAdapter(kind)
+        # It may not be there, be damaged, or have another form.
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            document = json.loads(path.read_bytes())
+            if document["sha256"] == digest(document["data"]):
+                return adapter.validate_python(document["data"])
         data = compute()
-        save_data(data, path)
+        content = adapter.dump_python(data, mode="json")
+        document = {"version": __version__, "sha256": digest(content), "data": content}
+        save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return data
 
     def _compared(

@@ -143,7 +143,7 @@ class TableBuilder:
             self.rows(self._settings(group, column, place), column, bucket)
             for place, bucket in self.lines
         ]
-        return [self._study.entry(rows, "median", median=True) for rows in found]
+        return [self._study.entry(rows, "median", use_median=True) for rows in found]
 
     def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
         own = {axis: each for axis, each in self.spec.only.items() if not column.grid}

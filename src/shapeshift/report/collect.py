@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -104,27 +104,24 @@ def _item(path: Path, anchors: Anchors) -> ReportItem:
 
 def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
     own = [item for item in items if item.document.paper == name]
-    title, order = name, list[str]()
-    if name in PAPERS:
-        title, order = PAPERS[name].title, list(PAPERS[name].items)
+    known = PAPERS.get(name, {"title": name, "items": []})
 
     def place(item: ReportItem) -> tuple[object, ...]:
         document = item.document
         return (
-            _rank(document.item, order),
+            _rank(document.item, known["items"]),
             _natural(document.item),
             _rank(document.scale, SCALES),
             document.labelled_scale,
         )
 
-    own.sort(key=place)
-    return ReportPaper(name, title, own[0].document.citation, tuple(own))
+    citation = own[0].document.citation
+    return ReportPaper(name, known["title"], citation, tuple(sorted(own, key=place)))
 
 
-def _rank(name: str, order: Iterable[str]) -> int:
+def _rank(name: str, order: Sequence[str]) -> int:
     """Return the place of a name in an order; those that are not in it come last."""
-    places = list(order)
-    return places.index(name) if name in places else len(places)
+    return order.index(name) if name in order else len(order)
 
 
 def _natural(name: str) -> list[tuple[str, int]]:

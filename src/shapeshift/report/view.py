@@ -23,7 +23,7 @@ from shapeshift.report.collect import (
     findings,
 )
 
-_FILE_KINDS = {"md": "Markdown", "tex": "LaTeX", "parquet": "Parquet"}
+_FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
 """Ending of a file's name → what people call it; the others are called by it."""
 
 
@@ -98,12 +98,11 @@ class View:
 
     def _paper(self, paper: ReportPaper) -> dict[str, Any]:
         folders = dict.fromkeys(item.directory.parent for item in paper.items)
-        paths = [folder / f"results.{kind}" for folder in folders for kind in ("csv", "parquet")]
         return {
             "anchor": self._anchors.new("paper", paper.name),
             "title": paper.title,
             "citation": paper.citation,
-            "files": self._files(paths),
+            "files": self._files(folder / "results.csv" for folder in folders),
             "entries": [self._item(item) for item in paper.items],
         }
 

@@ -22,9 +22,20 @@ from shapeshift.training.log import read_log
 from shapeshift.training.trainer import Silent, Trainer
 
 
-def do_work(folder, config, steps, prepared_root, command="make it"):
-    """Do the work on a cell with these settings."""
-    work(Order(folder.path, folder.write_settings(config), steps, prepared_root, command))
+def make_order(folder, config, steps, prepared_root, command="make it"):
+    """Return the order for the work on a cell with these settings."""
+    return Order(
+        folder=folder.path,
+        settings=folder.write_settings(config),
+        steps=tuple(steps),
+        prepared_root=prepared_root,
+        command=command,
+    )
+
+
+def do_work(*arguments, **options):
+    """Do the work of `make_order`."""
+    work(make_order(*arguments, **options))
 
 
 SIZES = {"train": 120, "valid": 12, "test": 21}

@@ -96,8 +96,9 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
     monkeypatch.setattr("subprocess.Popen", lambda command, env, **_: given.append(env))
     launcher = make()
     assert launcher.num_slots == len(values)
+    order = Order(folder=tmp_path, settings=tmp_path, steps=(), prepared_root=tmp_path, command="x")
     for slot in range(launcher.num_slots):
-        launcher.start(Order(tmp_path, tmp_path, [], tmp_path, "x"), slot, None)
+        launcher.start(order, slot, None)
     assert [env[variable] for env in given] == values
     assert all(env["PATH"] == os.environ["PATH"] for env in given)
 

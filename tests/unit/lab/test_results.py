@@ -2,19 +2,16 @@
 
 import csv
 import io
-import sys
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyarrow import parquet
 
 from shapeshift.config import parse_config
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import Measurement
-from shapeshift.lab.results import Results, Row, csv_text
+from shapeshift.lab.results import Row, collect, csv_text, write_csv
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 MAYBE = st.none() | TEXT
@@ -40,16 +37,12 @@ ROW = st.builds(
 @given(rows=st.lists(ROW, max_size=3))
 @example(rows=[])
 def test_reading_gives_what_was_written(folder, rows):
-    results = Results(tuple(rows))
-    results.write_csv(folder / "r.csv")
-    results.write_parquet(folder / "r.parquet")
+    write_csv(rows, folder / "r.csv")
     with (folder / "r.csv").open(encoding="utf-8", newline="") as file:
         read = list(csv.DictReader(file, strict=True))
     assert [float(row["value"]) for row in read] == [row.value for row in rows]
     for found, row in zip(read, rows, strict=True):
         assert found["metric"] in (row.metric, f"'{row.metric}")
-    read = parquet.read_table(folder / "r.parquet").to_pylist()
-    assert [(row["value"], row["metric"]) for row in read] == [(x.value, x.metric) for x in rows]
 
 
 @pytest.fixture
@@ -73,17 +66,15 @@ def root(tmp_path):
 
 def test_rows_say_where_they_are_from(root):
     cells, path = root
-    rows = Results.collect(cells, ["score-valid", "score-test"], path).rows
+    rows = collect(cells, ["score-valid", "score-test"], path)
     assert [(row.axes["position"], row.measure, row.value, row.bucket) for row in rows] == [
         ("ape", "train", 1.5, None), ("ape", "score-test", 2.5, "0–9"),
         ("sines", "train", 1.5, None), ("sines", "score-test", 2.5, "0–9"),
     ]  # fmt: skip
-    table = Results.collect(cells, ["score-test"], path).frame()
-    assert table.groupby("axis:position")["value"].mean().to_dict() == {"ape": 2.0, "sines": 2.0}
     first = rows[0]
     assert (first.grid, first.scale, first.seed, first.cell) == ("mine", "tiny", 1, cells[0].key)
     assert (first.command, first.checkpoint, first.version) == ("make it", "abc", "1")
-    assert [row.measure for row in Results.collect(cells, [], path).rows] == ["train", "train"]
+    assert [row.measure for row in collect(cells, [], path)] == ["train", "train"]
 
 
 def test_text_that_a_spreadsheet_would_run_is_escaped():
@@ -91,9 +82,3 @@ def test_text_that_a_spreadsheet_would_run_is_escaped():
     plain = ["-1.5", "+3", "a=b", "'quoted'", "", "–"]
     [found] = csv.reader(io.StringIO(csv_text([[*formulas, *plain, -2, None]]), newline=""))
     assert found == [*(f"'{text}" for text in formulas), *plain, "-2", ""]
-
-
-def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[results\]'"):
-        Results(()).write_parquet(tmp_path / "r.parquet")

@@ -200,13 +200,8 @@ def test_other_settings_are_refused_and_named(
     [
         ([], "training.max_updates=99"),
         ([], "training.log_every=7"),
-        ([], "training.keep_checkpoints=8"),
         ([], "training.average_checkpoints=1"),
-        ([], "decoding.beam=9"),
         ([], "decoding.length_penalty={name: none}"),
-        ([], "evaluation.length_buckets=[10, 20]"),
-        ([], "evaluation.comet_model=two"),
-        ([], "evaluation.detokenize=moses"),
         ([], "evaluation.tokenize=char"),
         ([BLEU], "evaluation.tokenize=13a"),  # which `auto` stands for
     ],
@@ -239,14 +234,6 @@ def test_a_folder_that_is_no_run(make_config, tmp_path):
     with pytest.raises(ShapeshiftError, match=r"thesis: holds something that is not a run"):
         Run.create(folder, make_config())
     assert [x.name for x in folder.iterdir()] == ["chapter1.tex"]
-
-
-def test_every_configuration_of_data_has_a_folder_of_its_own(make_config):
-    one = prepared_directory(make_config().data, "root")
-    assert one == prepared_directory(make_config("training.seed=5").data, "root")
-    assert one.parent.name == "root"
-    assert one.name.startswith("files-vanilla-")
-    assert one != prepared_directory(make_config("data.subwords.vocab_size=41").data, "root")
 
 
 def test_other_text_under_the_same_settings_is_refused(

@@ -12,9 +12,9 @@ from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import kept_lines
-from shapeshift.lab.work import BUSY, Order, attempt
+from shapeshift.lab.work import BUSY, attempt
 
-from .conftest import do_work
+from .conftest import do_work, make_order
 
 STUB = """
 from shapeshift.lab.measures import Measurement
@@ -115,8 +115,7 @@ def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
 
 
 def attempt_here(cell, trained, steps):
-    settings = cell.write_settings(trained.config)
-    return attempt(Order(cell.path, settings, steps, trained.prepared, "x"))
+    return attempt(make_order(cell, trained.config, steps, trained.prepared))
 
 
 def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, trained):

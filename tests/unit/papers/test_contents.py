@@ -10,13 +10,11 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.token_gain import TokenGain
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
-from shapeshift.lab.results import Results, Row
+from shapeshift.lab.results import Row
 from shapeshift.model import build as build_model
 from shapeshift.papers import curves
 from shapeshift.papers.analyses import similarity
-from shapeshift.papers.analyses.token_gain import share
 from shapeshift.papers.catalogue import find_paper
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
@@ -138,6 +136,12 @@ def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
     for place, in_layers in ((1, 1), (3, 2)):  # ape, shape: means over the same numbers
         mean = pytest.approx(row[in_layers].value, abs=1e-6)
         assert fmean(each[place].value for each in sentences) == mean
+    maps = [axes for axes in content.figures[0].drawing.axes if axes.images]
+    assert [axes.get_title() for axes in maps] == ["embeddings", "layer 1", "", ""]
+    assert [axes.get_ylabel() for axes in maps] == ["ape", "", "shape", ""]
+    assert len({axes.images[0].get_clim() for axes in maps}) == 1
+    labels = [label.get_text() for label in maps[2].get_xticklabels()]
+    assert labels == ["0", "100", "250", "500"]
     gains = content.values[similarity.CLAIM]
     assert gains.keys() == {1, 2}
     assert fmean(gains.values()) == pytest.approx(row[2].value - row[1].value, abs=1e-6)
@@ -183,23 +187,6 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
     assert any(each.startswith(f"{max_length + 1}–") for each in ranges)
 
 
-def test_shares_of_some_tokens():
-    gain = TokenGain(
-        system="shape",
-        baseline="ape",
-        position_edges=(10,),
-        frequency_edges=(1_000,),
-        higher=((60, 10), (20, 0)),
-        ties=((0, 20), (0, 0)),
-        total=((100, 40), (50, 10)),
-    )
-    assert share(gain) == pytest.approx(50.0)
-    assert share(gain, begin=10) == pytest.approx(40.0)
-    assert share(gain, below=1_000) == pytest.approx(100 * 80 / 140)
-    assert share(gain, below=-1_000) == pytest.approx(100 * 20 / 60)
-    assert share(gain, begin=10, below=-1_000) is None  # ten tokens are too few
-
-
 def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_length):
     content = build("shape:table3")
     ours, bins = table(content, "table3"), table(content, "figure5")
@@ -223,14 +210,16 @@ def test_figures_8_and_9_have_every_validation(build, shape):
         assert [row[2].value for row in ours.rows] == [2, 4] * num_runs
         assert all(row[3].value is not None for row in ours.rows)
     [one] = shape.finished(GRID, {"dataset": "vanilla", "position": "rpe"})
-    [loss] = [m.value for m in shape.results.rows if m.cell == one.key and m.step == 4]
+    [loss] = [m.value for m in shape.results if m.cell == one.key and m.step == 4]
     ours = table(build("shape:figure8"), "figure8-vanilla")
     assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
 
 
 def test_runs_whose_times_are_lost_are_left_out_of_figure_9(shape, monkeypatch):
-    read = curves.read_run
-    monkeypatch.setattr(curves, "read_run", lambda folder: replace(read(folder), elapsed_s=None))
+    read = curves.read_validations
+    monkeypatch.setattr(
+        curves, "read_validations", lambda x: [replace(each, elapsed_s=None) for each in read(x)]
+    )
     content = item("shape:figure9").build(shape)
     assert not content.figures
     assert content.tables[0].rows[0][3].text == "–"
@@ -266,7 +255,7 @@ def table7(tmp_path, monkeypatch):
         grid = find_grid("shape-table7")
         cells = {"shape-table7": grid.cells("paper")}
         study = Study(cells, {"shape-table7": grid.config.steps}, tmp_path, tmp_path)
-        monkeypatch.setattr(Study, "results", Results(tuple(chain(*measured))))
+        monkeypatch.setattr(Study, "results", [*chain(*measured)])
         return item("shape:table7").build(study)
 
     return make
@@ -304,13 +293,6 @@ def test_the_cells_of_table_7_are_those_of_table_2():
 
 
 # Shaw et al.
-
-
-def test_the_big_model_has_the_papers_distance_and_shares_tables_between_heads(studies):
-    axes = {"model": "big", "position": "relative"}
-    cell = studies("shaw").cells("shaw-table1", axes)[0]
-    [part] = cell.config.position.parts
-    assert (part["max_distance"], part["per_head"]) == (8, False)
 
 
 def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build, studies):
@@ -478,7 +460,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     assert last["drop"].value == pytest.approx(original - swapped)
     [layer] = [  # without the embeddings
         row.value
-        for row in studies("beyond").results.rows
+        for row in studies("beyond").results
         if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer

@@ -41,7 +41,7 @@ def test_a_shipped_item_fits_its_grid_and_stands_in_its_paper(path):
 
 
 def test_every_file_is_an_item_of_its_paper():
-    named = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper.items}
+    named = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper["items"]}
     assert {path.stem for path in SHIPPED} == named
 
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from shapeshift.data.batching import Batch
+from shapeshift.data.batching import Batch, collate, plan_in_order
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import PAD
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.lab.analysis.token_gain import in_order
 from shapeshift.model import Transformer
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.seeds import derive
@@ -74,6 +73,14 @@ def compute(
         mean_loss(model, in_order(store, device, batch)),
         mean_loss(model, (_shuffled(x, seed) for x in in_order(store, "cpu", batch))),
     )
+
+
+def in_order(
+    store: TokenStore, device: torch.device | str = "cpu", batch: BatchConfig | None = None
+) -> Iterable[Batch]:
+    """Yield the pairs of a store in batches, shortest first, on a device."""
+    plan = plan_in_order(store.source_lengths, store.target_lengths, batch or BatchConfig())
+    return (collate(store, pairs).to(device) for pairs in plan)
 
 
 def mean_loss(model: Transformer, batches: Iterable[Batch], offset: int | None = None) -> float:

@@ -1,19 +1,25 @@
-"""The settings of the baseline that a toolkit gets, in terms that all toolkits share."""
+"""The baseline as another toolkit trains it: its settings, and the measure that scores it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from shapeshift.config import Config
+from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.lab.final import averaged_updates
-from shapeshift.lab.toolkits.commands import Command
-from shapeshift.lab.toolkits.export import Text
+from shapeshift.lab.measures import Measurement, bleu_measurement, files_of, mean_measurement
+from shapeshift.lab.run import Run, detokenizer
+from shapeshift.lab.toolkits.commands import Command, find_program, run_commands
+from shapeshift.lab.toolkits.export import Text, export, join
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import Cosine, Noam
+from shapeshift.training.precision import choose_device
 
 TestSplit = Literal["valid", "test"]
 TEST_SPLITS: tuple[TestSplit, TestSplit] = ("valid", "test")
@@ -82,25 +88,72 @@ class Baseline:
         return averaged_updates(self.config.training, self.config.training.max_updates)
 
 
-class Toolkit(Protocol):
-    """An adapter.
+@dataclass(frozen=True)
+class Toolkit:
+    """Another toolkit as a measure: BLEU of the run's settings trained by it, in the bucket of its
+    name, over each file of validation and test set, and their means.
 
     Attributes:
-        name: of the measure and of its rows.
+        name: of the rows.
         programs: that have to be there.
         install: how to get it.
+        commands: writes the toolkit's settings, and returns what trains, averages and translates,
+            given the paths of the programs; raises `ShapeshiftError` if the toolkit cannot do what
+            the settings want.
+        translations: returns the tokens of the translations, in the order of the text.
     """
 
     name: str
     programs: tuple[str, ...]
     install: str
+    commands: Callable[[Baseline, Mapping[str, Path]], list[Command]]
+    translations: Callable[[Baseline, TestSplit], list[str]]
 
-    def commands(self, run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
-        """Write the toolkit's settings, and return what trains, averages and translates.
+    def missing(self) -> str | None:
+        """Return how to install the toolkit, in one line; `None` if it is installed."""
+        for program in self.programs:
+            if find_program(program) is None:
+                return f"{self.name} is left out: {program} is not on the PATH; {self.install}"
+        return None
+
+    def __call__(self, run: Run, data: Prepared) -> list[Measurement]:
+        """Train, translate and score, all in `toolkits/NAME` next to the run's folder.
 
         Raises:
-            ShapeshiftError: the toolkit cannot do what the settings want.
+            ShapeshiftError: the toolkit or BLEU's tokenizer is not there; the toolkit cannot do
+                what the run does, or failed.
         """
+        if reason := self.missing():
+            raise ShapeshiftError(reason)
+        make_bleu(run.config.bleu_tokenizer)
+        folder = run.directory.absolute().parent / "toolkits"
+        baseline = Baseline(
+            run.config,
+            export(data, folder / "text"),
+            folder / self.name,
+            choose_device(run.config.training.device).type == "cuda",
+        )
+        paths = {name: path for name in self.programs if (path := find_program(name))}
+        run_commands(self.commands(baseline, paths), baseline.directory)
+        return [each for split in TEST_SPLITS for each in self._score(baseline, data, split)]
 
-    def translations(self, run: Baseline, split: TestSplit) -> list[str]:
-        """Return the tokens of the translations, in the order of the text."""
+    def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
+        detokenize = detokenizer(baseline.config)
+        try:
+            lines = self.translations(baseline, split)
+            hypotheses = [detokenize(text) for text in join(lines, data, split)]
+        except (OSError, ValueError, LookupError) as error:
+            raise ShapeshiftError(
+                f"{self.name}'s translations of {split} cannot be read ({error!r}); remove"
+                " the folder to run it again",
+                path=baseline.directory,
+            ) from error
+        _, references = data.text(split)
+        parts = files_of(data, split, len(references)) or {split: slice(None)}
+        rows = []
+        tokenizer = baseline.config.bleu_tokenizer
+        for name, part in parts.items():
+            texts = hypotheses[part], references[part]
+            [bleu] = score_corpus(*texts, ("bleu",), tokenizer=tokenizer)
+            rows.append(bleu_measurement(bleu, *texts, dataset=name, bucket=self.name))
+        return [*rows, mean_measurement(rows, split)]

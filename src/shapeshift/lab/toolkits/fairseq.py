@@ -10,67 +10,66 @@ from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.toolkits import average_fairseq
-from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
+from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
 from shapeshift.lab.toolkits.commands import Command, interpreter
 
+_PROGRAMS = ("fairseq-preprocess", "fairseq-train", "fairseq-generate")
 
-class Fairseq:
-    """See `baseline.Toolkit`."""
 
-    name = "fairseq"
-    programs: tuple[str, ...] = ("fairseq-preprocess", "fairseq-train", "fairseq-generate")
-    install = (
-        "pip install fairseq==0.12.2 torch==1.12.1 torchaudio==0.12.1 'numpy<1.24' (Python 3.10 at"
-        " most)"
-    )
+def _commands(run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
+    preprocess, train, generate = (str(programs[name]) for name in _PROGRAMS)
+    binary, saved = str(run.directory / "binary"), run.directory / "checkpoints"
+    final = run.directory / "average.pt"
+    # Python first looks for modules in the folder of the script, where `fairseq` would be this
+    # file.
+    script = run.directory / "average.py"
+    save(script, Path(average_fairseq.__file__).read_bytes())
+    python = interpreter(programs["fairseq-train"])
+    average = (python, str(script), str(saved), str(len(run.saved_updates)), str(final))
+    hardware = () if run.gpu else ("--cpu",)
+    commands = [
+        Command("preprocess", (preprocess, *_preprocessing(run, binary))),
+        Command("train", (train, binary, "--save-dir", str(saved), *hardware, *_training(run))),
+        Command("average", average),
+    ]
+    for split in TEST_SPLITS:
+        search = ("--gen-subset", split, "--path", str(final), *hardware, *_search(run))
+        output = run.directory / f"{split}.out"
+        commands.append(Command(f"translate-{split}", (generate, binary, *search), output))
+    return commands
 
-    def commands(self, run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
-        """See `baseline.Toolkit`."""
-        preprocess, train, generate = (str(programs[name]) for name in self.programs)
-        binary, saved = str(run.directory / "binary"), run.directory / "checkpoints"
-        final = run.directory / "average.pt"
-        # Python first looks for modules in the folder of the script, where `fairseq` would be this
-        # file.
-        script = run.directory / "average.py"
-        save(script, Path(average_fairseq.__file__).read_bytes())
-        python = interpreter(programs["fairseq-train"])
-        average = (python, str(script), str(saved), str(len(run.saved_updates)), str(final))
-        hardware = () if run.gpu else ("--cpu",)
-        commands = [
-            Command("preprocess", (preprocess, *self._preprocessing(run, binary))),
-            Command("train", (train, binary, "--save-dir", str(saved), *hardware, *_training(run))),
-            Command("average", average),
-        ]
-        for split in TEST_SPLITS:
-            search = ("--gen-subset", split, "--path", str(final), *hardware, *_search(run))
-            output = self._output(run, split)
-            commands.append(Command(f"translate-{split}", (generate, binary, *search), output))
-        return commands
 
-    def translations(self, run: Baseline, split: TestSplit) -> list[str]:
-        """See `baseline.Toolkit`."""
-        lines: dict[int, str] = {}
-        for line in self._output(run, split).read_text(encoding="utf-8").split("\n"):
-            if line.startswith("H-"):  # H-NUMBER, score, tokens; in the order of lengths
-                number, _, tokens = line.removeprefix("H-").split("\t")
-                lines[int(number)] = tokens
-        return [lines[number] for number in sorted(lines)]
+def _translations(run: Baseline, split: TestSplit) -> list[str]:
+    lines: dict[int, str] = {}
+    for line in (run.directory / f"{split}.out").read_text(encoding="utf-8").split("\n"):
+        if line.startswith("H-"):  # H-NUMBER, score, tokens; in the order of lengths
+            number, _, tokens = line.removeprefix("H-").split("\t")
+            lines[int(number)] = tokens
+    return [lines[number] for number in sorted(lines)]
 
-    def _output(self, run: Baseline, split: TestSplit) -> Path:
-        return run.directory / f"{split}.out"
 
-    def _preprocessing(self, run: Baseline, binary: str) -> list[str]:
-        text = run.text.directory
-        for side, tokens in run.text.vocabularies.items():
-            # Numbers of occurrences are needed for nothing once the order is given.
-            lines = "".join(f"{token} 1\n" for token in tokens)
-            save(run.directory / f"dict.{side}.txt", lines)
-        target = ["--tgtdict", str(run.directory / "dict.tgt.txt")]
-        vocabulary = ["--srcdict", str(run.directory / "dict.src.txt")]
-        vocabulary += ["--joined-dictionary"] if run.text.joint else target
-        prefixes = [x for split in SPLITS for x in (f"--{split}pref", f"{text}/{split}")]
-        languages = ["--source-lang", "src", "--target-lang", "tgt"]
-        return [*languages, *prefixes, *vocabulary, "--destdir", binary]
+FAIRSEQ = Toolkit(
+    "fairseq",
+    _PROGRAMS,
+    "pip install fairseq==0.12.2 torch==1.12.1 torchaudio==0.12.1 'numpy<1.24' (Python 3.10 at"
+    " most)",
+    _commands,
+    _translations,
+)
+
+
+def _preprocessing(run: Baseline, binary: str) -> list[str]:
+    text = run.text.directory
+    for side, tokens in run.text.vocabularies.items():
+        # Numbers of occurrences are needed for nothing once the order is given.
+        lines = "".join(f"{token} 1\n" for token in tokens)
+        save(run.directory / f"dict.{side}.txt", lines)
+    target = ["--tgtdict", str(run.directory / "dict.tgt.txt")]
+    vocabulary = ["--srcdict", str(run.directory / "dict.src.txt")]
+    vocabulary += ["--joined-dictionary"] if run.text.joint else target
+    prefixes = [x for split in SPLITS for x in (f"--{split}pref", f"{text}/{split}")]
+    languages = ["--source-lang", "src", "--target-lang", "tgt"]
+    return [*languages, *prefixes, *vocabulary, "--destdir", binary]
 
 
 def _training(run: Baseline) -> list[str]:

@@ -12,7 +12,7 @@ from shapeshift.data.config import Split
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit
+from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
 from shapeshift.lab.toolkits.commands import Command
 from shapeshift.lab.toolkits.export import SIDES
 
@@ -20,58 +20,59 @@ _LONGEST = 1000
 _TRAINING_SPLITS: tuple[Split, Split] = ("train", "valid")
 
 
-class OpenNmt:
-    """See `baseline.Toolkit`."""
+_PROGRAMS = ("onmt_train", "onmt_average_models", "onmt_translate")
 
-    name = "OpenNMT-py"
-    programs: tuple[str, ...] = ("onmt_train", "onmt_average_models", "onmt_translate")
-    install = "pip install OpenNMT-py==3.5.1"
 
-    def commands(self, run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
-        """See `baseline.Toolkit`."""
-        train, average, translate = (str(programs[name]) for name in self.programs)
-        final = run.directory / "average.pt"
-        settings = run.directory / "train.yaml"
-        save(settings, yaml.safe_dump(self._settings(run), sort_keys=False))
-        models = [str(run.directory / f"model_step_{x}.pt") for x in run.saved_updates]
-        commands = [
-            Command("train", (train, "-config", str(settings))),
-            Command("average", (average, "-models", *models, "-output", str(final))),
-        ]
-        for split in TEST_SPLITS:
-            source, output = run.text.file(split, "src"), run.directory / split
-            files = ("-model", str(final), "-src", str(source), "-output", str(output))
-            commands.append(Command(f"translate-{split}", (translate, *files, *_search(run))))
-        return commands
+def _commands(run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
+    train, average, translate = (str(programs[name]) for name in _PROGRAMS)
+    final = run.directory / "average.pt"
+    settings = run.directory / "train.yaml"
+    save(settings, yaml.safe_dump(_settings(run), sort_keys=False))
+    models = [str(run.directory / f"model_step_{x}.pt") for x in run.saved_updates]
+    commands = [
+        Command("train", (train, "-config", str(settings))),
+        Command("average", (average, "-models", *models, "-output", str(final))),
+    ]
+    for split in TEST_SPLITS:
+        source, output = run.text.file(split, "src"), run.directory / split
+        files = ("-model", str(final), "-src", str(source), "-output", str(output))
+        commands.append(Command(f"translate-{split}", (translate, *files, *_search(run))))
+    return commands
 
-    def translations(self, run: Baseline, split: TestSplit) -> list[str]:
-        """See `baseline.Toolkit`."""
-        return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
 
-    def _settings(self, run: Baseline) -> dict[str, Any]:
-        model = run.config.model
-        if model.norm != "pre":
-            raise ShapeshiftError("OpenNMT-py normalises before each sublayer; set model.norm=pre")
-        return {
-            **_text_settings(run),
-            "share_embeddings": run.text.joint and model.share_embeddings,
-            "share_decoder_embeddings": model.tie_output,
-            "encoder_type": "transformer",
-            "decoder_type": "transformer",
-            "enc_layers": model.encoder_layers,
-            "dec_layers": model.decoder_layers,
-            "hidden_size": model.dim,
-            "word_vec_size": model.dim,
-            "heads": model.num_heads,
-            "transformer_ff": model.ff_dim,
-            "pos_ffn_activation_fn": model.activation,
-            "position_encoding": True,
-            "add_qkvbias": True,
-            "param_init": 0.0,
-            "param_init_glorot": True,
-            **_training_settings(run),  # its epsilon is 1e-8
-            "save_model": str(run.directory / "model"),
-        }
+def _translations(run: Baseline, split: TestSplit) -> list[str]:
+    return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
+
+
+OPENNMT = Toolkit(
+    "OpenNMT-py", _PROGRAMS, "pip install OpenNMT-py==3.5.1", _commands, _translations
+)
+
+
+def _settings(run: Baseline) -> dict[str, Any]:
+    model = run.config.model
+    if model.norm != "pre":
+        raise ShapeshiftError("OpenNMT-py normalises before each sublayer; set model.norm=pre")
+    return {
+        **_text_settings(run),
+        "share_embeddings": run.text.joint and model.share_embeddings,
+        "share_decoder_embeddings": model.tie_output,
+        "encoder_type": "transformer",
+        "decoder_type": "transformer",
+        "enc_layers": model.encoder_layers,
+        "dec_layers": model.decoder_layers,
+        "hidden_size": model.dim,
+        "word_vec_size": model.dim,
+        "heads": model.num_heads,
+        "transformer_ff": model.ff_dim,
+        "pos_ffn_activation_fn": model.activation,
+        "position_encoding": True,
+        "add_qkvbias": True,
+        "param_init": 0.0,
+        "param_init_glorot": True,
+        **_training_settings(run),  # its epsilon is 1e-8
+        "save_model": str(run.directory / "model"),
+    }
 
 
 def _text_settings(run: Baseline) -> dict[str, Any]:

@@ -13,40 +13,32 @@ from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, mis
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.study import Study
 
-_BLEU = "validation BLEU"
-_ORIGINAL, _SWAPPED, _DROP = "BLEU, original order", "swapped order", "drop"
-_SIMILARITY = {most: f"similarity to {most}" for most in SHIFTS}
-_COLUMNS = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_SIMILARITY.values())
-
-_PANELS = {
-    _BLEU: _BLEU,
-    _DROP: "BLEU lost by swapped order",
-    **{_SIMILARITY[most]: f"similarity, offsets to {most}" for most in SHIFTS},
-}
+_BLEU, _DROP = "validation BLEU", "drop"
+_ORIGINAL, _SWAPPED = "BLEU, original order", "swapped order"
+_SIMILARITY = {f"similarity to {most}": f"similarity, offsets to {most}" for most in SHIFTS}
+_PANELS = {_BLEU: _BLEU, _DROP: "BLEU lost by swapped order", **_SIMILARITY}
 """Column → title of its panel."""
 
-Point = tuple[str, int]
-"""A position and an update."""
-
-Rows = Mapping[str, Sequence[Row]]
-"""Column → its measurements, one for each seed and layer."""
+Measured = Mapping[str, tuple[Sequence[Row], Sequence[float]]]
+"""Column → its measurements, and the value of each seed."""
 
 
 def checkpoints(study: Study, grid: str) -> Content:
     """Make a table of what the measure `learning` found at the checkpoints of each position, and a
     figure with a panel for each column."""
     points = _points(study, grid)
+    columns = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_SIMILARITY)
     table = DocumentTable(
         name="learning",
         title="Single checkpoints in the course of training, Interpolate",
-        header=("position", "updates", *_COLUMNS),
+        header=("position", "updates", *columns),
         rows=tuple(
             (
                 *words(position),
                 Entry(text=f"{update:,}", value=update),
-                *(_entry(study, rows, column) for column in _COLUMNS),
+                *(_entry(study, measured, column) for column in columns),
             )
-            for (position, update), rows in points.items()
+            for (position, update), measured in points.items()
         ),
         notes=(
             "BLEU in original and swapped order: of the first sentence of joined training pairs, in"
@@ -59,76 +51,74 @@ def checkpoints(study: Study, grid: str) -> Content:
     return Content([table], [_draw(points)] if points else [])
 
 
-def _points(study: Study, grid: str) -> dict[Point, Rows]:
-    """Return what was measured at each point, over seeds that are finished."""
-    found: dict[Point, dict[str, list[Row]]] = {}
-    for row in study.results.rows:
-        column = _column(row) if row.grid == grid and row.step is not None else None
-        if row.step is not None and column is not None:
-            point = found.setdefault((row.axes["position"], row.step), {})
-            point.setdefault(column, []).append(row)
+def _points(study: Study, grid: str) -> dict[tuple[str, int], Measured]:
+    """Return what was measured of each position after each update, over seeds that are finished."""
+    rows: dict[tuple[str, int], dict[str, list[Row]]] = {}
+    for row in study.results:
+        if row.grid == grid and row.step is not None and (column := _column(row)):
+            own = rows.setdefault((row.axes["position"], row.step), {})
+            own.setdefault(column, []).append(row)
     order = study.settings(grid, "position")
-    return dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
+    ordered = sorted(rows, key=lambda point: (order.index(point[0]), point[1]))
+    return {point: _measured(rows[point]) for point in ordered}
 
 
 def _column(row: Row) -> str | None:
     if row.metric == "BLEU":
         return {None: _BLEU, "original order": _ORIGINAL, "swapped order": _SWAPPED}.get(row.bucket)
     if row.metric == "shift_similarity" and row.bucket and not row.bucket.startswith("layer 0"):
-        return _SIMILARITY.get(int(row.bucket.rpartition(" ")[2]))
+        return f"similarity to {row.bucket.rpartition(' ')[2]}"
     return None
 
 
-def _values(rows: Rows, column: str) -> dict[int, float]:
-    """Return seed → the mean of a column's measurements, such as those of all layers."""
-    if column == _DROP:
-        original, swapped = _values(rows, _ORIGINAL), _values(rows, _SWAPPED)
-        return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
-    values: dict[int, list[float]] = {}
-    for row in rows.get(column, ()):
-        values.setdefault(row.seed, []).append(row.value)
-    return {seed: fmean(each) for seed, each in values.items()}
+def _measured(columns: Mapping[str, Sequence[Row]]) -> Measured:
+    """Return the measurements with the mean of each seed's, such as those of all layers."""
+    means = {
+        column: {
+            seed: fmean(row.value for row in rows if row.seed == seed)
+            for seed in dict.fromkeys(row.seed for row in rows)
+        }
+        for column, rows in columns.items()
+    }
+    measured = {column: (columns[column], [*own.values()]) for column, own in means.items()}
+    if _ORIGINAL in means and _SWAPPED in means:
+        original, swapped = means[_ORIGINAL], means[_SWAPPED]
+        drops = [original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()]
+        measured[_DROP] = [*columns[_ORIGINAL], *columns[_SWAPPED]], drops
+    return measured
 
 
-def _entry(study: Study, rows: Rows, column: str) -> Entry:
-    values = _values(rows, column)
+def _entry(study: Study, measured: Measured, column: str) -> Entry:
+    rows, values = measured.get(column, ((), ()))
     if not values:
         return missing()
-    sources = [*rows[_ORIGINAL], *rows[_SWAPPED]] if column == _DROP else rows[column]
-    show, value = ".3f" if column in _SIMILARITY.values() else ".2f", fmean(values.values())
-    return study.entry(sources).model_copy(update={"text": format(value, show), "value": value})
+    show, value = ".3f" if column in _SIMILARITY else ".2f", fmean(values)
+    return study.entry(rows).model_copy(update={"text": format(value, show), "value": value})
 
 
-def _draw(points: Mapping[Point, Rows]) -> Figure:
-    systems = list(dict.fromkeys(name for name, _ in points))
+def _draw(points: Mapping[tuple[str, int], Measured]) -> Figure:
+    systems: dict[str, dict[int, Measured]] = {}
+    for (name, update), measured in points.items():
+        systems.setdefault(name, {})[update] = measured
     panels = [
         Panel(
             [
-                Line(
-                    name,
-                    [update for own, update in points if own == name],
-                    [
-                        [*_values(rows, column).values()]
-                        for (own, _), rows in points.items()
-                        if own == name
-                    ],
-                )
-                for name in systems
+                Line(name, [*own], [each.get(column, ((), ()))[1] for each in own.values()])
+                for name, own in systems.items()
             ],
             title,
-            min_span=0.05 if column in _SIMILARITY.values() else 1.0,
+            min_span=0.05 if column in _SIMILARITY else 1.0,
         )
         for column, title in _PANELS.items()
     ]
-    ends = {name: rows for (name, _), rows in points.items()}  # the last of each
     described = "; ".join(
         f"{name} "
         + ", ".join(
-            f"{fmean(values.values()):.2f} ({title})"
+            f"{fmean(last[column][1]):.2f} ({title})"
             for column, title in _PANELS.items()
-            if (values := _values(rows, column))
+            if column in last and last[column][1]
         )
-        for name, rows in ends.items()
+        for name, last in ((name, [*own.values()][-1]) for name, own in systems.items())
     )
     about = DocumentFigure(
         name="learning",

@@ -3,169 +3,211 @@ shifted, on Interpolate (its section 3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean
+from collections.abc import Mapping
+from functools import partial
 
-from shapeshift.lab.analysis import similarity
-from shapeshift.lab.analysis.similarity import OFFSETS, ShiftSimilarity, SystemSimilarity
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+
+from shapeshift.lab.analysis.similarity import OFFSETS, compute, invariance
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.papers.analyses import PAIR, paired
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, number, words
+from shapeshift.papers.document import DocumentFigure, DocumentTable, number, words
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.study import Study
 from shapeshift.training.precision import choose_device
 
-_AXES = {"dataset": "interpolate"}
-_NUM_SENTENCES = 10
-
 CLAIM = "mean cosine of states, SHAPE's minus APE's"
 """Name of the values for a claim."""
 
-Runs = Sequence[tuple[Cell, Cell]]
-"""APE and SHAPE, for each seed that both have."""
+_NUM_SENTENCES = 10
+_LISTED = ", ".join(map(str, OFFSETS))
+
+_COLOURS = "cividis"  # made for colour-blind eyes; its lightness rises evenly
+_MARGIN_IN = 1.2  # of the width: labels and the colour scale
+_DARK = 0.55  # of the colour scale: below, white figures are easier to read
+
+Array = NDArray[np.float64]
+Runs = Mapping[int, tuple[Cell, Cell]]
+"""Seed → APE and SHAPE."""
+Matrices = list[list[list[list[float]]]]
 
 
 def one_sentence(study: Study, grid: str) -> Content:
     """Make Figure 2."""
-    return _make(study, grid, "figure2", "one sentence", 0)
+    runs = paired(study, grid, {"dataset": "interpolate"})
+    if not runs:
+        return Content(values={CLAIM: {}})
+    return _heat_maps("figure2", "one sentence", runs, _similarity(study, runs)[:, :, 0])
 
 
 def ten_sentences(study: Study, grid: str) -> Content:
     """Make Figure 6, with a number for each layer and for each sentence."""
-    content = _make(study, grid, "figure6", "mean of ten sentences", None)
-    runs = [*paired(study, grid, _AXES).values()]
-    data = [compare(study, pair) for pair in runs]
-    content.tables += [_by_layer(data, runs), _by_sentence(data, runs)]
+    runs = paired(study, grid, {"dataset": "interpolate"})
+    if not runs:
+        return Content(values={CLAIM: {}})
+    similarity = _similarity(study, runs)
+    content = _heat_maps("figure6", "mean of ten sentences", runs, similarity.mean(2))
+    ape, shape = zip(*runs.values(), strict=True)
+    layers = invariance(similarity).mean(0)[:, :, 1:]  # (2, N, L)
+    by_layer = DocumentTable(
+        name="figure6-layers",
+        title="Mean similarity of states under two different offsets, for each layer",
+        header=("states", *PAIR),
+        rows=tuple(
+            (*words(layer_name(layer)), number(first, ".4f", ape), number(second, ".4f", shape))
+            for layer, (first, second) in enumerate(layers.mean(1).T.tolist(), 1)
+        ),
+        notes=(
+            f"offsets {_LISTED}; mean over seeds and ten sentences",
+            "1: a shift changes no direction of any state",
+        ),
+    )
+    columns = np.stack([layers.mean(2), layers.min(2)], axis=1).reshape(4, -1)  # (2 · 2, N)
+    by_sentence = DocumentTable(
+        name="figure6-sentences",
+        title="Mean similarity of states under two different offsets, for each sentence",
+        header=("sentence", *(f"{name}, {what}" for name in PAIR for what in ("mean", "lowest"))),
+        rows=tuple(
+            (
+                *words(str(sentence)),
+                *(
+                    number(value, ".4f", cells)
+                    for value, cells in zip(values, (ape, ape, shape, shape), strict=True)
+                ),
+            )
+            for sentence, values in enumerate(columns.T.tolist(), 1)
+        ),
+        notes=(
+            f"offsets {_LISTED}; mean over seeds; mean over the layers, and in the lowest of them",
+        ),
+    )
+    content.tables += [by_layer, by_sentence]
     return content
 
 
-def _make(study: Study, grid: str, name: str, what: str, sentence: int | None) -> Content:
-    """Make the heat maps of one sentence, or of the mean over all, and the table behind them."""
-    runs = paired(study, grid, _AXES)
-    data = {seed: compare(study, pair) for seed, pair in runs.items()}
-    leads = {}
-    for seed, each in data.items():
-        ape, shape = (fmean(_layers(system, sentence)) for system in each.systems)
-        leads[seed] = shape - ape
-    content = Content(values={CLAIM: leads})
-    first = next(iter(data), None)
-    if first is None:
-        rows, notes = [], []
-    else:
-        rows = _matrices(data[first], sentence, runs[first])
-        notes = [f"seed {first}"]
-        content.figures.append(
-            _draw(name, f"Encoder states under four offsets, {what}", data[first], sentence)
-        )
+def _similarity(study: Study, runs: Runs) -> Array:
+    """Return how similar states are on the first ten validation sentences, for each seed, APE and
+    SHAPE, sentence, layer and pair of offsets: (seeds, 2, N, L + 1, K, K)."""
+
+    def measure(cell: Cell) -> Matrices:
+        store = study.prepared(cell).valid
+        sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
+        model = study.run(cell).model(device=choose_device(cell.config.training.device))
+        matrices: Matrices = compute(model, sentences).tolist()
+        return matrices
+
+    name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
+    return np.array(
+        [
+            [study.computed(name, Matrices, [cell], partial(measure, cell)) for cell in pair]
+            for pair in runs.values()
+        ]
+    )
+
+
+def _heat_maps(name: str, what: str, runs: Runs, similarity: Array) -> Content:
+    """Make the heat maps of the first seed, and the table behind them.
+
+    Args:
+        name: of both.
+        what: sentences it is about.
+        runs: that were compared.
+        similarity: (seeds, 2, L + 1, K, K).
+    """
+    layers = invariance(similarity)[:, :, 1:]  # (seeds, 2, L)
+    leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
+    seed, cells = next(iter(runs.items()))
     table = DocumentTable(
         name=name,
         title=f"Similarity of states, {what}",
         header=("states", "offset", *map(str, OFFSETS)),
-        rows=tuple(rows),
-        notes=("Interpolate; mean cosine over the positions of the sentence", *notes),
+        rows=tuple(
+            (
+                *words(f"{position}, {layer_name(layer)}", str(offset)),
+                *(number(value, ".4f", [cell]) for value in values),
+            )
+            for position, cell, matrices in zip(PAIR, cells, similarity[0].tolist(), strict=True)
+            for layer, matrix in enumerate(matrices)
+            for offset, values in zip(OFFSETS, matrix, strict=True)
+        ),
+        notes=("Interpolate; mean cosine over the positions of the sentence", f"seed {seed}"),
     )
-    content.tables.append(table)
-    return content
+    ranges = "; ".join(
+        f"{position} from {own.min():.2f} to {own.max():.2f}"
+        for position, own in zip(PAIR, layers[0], strict=True)
+    )
+    about = DocumentFigure(
+        name=name,
+        title=f"Encoder states under four offsets, {what}",
+        table=name,
+        alt=f"Heat maps of the similarity of encoder states under the offsets {_LISTED}: a row for"
+        " each of ape and shape, a column for the embeddings and for each layer. Means over the"
+        f" layers: {ranges}.",
+    )
+    figure = Figure(about, plot(similarity[0]))
+    return Content([table], [figure], values={CLAIM: dict(zip(runs, leads, strict=True))})
 
 
-def compare(study: Study, pair: tuple[Cell, Cell]) -> ShiftSimilarity:
-    """Return how similar the states of two runs are, on the first ten validation sentences.
+def plot(similarity: Array) -> Drawing:
+    """Draw heat maps: a row for each of APE and SHAPE, a column for the embeddings and each layer.
+
+    All panels share one colour scale, which ends at 1. Save it with `lab.figures.save`.
 
     Args:
-        study: with the runs.
-        pair: finished, of one seed and on the same data.
+        similarity: (2, L + 1, K, K).
     """
+    num_rows, num_columns, num_offsets, _ = similarity.shape
+    lowest = min(0.9, similarity.min())  # where all are 1, a scale still needs a width
+    offsets = [*map(str, OFFSETS[:num_offsets])]
+    with styled():
+        size = min(1.1, (TEXT_WIDTH_IN - _MARGIN_IN) / num_columns)
+        height = max(1.9, (size + 0.05) * num_rows + 0.65)
+        figure = Drawing(figsize=(size * num_columns + _MARGIN_IN, height), layout="constrained")
+        panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
+        for position, matrices, axes_row in zip(PAIR, similarity, panels, strict=True):
+            for matrix, axes in zip(matrices, axes_row, strict=True):
+                image = _draw(axes, matrix, lowest, size)
+            axes_row[0].set_ylabel(position, fontsize=8.5)
+        for layer, axes in enumerate(panels[0]):
+            axes.set_title(layer_name(layer))
+        crowded = size / num_offsets < 0.25  # inches: three digits at 7 points, and a gap
+        panels[0, 0].set_xticks(range(num_offsets), offsets)
+        panels[0, 0].set_yticks(range(num_offsets), offsets)
+        for axes in panels[-1]:
+            axes.tick_params(axis="x", rotation=90 if crowded else 0)
+        figure.supxlabel("offset $k_2$ (tokens)", fontsize=8)
+        figure.supylabel("offset $k_1$ (tokens)", fontsize=8)
+        bar = figure.colorbar(image, ax=panels, shrink=0.9, aspect=30, pad=0.01)
+        bar.set_label("mean cosine similarity")
+        bar.outline.set_linewidth(0)
+    return figure
 
-    def compute() -> ShiftSimilarity:
-        store = study.prepared(pair[0]).valid
-        sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
-        device = choose_device(pair[0].config.training.device)
-        models = {cell.axes["position"]: study.run(cell).model(device=device) for cell in pair}
-        return similarity.compute(models, sentences, OFFSETS)
 
-    name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
-    return study.computed(name, ShiftSimilarity, pair, compute)
-
-
-def _layers(system: SystemSimilarity, sentence: int | None = None) -> list[float]:
-    """Return the similarity in each layer, without the embeddings."""
-    return [system.invariance(n, sentence) for n in range(1, system.num_layers + 1)]
-
-
-def _matrices(
-    data: ShiftSimilarity, sentence: int | None, cells: Sequence[Cell]
-) -> list[tuple[Entry, ...]]:
-    """Return the rows that hold what the figure shows."""
-    return [
-        (
-            *words(f"{system.name}, {layer_name(layer)}", str(offset)),
-            *(number(value, ".4f", [cell]) for value in values),
+def _draw(axes: Axes, matrix: Array, low: float, size_in: float) -> AxesImage:
+    image = axes.imshow(matrix, cmap=_COLOURS, vmin=low, vmax=1, origin="lower")
+    for (row, column), value in np.ndenumerate(matrix):
+        dark = (value - low) / (1 - low) < _DARK
+        # "1" is kept for what is invariant: 0.997 does not round up to it.
+        text = "1" if value >= 0.9995 else f"{min(value, 0.99):.2f}".replace("0.", ".")
+        axes.text(
+            column,
+            row,
+            text,
+            ha="center",
+            va="center",
+            fontsize=min(6, 30 * size_in / len(matrix)),
+            color="white" if dark else "black",
         )
-        for system, cell in zip(data.systems, cells, strict=True)
-        for layer in range(system.num_layers + 1)
-        for offset, values in zip(OFFSETS, system.matrix(layer, sentence), strict=True)
-    ]
-
-
-def _by_layer(data: Sequence[ShiftSimilarity], runs: Runs) -> DocumentTable:
-    """Lay out one number for each layer and system: the mean over seeds and sentences."""
-    columns = []
-    for place in range(len(PAIR)):
-        layers = zip(*(_layers(each.systems[place]) for each in data), strict=True)
-        cells = [pair[place] for pair in runs]
-        columns.append([number(fmean(values), ".4f", cells) for values in layers])
-    rows = enumerate(zip(*columns, strict=True), 1)
-    return DocumentTable(
-        name="figure6-layers",
-        title="Mean similarity of states under two different offsets, for each layer",
-        header=("states", *PAIR),
-        rows=tuple((*words(layer_name(n)), *fields) for n, fields in rows),
-        notes=(
-            f"offsets {_listed(OFFSETS)}; mean over seeds and ten sentences",
-            "1: a shift changes no direction of any state",
-        ),
-    )
-
-
-def _by_sentence(data: Sequence[ShiftSimilarity], runs: Runs) -> DocumentTable:
-    """Lay out the ten sentences, each of which has a figure of its own in the paper."""
-    rows: list[tuple[Entry, ...]] = []
-    for sentence in range(len(data[0].systems[0].sentences) if data else 0):
-        fields: list[Entry] = []
-        for place in range(len(PAIR)):
-            cells = [pair[place] for pair in runs]
-            seeds = [_layers(each.systems[place], sentence) for each in data]
-            layers = [fmean(values) for values in zip(*seeds, strict=True)]
-            fields += [number(x, ".4f", cells) for x in (fmean(layers), min(layers))]
-        rows.append((*words(str(sentence + 1)), *fields))
-    return DocumentTable(
-        name="figure6-sentences",
-        title="Mean similarity of states under two different offsets, for each sentence",
-        header=("sentence", *(f"{name}, {what}" for name in PAIR for what in ("mean", "lowest"))),
-        rows=tuple(rows),
-        notes=(
-            f"offsets {_listed(OFFSETS)}; mean over seeds; mean over the layers, and in the lowest"
-            " of them",
-        ),
-    )
-
-
-def _draw(name: str, title: str, data: ShiftSimilarity, sentence: int | None) -> Figure:
-    layers = {system.name: _layers(system, sentence) for system in data.systems}
-    ranges = [f"{system} from {min(x):.2f} to {max(x):.2f}" for system, x in layers.items()]
-    alt = (
-        f"Heat maps of the similarity of encoder states under the offsets {_listed(OFFSETS)}: a"
-        " row for each of ape and shape, a column for the embeddings and for each layer. Means over"
-        f" the layers: {'; '.join(ranges)}."
-    )
-    about = DocumentFigure(name=name, title=title, table=name, alt=alt)
-    return Figure(about, similarity.plot(data, sentence))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return image
 
 
 def layer_name(layer: int) -> str:
     """Return what people call a layer's states; 0 are the embeddings."""
     return "embeddings" if layer == 0 else f"layer {layer}"
-
-
-def _listed(offsets: Sequence[int]) -> str:
-    return ", ".join(map(str, offsets))

@@ -1,17 +1,33 @@
-"""Figure 4 of the SHAPE paper: the tokens that SHAPE gives a higher probability than APE, by
-position in the decoder and by how often they stand in the training data."""
+"""Figure 4 of the SHAPE paper (Kiyono et al. 2021, section 4): the share of validation tokens that
+SHAPE gives a higher probability than APE, by position in the decoder and by how often the token
+occurs in the training data.
+
+Differs from the paper: a tie counts one half, so that a cell of equal models shows 50 %.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure as Drawing
+from numpy.typing import NDArray
 
-from shapeshift.lab.analysis import token_gain
-from shapeshift.lab.analysis.token_gain import FEW_TOKENS, TokenGain
+from shapeshift.data.batching import Batch
+from shapeshift.data.store import TokenStore
+from shapeshift.data.subwords import EOS, PAD
+from shapeshift.decoding.scoring import score_references
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.analysis.loss_by_offset import in_order
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
+from shapeshift.model import Transformer
 from shapeshift.papers.analyses import paired
 from shapeshift.papers.by_length import length_bounds
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, number, words
@@ -21,10 +37,57 @@ from shapeshift.training.precision import choose_device
 
 DATASETS = ("extrapolate", "interpolate")
 
+FREQUENCY_EDGES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
+
 RARE = 1_000
-"""A token with fewer occurrences in training counts as rare."""
+"""A token with fewer occurrences in training counts as rare; one of `FREQUENCY_EDGES`."""
+
+FEW_TOKENS = 30
+"""A share of fewer tokens is drawn faint, in brackets: its standard error is over nine points."""
 
 _MOST_COLUMNS = 8
+_CHUNK = 10_000
+_EQUAL = 50.0
+_COLOURS = "PuOr"  # distinct under every colour blindness
+
+
+@dataclass(frozen=True)
+class TokenGain:
+    """Counts of tokens, with a row for each frequency and a column for each position.
+
+    Attributes:
+        edges: bounds between columns: `(10, 20)` makes [0, 10), [10, 20), [20, ∞). A position is
+            counted from 0, so that it is the number of target tokens before.
+        higher: tokens that the system scores higher; a tie counts one half.
+        total: all tokens, with each sentence's `</s>`.
+    """
+
+    edges: tuple[int, ...]
+    higher: tuple[tuple[float, ...], ...]
+    total: tuple[tuple[int, ...], ...]
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the percentage of tokens that the system scores higher, NaN where there are none.
+        Shape: (frequencies, positions)."""
+        with np.errstate(invalid="ignore"):
+            shares: NDArray[np.float64] = 100 * np.array(self.higher) / np.array(self.total)
+        return shares
+
+    def share(self, *, begin: int = 0, rare: bool | None = None) -> float | None:
+        """Return the percentage among some tokens; `None` if they are fewer than `FEW_TOKENS`, or
+        `begin` is no bound.
+
+        Args:
+            begin: only positions from here on; one of `edges`, or 0.
+            rare: only tokens with fewer occurrences in training than `RARE`, or only the others.
+        """
+        if begin and begin not in self.edges:
+            return None
+        column = self.edges.index(begin) + 1 if begin else 0
+        row = FREQUENCY_EDGES.index(RARE) + 1
+        rows = {None: slice(None), True: slice(None, row), False: slice(row, None)}[rare]
+        higher, total = (np.array(x)[rows, column:].sum() for x in (self.higher, self.total))
+        return 100 * float(higher) / int(total) if total >= FEW_TOKENS else None
 
 
 def by_position_and_frequency(study: Study, grid: str) -> Content:
@@ -34,78 +97,60 @@ def by_position_and_frequency(study: Study, grid: str) -> Content:
     for dataset in DATASETS:
         axes = {"dataset": dataset}
         runs = paired(study, grid, axes)
-        unseen = length_bounds(study.cells(grid, axes)[0].config, "beyond")
-        data = {
-            seed: compare(study, pair, position_edges(study, pair[0], unseen and unseen[0]))
+        bounds = length_bounds(study.cells(grid, axes)[0].config, "beyond")
+        unseen = bounds[0] if bounds else None
+        gains = {
+            seed: compare(study, pair, position_edges(study, pair[0], unseen))
             for seed, pair in runs.items()
         }
+        _add_values(content, dataset, gains, unseen)
+        if not gains:
+            continue
         name = f"figure4-{dataset}"
         title = f"Tokens that SHAPE scores higher than APE, {dataset.capitalize()}"
-        total = add_up([*data.values()])
-        cells = [cell for pair in runs.values() for cell in pair]
-        content.tables.append(
-            DocumentTable(
-                name=name,
-                title=title,
-                header=("occurrences", "position", "tokens", "share (%)"),
-                rows=tuple(_rows(total, cells)) if total else (),
-                notes=(
-                    "validation tokens, all seeds together; a tie counts one half",
-                    "position: target tokens before; occurrences: in the training data",
-                ),
-            )
+        total = add_up([*gains.values()])
+        table = DocumentTable(
+            name=name,
+            title=title,
+            header=("occurrences", "position", "tokens", "share (%)"),
+            rows=tuple(_rows(total, [cell for pair in runs.values() for cell in pair])),
+            notes=(
+                "validation tokens, all seeds together; a tie counts one half",
+                "position: target tokens before; occurrences: in the training data",
+            ),
         )
-        if total:
-            about = DocumentFigure(
-                name=name,
-                title=title,
-                table=name,
-                alt=f"Heat map of the percentage of validation tokens of {dataset} that SHAPE"
-                " scores higher than APE, by position in the decoder and by occurrences in"
-                f" training; {total.overall():.1f} over all tokens.",
-            )
-            drawing = token_gain.plot(total, unseen[0] - 1 if unseen and unseen[0] else None)
-            content.figures.append(Figure(about, drawing))
-        shares: dict[str, Callable[[TokenGain], float | None]] = {
-            "% of all tokens": share,
-            f"% of tokens with fewer than {RARE:,} occurrences minus % of others": _rare_lead,
-        }
-        if unseen:
-            find_unseen = partial(share, begin=unseen[0])
-            shares["% of the tokens at unseen positions"] = find_unseen
-        for label, find in shares.items():
-            found = {seed: find(each) for seed, each in data.items()}
-            content.values[f"{dataset}: {label}"] = {
-                seed: value for seed, value in found.items() if value is not None
-            }
+        about = DocumentFigure(
+            name=name,
+            title=title,
+            table=name,
+            alt=f"Heat map of the percentage of validation tokens of {dataset} that SHAPE scores"
+            " higher than APE, by position in the decoder and by occurrences in training;"
+            f" {100 * np.sum(total.higher) / np.sum(total.total):.1f} over all tokens.",
+        )
+        content.tables.append(table)
+        content.figures.append(Figure(about, plot(total, unseen - 1 if unseen else None)))
     return content
 
 
-def share(data: TokenGain, *, begin: int = 0, below: int | None = None) -> float | None:
-    """Return the percentage of tokens that the system scores higher among some, a tie counting one
-    half; `None` if they are fewer than `FEW_TOKENS`, or `begin` is no bound.
-
-    Args:
-        data: of one seed or of several.
-        begin: only positions from here on; one of `data.position_edges`, or 0.
-        below: only tokens with fewer occurrences in training, one of `data.frequency_edges`; a
-            negative number for those with as many or more.
-    """
-    if begin and begin not in data.position_edges:
-        return None
-    columns = slice(data.position_edges.index(begin) + 1 if begin else 0, None)
-    rows = slice(None)
-    if below is not None:
-        edge = data.frequency_edges.index(abs(below)) + 1
-        rows = slice(None, edge) if below > 0 else slice(edge, None)
-    higher, ties, total = (
-        int(np.array(grid)[rows, columns].sum()) for grid in (data.higher, data.ties, data.total)
-    )
-    return 100 * (higher + ties / 2) / total if total >= FEW_TOKENS else None
+def _add_values(
+    content: Content, dataset: str, gains: Mapping[int, TokenGain], unseen: int | None
+) -> None:
+    shares = {f"{dataset}: % of all tokens": {seed: x.share() for seed, x in gains.items()}}
+    name = f"{dataset}: % of tokens with fewer than {RARE:,} occurrences minus % of others"
+    shares[name] = {
+        seed: None if rare is None or other is None else rare - other
+        for seed, x in gains.items()
+        for rare, other in [(x.share(rare=True), x.share(rare=False))]
+    }
+    if unseen is not None:
+        name = f"{dataset}: % of the tokens at unseen positions"
+        shares[name] = {seed: x.share(begin=unseen) for seed, x in gains.items()}
+    for name, values in shares.items():
+        content.values[name] = {seed: x for seed, x in values.items() if x is not None}
 
 
 def position_edges(study: Study, cell: Cell, unseen: int | None) -> tuple[int, ...]:
-    """Return bounds of positions: one stands where training ends, and there are some eight.
+    """Return bounds of positions: one is where training ends, and there are some eight.
 
     Args:
         study: with the cell.
@@ -128,49 +173,162 @@ def compare(study: Study, pair: tuple[Cell, Cell], edges: tuple[int, ...]) -> To
         edges: bounds of positions.
     """
 
-    def compute() -> TokenGain:
-        data = study.prepared(pair[0])
-        training = pair[0].config.training
+    def measure() -> TokenGain:
+        data, training = study.prepared(pair[0]), pair[0].config.training
         device = choose_device(training.device)
-        baseline, system = (
-            (cell.axes["position"], study.run(cell).model(device=device)) for cell in pair
-        )
-        batches = token_gain.in_order(data.valid, device, training.batch)
-        counts = token_gain.token_counts(data.train)
-        return token_gain.compute(baseline, system, batches, counts, position_edges=edges)
+        baseline, system = (study.run(cell).model(device=device) for cell in pair)
+        batches = in_order(data.valid, device, training.batch)
+        return compute(baseline, system, batches, token_counts(data.train), edges)
 
     name = f"token-gain-{'-'.join(map(str, edges))}"
-    return study.computed(name, TokenGain, pair, compute)
+    return study.computed(name, TokenGain, pair, measure)
 
 
-def add_up(each: Sequence[TokenGain]) -> TokenGain | None:
-    """Return the counts of all seeds together; `None` if there is none."""
-    if not each:
-        return None
+def compute(
+    baseline: Transformer,
+    system: Transformer,
+    batches: Iterable[Batch],
+    frequencies: NDArray[np.int64],
+    edges: Sequence[int],
+    frequency_edges: Sequence[int] = FREQUENCY_EDGES,
+) -> TokenGain:
+    """Score all references with both models, each token given those before it, and compare.
 
-    def add(name: str) -> tuple[tuple[int, ...], ...]:
-        grid = np.sum([getattr(data, name) for data in each], axis=0)
-        return tuple(map(tuple, grid.tolist()))
+    Log-probabilities are float32. Where two models are both certain of a token, they may well
+    agree in every bit.
 
-    return replace(each[0], higher=add("higher"), ties=add("ties"), total=add("total"))
+    Args:
+        baseline, system: in any mode.
+        batches: validation pairs on the device of the models.
+        frequencies: of each target id in the training data, see `token_counts`. (V,)
+        edges, frequency_edges: bounds of the cells, ascending from 1 up.
+
+    Raises:
+        ShapeshiftError: frequencies of another vocabulary.
+    """
+    higher, total = np.zeros((2, len(frequency_edges) + 1, len(edges) + 1))
+    for batch in batches:
+        gains = score_references(system, batch) - score_references(baseline, batch)  # (B, T)
+        targets = batch.target_output.cpu().numpy()
+        if targets.max() >= len(frequencies):
+            raise ShapeshiftError(
+                f"target id {targets.max()}, but counts of {len(frequencies)} subwords; count the"
+                " training data of the same subword model"
+            )
+        real = targets != PAD
+        columns = np.broadcast_to(np.digitize(np.arange(targets.shape[1]), edges), targets.shape)
+        cells = (np.digitize(frequencies[targets[real]], frequency_edges), columns[real])
+        np.add.at(total, cells, 1)
+        np.add.at(higher, cells, (torch.sign(gains).cpu().numpy()[real] + 1) / 2)
+    counts = total.astype(int)
+    return TokenGain(tuple(edges), _tuples(higher), _tuples(counts))
 
 
-def _rare_lead(data: TokenGain) -> float | None:
-    rare, other = share(data, below=RARE), share(data, below=-RARE)
-    return None if rare is None or other is None else rare - other
+def token_counts(store: TokenStore) -> NDArray[np.int64]:
+    """Count how often each target id occurs in a store; `</s>` once a sentence. Shape: (V,)."""
+    counts = np.zeros(store.target_size, dtype=np.int64)
+    for start in range(0, len(store), _CHUNK):
+        chunk = range(start, min(start + _CHUNK, len(store)))
+        ids = np.concatenate([store[number][1] for number in chunk])
+        counts += np.bincount(ids, minlength=len(counts))
+    counts[EOS] += len(store)
+    return counts
 
 
-def _rows(data: TokenGain, cells: Sequence[Cell]) -> list[tuple[Entry, ...]]:
+def add_up(gains: Sequence[TokenGain]) -> TokenGain:
+    """Return the counts of all seeds together."""
+    higher, total = (np.sum([getattr(x, name) for x in gains], 0) for name in ("higher", "total"))
+    return TokenGain(gains[0].edges, _tuples(higher), _tuples(total))
+
+
+def _tuples(counts: NDArray[np.generic]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, counts.tolist()))
+
+
+def _rows(gain: TokenGain, cells: Sequence[Cell]) -> list[tuple[Entry, ...]]:
     """Return a row for each frequency and position that has tokens."""
-    shares = data.shares()
-    occurrences = token_gain.labels(data.frequency_edges)
-    positions = token_gain.labels(data.position_edges)
+    shares = gain.shares()
+    occurrences, positions = labels(FREQUENCY_EDGES), labels(gain.edges)
     return [
         (
             *words(occurrences[row], positions[column]),
             number(int(count), ",", cells),
             number(float(shares[row, column]), ".1f", cells),
         )
-        for (row, column), count in np.ndenumerate(data.total)
+        for (row, column), count in np.ndenumerate(gain.total)
         if count
     ]
+
+
+def labels(edges: Sequence[int]) -> list[str]:
+    """Return the names of the ranges between edges: `0–9`, `10–19`, `≥ 20`."""
+    inner = [f"{low:,}–{high - 1:,}" for low, high in pairwise((0, *edges))]
+    return [*inner, f"≥ {edges[-1]:,}"]
+
+
+def plot(gain: TokenGain, trained: int | None = None) -> Drawing:
+    """Draw the heat map; 50 %, where neither is better, is white. Save it with `lab.figures.save`.
+
+    Args:
+        gain: what to draw.
+        trained: the most target subwords in training; a line stands where longer ones begin.
+    """
+    shares, total = gain.shares(), np.array(gain.total)
+    # From the first to the last row, and column, that have tokens.
+    rows, columns = (
+        slice(int(used[0]), int(used[-1]) + 1)
+        for used in (np.flatnonzero(total.any(axis)) for axis in (1, 0))
+    )
+    shares, total = shares[rows, columns], total[rows, columns]
+    few = total < FEW_TOKENS
+    most = float(max([5.0, *np.abs(shares[~few] - _EQUAL)]))  # of the scale, in percentage points
+    scale = Normalize(_EQUAL - most, _EQUAL + most)
+    with styled():
+        figure = Drawing(figsize=(0.8 * TEXT_WIDTH_IN, 2.7), layout="constrained")
+        axes = figure.subplots()
+        axes.imshow(
+            np.ma.masked_invalid(shares),
+            cmap=_COLOURS,
+            norm=scale,
+            alpha=np.where(few, 0.3, 1.0),
+            origin="lower",
+            aspect="auto",
+        )
+        axes.yaxis.set_ticks(range(len(shares)), labels(FREQUENCY_EDGES)[rows])
+        axes.xaxis.set_ticks(range(len(shares.T)), labels(gain.edges)[columns])
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        for (row, column), share in np.ndenumerate(shares):
+            if total[row, column]:
+                faint = few[row, column]
+                strong = not faint and abs(share - _EQUAL) > 0.6 * most
+                axes.text(
+                    column,
+                    row,
+                    f"({share:.0f})" if faint else f"{share:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=6,
+                    style="italic" if faint else "normal",
+                    color="white" if strong else "black",
+                )
+        note = f"\nin brackets: fewer than {FEW_TOKENS} tokens" if few[total > 0].any() else ""
+        axes.set_xlabel(f"position in the decoder (target tokens before){note}")
+        axes.set_ylabel("occurrences in training")
+        if trained is not None:
+            _mark_end_of_training(axes, gain.edges, trained, columns.start)
+        bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=axes, pad=0.02, aspect=25)
+        bar.set_label("tokens that shape scores\nhigher than ape (%)")
+        bar.outline.set_visible(False)
+    return figure
+
+
+def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> None:
+    """Draw a line where training ends; `first` is the first column that is drawn."""
+    # Training shows the positions 0 … trained: at the last is the </s> of the longest targets.
+    widest = edges[-1] - (edges[-2] if len(edges) > 1 else 0)  # the last column has no end
+    bounds = [0, *edges, edges[-1] + widest]
+    place = float(np.interp(trained + 1, bounds, np.arange(len(bounds)) - 0.5 - first))
+    axes.axvline(place, color="black", linewidth=1)
+    above = axes.get_xaxis_transform()
+    axes.text(place, 1.02, " unseen in training →", transform=above, fontsize=7)

@@ -21,7 +21,8 @@ from shapeshift.lab.toolkits import commands as running
 from shapeshift.lab.toolkits.baseline import Baseline
 from shapeshift.lab.toolkits.commands import Command, run_commands
 from shapeshift.lab.toolkits.export import export, join
-from shapeshift.lab.toolkits.measure import FAIRSEQ, OPENNMT
+from shapeshift.lab.toolkits.fairseq import FAIRSEQ
+from shapeshift.lab.toolkits.opennmt import OPENNMT
 
 TOOLKITS = {"fairseq": FAIRSEQ, "opennmt-py": OPENNMT}
 WORDS = ["rot", "blau", "grün", "weiß", "gelb"]
@@ -183,9 +184,9 @@ def test_a_toolkit_is_run_once_and_its_translations_are_scored_as_ours(
     rows = measure(run, data)
     [bleu] = score_corpus(LINES["test"], LINES["test"], ["bleu"])
     assert [row.dataset for row in rows] == ["valid", "valid mean", "test", "test mean"]
-    assert {(row.metric, row.bucket) for row in rows} == {("BLEU", measure.toolkit.name)}
+    assert {(row.metric, row.bucket) for row in rows} == {("BLEU", measure.name)}
     assert (rows[2].value, rows[2].signature) == (bleu.value, bleu.signature)
-    folder = tmp_path / "cell" / "toolkits" / measure.toolkit.name
+    folder = tmp_path / "cell" / "toolkits" / measure.name
     assert (folder / "commands.sh").read_text().count("\n") >= 3
     assert (folder / "train.log").exists()
     if name == "fairseq":  # the mean of updates 40 and 50
@@ -218,7 +219,7 @@ PEAK = 2.0 * (64 * 100) ** -0.5
 
 
 def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
-    commands = arguments_of(FAIRSEQ.toolkit, baseline(), programs)
+    commands = arguments_of(FAIRSEQ, baseline(), programs)
     train = options(commands["train"][2:])
     assert float(train["--lr"][0]) == pytest.approx(PEAK)
     wanted = {
@@ -237,7 +238,7 @@ def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
 
 def test_opennmt_is_told_the_same_hyperparameters(baseline):
     run = baseline()
-    commands = arguments_of(OPENNMT.toolkit, run)
+    commands = arguments_of(OPENNMT, run)
     settings = yaml.safe_load((run.directory / "train.yaml").read_text())
     assert settings["learning_rate"] == pytest.approx(2.0)
     wanted = {
@@ -250,6 +251,10 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
     models = options(commands["average"][1:])["-models"]
     assert [Path(model).name for model in models] == ["model_step_40.pt", "model_step_50.pt"]
     assert "world_size" not in settings
+    other = baseline(
+        "training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
+    )
+    assert (other.peak, other.noam_factor) == (0.003, pytest.approx(0.003 * (64 * 300) ** 0.5))
 
 
 @pytest.mark.parametrize(
@@ -264,15 +269,7 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
 )
 def test_what_a_toolkit_cannot_repeat_is_refused(baseline, programs, toolkit, overrides, message):
     with pytest.raises(ShapeshiftError, match=message):
-        arguments_of(toolkit.toolkit, baseline(*overrides), programs)
-
-
-def test_an_inverse_square_root_is_told_by_its_peak_or_its_factor(baseline):
-    run = baseline(
-        "training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
-    )
-    assert run.peak == 0.003
-    assert run.noam_factor == pytest.approx(0.003 * (64 * 300) ** 0.5)
+        arguments_of(toolkit, baseline(*overrides), programs)
 
 
 def test_toolkits_that_are_not_there_are_left_out_with_a_line_each(tmp_path, monkeypatch):
@@ -300,8 +297,6 @@ def test_commands_that_are_done_are_not_run_again_unless_something_before_them_c
     run_commands([command("a", append.format("3")), second], tmp_path)
     assert (tmp_path / "ran").read_text() == "1232"
 
-
-def test_output_and_environment_go_where_they_should(tmp_path):
     variable = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
     code = f"import os, sys; print(os.environ['{variable}']); print('note', file=sys.stderr)"
     output = tmp_path / "output"
@@ -317,9 +312,6 @@ def test_a_command_that_fails_shows_its_last_line_and_is_run_again(tmp_path):
         with pytest.raises(ShapeshiftError, match=r"a\.log: python.* status 1: out of luck"):
             run_commands([command("a", code), command("b", "open('b', 'w')")], tmp_path)
     assert not (tmp_path / "b").exists()
-
-
-def test_a_program_that_cannot_be_started_is_one_line(tmp_path):
     with pytest.raises(ShapeshiftError, match="/nowhere/train cannot be started"):
         run_commands([Command("a", ("/nowhere/train",))], tmp_path)
 

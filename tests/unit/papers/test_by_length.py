@@ -1,13 +1,11 @@
-import math
-
 import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import LengthBucket
 from shapeshift.evaluation.metrics import Score
 from shapeshift.evaluation.scores import Scores
-from shapeshift.lab.analysis.length_bleu import compute
 from shapeshift.lab.figures import draw_lines
+from shapeshift.papers.by_length import LengthBleu, gains, gather
 
 EDGES = (10, 20, 30)
 COUNTS = (40, 30, 0, 3)
@@ -39,22 +37,18 @@ APE = [scores(20, 24, None, 4), scores(22, 24, None, 8)]
 SHAPE = [scores(24, 25, None, 20)]
 
 
-def test_each_run_counts_and_an_empty_bucket_has_no_value():
-    data = compute({"APE": APE, "SHAPE": SHAPE})
-    assert data.systems["APE"] == ((20, 22), (24, 24), (), (4, 8))
-    assert data.mean("APE")[:2] == [21, 24]
-    assert math.isnan(data.mean("APE")[2])
+def make(systems, trained=None):
+    return LengthBleu(*gather(systems), trained)
 
 
-def test_gains_are_measured_from_the_mean_of_the_baseline_and_leave_it_out():
-    data = compute({"APE": SHAPE, "SHAPE": APE}).gains("APE")
-    assert data.systems == {"SHAPE": ((-4, -2), (-1, -1), (), (-16, -12))}
-
-
-def test_scores_without_lengths_are_refused():
+def test_each_run_counts_and_gains_are_measured_from_the_mean_of_the_baseline():
+    _, values = gather({"APE": APE, "SHAPE": SHAPE})
+    assert values["APE"] == [[20, 22], [24, 24], [], [4, 8]]
+    _, values = gather({"APE": SHAPE, "SHAPE": APE})
+    assert gains(values, "APE") == {"SHAPE": [[-4, -2], [-1, -1], [], [-16, -12]]}
     runs = [APE[0], APE[0].model_copy(update={"by_length": None})]
     with pytest.raises(ShapeshiftError, match=r"'APE \(run 2\)' has no BLEU by length"):
-        compute({"APE": runs})
+        gather({"APE": runs})
 
 
 @pytest.mark.parametrize(
@@ -71,12 +65,12 @@ def test_scores_without_lengths_are_refused():
     ],
 )
 def test_shading_begins_and_ends_where_training_did(trained, spans):
-    panel = compute({"APE": APE}, trained=trained).panel()
+    panel = make({"APE": APE}, trained).panel()
     assert sorted(panel.shaded) == [pytest.approx(span) for span in spans]
 
 
 def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
-    panel = compute({"SHAPE": SHAPE}).panel()
+    panel = make({"SHAPE": SHAPE}).panel()
     assert panel.places == ["0–9\n40", "10–19\n30", "20–29\n0", "≥ 30\n3"]
     [line] = panel.lines
     assert line.hollow == [3]
@@ -95,4 +89,4 @@ MARKS = [
 @pytest.mark.parametrize(("num_buckets", "trained", "marks"), MARKS)
 def test_the_axis_says_what_marks_there_are(num_buckets, trained, marks):
     run = APE[0].model_copy(update={"by_length": APE[0].by_length[:num_buckets]})
-    assert compute({"APE": [run]}, trained=trained).x_title == f"source length ({marks})"
+    assert make({"APE": [run]}, trained).x_title == f"source length ({marks})"

@@ -6,13 +6,8 @@ from shapeshift.data.batching import make_batch
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.subwords import EOS, SEP
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.token_gain import (
-    TokenGain,
-    compute,
-    in_order,
-    plot,
-    token_counts,
-)
+from shapeshift.lab.analysis.loss_by_offset import in_order
+from shapeshift.papers.analyses.token_gain import TokenGain, compute, plot, token_counts
 
 VOCAB = 10
 FREQUENCIES = np.array([0, 0, 0, 900, 0, 800, 7, 60, 60, 0])
@@ -43,107 +38,85 @@ class Rigged:
 
 
 def gain(*likes):
-    models = ("APE", Rigged()), ("SHAPE", Rigged(*likes))
-    edges = {"position_edges": (1, 2), "frequency_edges": (10, 100)}
-    return compute(*models, [BATCH], FREQUENCIES, **edges)
+    return compute(Rigged(), Rigged(*likes), [BATCH], FREQUENCIES, (1, 2), (10, 100))
 
 
-def test_tokens_fall_into_cells_by_position_and_frequency():
+def test_tokens_fall_into_cells_by_position_and_frequency_and_ties_count_one_half():
     # 5 6 7 </s> and 7 6 </s>; occurrences 800, 7, 60, 900. Rows: <10, 10–99, ≥100.
-    assert gain().total == (
+    tied = gain()
+    assert tied.total == (
         (0, 2, 0),  # 6, twice at position 1
         (1, 0, 1),  # 7 at positions 0 and 2
         (1, 0, 2),  # 5 at 0, </s> at 2 and 3
     )
-
-
-def test_equal_models_tie_everywhere_and_show_one_half():
-    data = gain()
-    assert data.ties == data.total
-    assert np.nansum(data.higher) == 0
-    assert data.overall() == 50
-    assert np.unique(data.shares()[~np.isnan(data.shares())]).tolist() == [50]
-
-
-def test_what_a_model_likes_it_scores_higher_at_the_cost_of_the_rest():
-    data = gain((0, 5), (2, EOS))
+    assert np.unique(tied.shares()[~np.isnan(tied.shares())]).tolist() == [50]
+    liked = gain((0, 5), (2, EOS))
     # Position 0: 5 higher, 7 lower. Position 2: </s> higher, 7 lower. Position 3: </s> ties.
-    assert data.higher == ((0, 0, 0), (0, 0, 0), (1, 0, 1))
-    assert data.ties == ((0, 2, 0), (0, 0, 0), (0, 0, 1))
-    assert data.shares()[2].tolist() == [100, pytest.approx(np.nan, nan_ok=True), 75]
-    assert data.overall() == pytest.approx(100 * (2 + 0.5 * 3) / 7)
+    assert liked.higher == ((0, 1, 0), (0, 0, 0), (1, 0, 1.5))
+    assert liked.shares()[2].tolist() == [100, pytest.approx(np.nan, nan_ok=True), 75]
 
 
 def test_exchanged_models_add_up_to_all_in_batches_of_any_size(make_model, make_store):
     store = make_store([([5, 6], [7, 8, 9]), ([10], [11]), ([12, 13, 14], [15, 16])])
-    models = ("a", make_model("ape")), ("b", make_model("nope"))
-    frequencies = token_counts(store)
-    wide, narrow = (
-        compute(*models, in_order(store, batch=BatchConfig(max_tokens=size)), frequencies)
-        for size in (100, 4)
+    models, frequencies = (make_model("ape"), make_model("nope")), token_counts(store)
+    wide, narrow, other = (
+        compute(*pair, in_order(store, batch=BatchConfig(max_tokens=size)), frequencies, (10,))
+        for pair, size in ((models, 100), (models, 4), (models[::-1], 100))
     )
     assert wide == narrow
     assert np.sum(wide.total) == 6 + 3
-    other = compute(*reversed(models), in_order(store), frequencies)
     assert other.total == wide.total
-    np.testing.assert_array_equal(
-        np.array(wide.higher) + np.array(other.higher) + np.array(wide.ties), wide.total
-    )
+    np.testing.assert_array_equal(np.array(wide.higher) + np.array(other.higher), wide.total)
     assert 0 < np.sum(wide.higher) < np.sum(wide.total)
 
 
 def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
-    store = make_store([([5], [7, 7, SEP, 8]), ([5], []), ([5, 5], [8])])
-    counts = token_counts(store)
-    assert dict(enumerate(counts.tolist())) == dict.fromkeys(range(24), 0) | {
-        EOS: 3,
-        SEP: 1,
-        7: 2,
-        8: 2,
-    }
+    counts = token_counts(make_store([([5], [7, 7, SEP, 8]), ([5], []), ([5, 5], [8])]))
+    assert {n: x for n, x in enumerate(counts.tolist()) if x} == {EOS: 3, SEP: 1, 7: 2, 8: 2}
 
 
 def test_counts_of_another_vocabulary_are_refused():
-    models = ("a", Rigged()), ("b", Rigged())
     with pytest.raises(ShapeshiftError, match="target id 7, but counts of 7 subwords"):
-        compute(*models, [BATCH], FREQUENCIES[:7])
+        compute(Rigged(), Rigged(), [BATCH], FREQUENCIES[:7], (1,))
 
 
-DATA = TokenGain(
-    "SHAPE",
-    "APE",
-    position_edges=(10, 20),
-    frequency_edges=(10, 100, 1000),
-    higher=((0, 0, 0), (60, 80, 4), (50, 50, 50), (0, 0, 0)),
-    ties=((0, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0)),
-    total=((0, 0, 0), (100, 100, 4), (100, 100, 100), (0, 0, 0)),
-)
+def test_shares_of_some_tokens():
+    none = (0, 0)
+    gain = TokenGain(
+        edges=(10,),
+        higher=((60, 20), none, none, (20, 0), none, none, none),
+        total=((100, 40), none, none, (50, 10), none, none, none),
+    )
+    assert gain.share() == pytest.approx(50.0)
+    assert gain.share(begin=10) == pytest.approx(40.0)
+    assert gain.share(rare=True) == pytest.approx(100 * 80 / 140)
+    assert gain.share(rare=False) == pytest.approx(100 * 20 / 60)
+    assert gain.share(begin=10, rare=False) is None  # ten tokens are too few
+    assert gain.share(begin=11) is None
+
+
+ROWS = ((0, 0, 0), (60, 80, 4), (50, 50, 50), *[(0, 0, 0)] * 4)
+TOTAL = ((0, 0, 0), (100, 100, 4), (100, 100, 100), *[(0, 0, 0)] * 4)
+DATA = TokenGain(edges=(10, 20), higher=ROWS, total=TOTAL)
 
 
 def test_the_map_leaves_out_empty_rows_and_is_white_at_one_half():
-    [axes, bar] = plot(DATA).axes
+    [axes, _] = plot(DATA).axes
     [image] = axes.images
     assert image.get_array().tolist() == [[60, 80, 100], [50, 50, 50]]
     # The scale is that of the cells with many tokens; 100 % of four tokens does not widen it.
     assert image.get_clim() == (20, 80)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["10–99", "100–999"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0–9", "10–19", "≥ 20"]
-    assert "SHAPE scores\nhigher than APE (%)" in bar.get_ylabel()
     # Cells of few tokens are faint and in brackets.
     assert [text.get_text() for text in axes.texts] == ["60", "80", "(100)", "50", "50", "50"]
     assert image.get_alpha()[0].tolist() == [1, 1, pytest.approx(0.3)]
     assert "fewer than 30 tokens" in axes.get_xlabel()
 
 
-def test_a_handful_of_tokens_can_be_drawn():
-    [axes, _] = plot(gain((0, 5))).axes
-    assert axes.images[0].get_clim() == (45, 55)
-    assert all(text.get_text().startswith("(") for text in axes.texts)
-
-
 @pytest.mark.parametrize(("trained", "place"), [(9, 0.5), (14, 1.0), (19, 1.5), (24, 2.0)])
-def test_a_line_stands_where_training_ended(trained, place):
-    # With 9 subwords at most, </s> stands at position 9: the first that is unseen is 10.
+def test_a_line_is_where_training_ended(trained, place):
+    # With 9 subwords at most, </s> is at position 9: the first that is unseen is 10.
     [axes, _] = plot(DATA, trained=trained).axes
     [line] = axes.lines
     assert list(line.get_xdata()) == [pytest.approx(place)] * 2

@@ -1,25 +1,28 @@
-"""What all runs of a paper will take, before any of them begins: nothing is fetched or trained."""
+"""What runs need and what they will take, before any of them begins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from shapeshift.config import Config
+from shapeshift.data.corpora import fetch
+from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.origins import Origin, origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.requirements import measure_run
-from shapeshift.papers.planning import CELLS, Plan
+from shapeshift.lab.requirements import measure_run, missing_requirements
+from shapeshift.lab.run import prepared_directory
+from shapeshift.papers.planning import CELLS
 from shapeshift.training.estimate import (
     Measured,
     assumed_length,
     count_parameters,
     disk_bytes,
 )
+from shapeshift.training.precision import check_hardware
 
 _COSTS_NOTHING = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
 
@@ -58,16 +61,17 @@ class Runs:
         return disk_bytes(self.config.training, self.num_parameters)
 
 
-def measure_runs(plan: Plan, on_measure: Callable[[str], None] = lambda name: None) -> list[Runs]:
-    """Measure all runs that the items of a plan need, each model once.
+def measure_runs(
+    cells: Iterable[Cell], on_measure: Callable[[str], None] = lambda name: None
+) -> list[Runs]:
+    """Measure runs here, each model once; nothing is fetched or trained.
 
     Args:
-        plan: from `papers.planning.plan_items`, which has checked every setting.
+        cells: from `papers.planning.plan_items`, which has checked every setting.
         on_measure: receives the name of each model that is measured.
     """
-    cells = {cell.key: cell for cell in chain.from_iterable(plan.trained.values())}
     groups: dict[str, list[Cell]] = {}
-    for cell in cells.values():
+    for cell in {cell.key: cell for cell in cells}.values():
         same = cell.config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
         groups.setdefault(same, []).append(cell)
     measured: dict[str, tuple[int, Measured]] = {}  # many runs differ in what costs nothing
@@ -92,25 +96,71 @@ def find_origins(runs: Collection[Runs]) -> list[Origin]:
     return list(dict.fromkeys(found))
 
 
-def check_space(plan: Plan, directory: Path, finished: Collection[tuple[str, str]] = ()) -> None:
-    """Raise a `ShapeshiftError` if what the runs of a plan leave on the disk will not fit.
+def missing(
+    cells: Iterable[Cell], prepared_root: Path, *, hardware: bool, packages_only: bool = False
+) -> list[str]:
+    """Return a line for each thing that runs need and that is not here, each once; see
+    `lab.requirements`.
 
     Args:
-        plan: what is to be run.
-        directory: of all results, which exists.
-        finished: runs that are not asked about; see `Plan.finished`.
+        cells: the runs.
+        prepared_root: see `lab.train.train`.
+        hardware: look for devices and precisions as well.
+        packages_only: see `lab.requirements.missing_requirements`.
     """
-    cells = {cell.key: cell for cell in plan.unfinished(finished)}
+    lines: list[str] = []
+    for config in {cell.key: cell.config for cell in cells}.values():
+        data = prepared_directory(config.data, prepared_root)
+        lines += missing_requirements(config, data, packages_only=packages_only)
+        if hardware:
+            try:
+                check_hardware(config.training)
+            except ShapeshiftError as error:
+                lines.append(str(error))
+    return list(dict.fromkeys(lines))
+
+
+def fetch_text(cells: Iterable[Cell], on_progress: Progress | None = None) -> None:
+    """Fetch the text of runs, unless it is here; each corpus once.
+
+    Args:
+        cells: the runs.
+        on_progress: see `data.corpora.fetch`.
+
+    Raises:
+        ShapeshiftError: some text cannot be fetched.
+    """
+    corpora = [cell.config.data.corpus for cell in cells]
+    for corpus in {each.model_dump_json(): each for each in corpora}.values():
+        fetch(corpus, on_progress)
+
+
+def check_shared(cells: Iterable[Cell], gpus_per_run: int) -> None:
+    """Raise a `ShapeshiftError` if this many GPUs cannot share an update of each run evenly."""
+    for cell in cells:
+        try:
+            cell.config.training.check_shared(gpus_per_run)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"{cell.name}: {error}; or change --gpus-per-run") from error
+
+
+def check_space(cells: Iterable[Cell], directory: Path) -> None:
+    """Raise a `ShapeshiftError` if what runs leave on the disk will not fit.
+
+    Args:
+        cells: the runs.
+        directory: of all results, which exists.
+    """
+    configs = {cell.key: cell.config for cell in cells}
     needed = 0
-    for key, cell in cells.items():
-        config = cell.config
+    for key, config in configs.items():
         vocab_size = config.data.subwords.vocab_size
         num_parameters = count_parameters(config.model, config.position.scheme, vocab_size)
         needed += disk_bytes(config.training, num_parameters, directory / CELLS / key / "run")
     free = free_bytes(directory)
     if needed > free:
         raise ShapeshiftError(
-            f"the {len(cells)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
+            f"the {len(configs)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
             " are free; make room, name another --directory, or choose fewer runs with --seed or"
             " --only",
             path=directory,
