@@ -60,6 +60,12 @@ Checkpoint = Annotated[
     str, typer.Option(help="Weights: average, last, best or the number of an update.")
 ]
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
+]
+"""For commands on a trained model."""
+
 SHAPE_10 = "shape-10 position=shape position.position_ids.max_offset=10"
 """SHAPE for a run that is too short to learn word order with the paper's K of 500 (docs/faq.md)."""
 
