@@ -48,7 +48,7 @@ from shapeshift.data.presplit import join_pieces
 from shapeshift.data.sources.download import Progress, exclusive
 from shapeshift.data.store import TokenStore, TokenStoreWriter
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
+from shapeshift.disk import make_directory, move, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
@@ -80,7 +80,7 @@ def prepare(
         return Prepared(directory)
     target = directory.absolute()
     with writing(directory):
-        make_directory(Disk(), target.parent)
+        make_directory(target.parent)
         with exclusive(target):
             if not _holds(directory, config, fingerprint):  # another process may have been at work
                 with partial_directory(target) as partial:
@@ -88,8 +88,7 @@ def prepare(
                     built.mkdir()
                     _fill(built, config, fingerprint, report)
                     seal(built)
-                    built.rename(target)
-                Disk().sync_directory(target.parent)
+                    move(built, target)
     return Prepared(directory)
 
 

@@ -11,7 +11,7 @@ import torch
 from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
-from shapeshift.disk import Disk, free_bytes, make_directory, writing
+from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
@@ -170,7 +170,7 @@ def _is_unfinished(trainer: Trainer) -> bool:
 def _alone(directory: Path) -> AbstractContextManager[None]:
     """Return the lock of a run's folder, which is made if need be."""
     with writing(directory):
-        make_directory(Disk(), directory)
+        make_directory(directory)
     return locked(directory / LOCK, optional=True)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
 from shapeshift.data.sources.download import Progress, exclusive
-from shapeshift.disk import Disk, make_directory, partial_directory, write_file, writing
+from shapeshift.disk import make_directory, move, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError
 
 _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
@@ -75,15 +75,13 @@ def unpack(
         ShapeshiftError: the archive is damaged or expands without bounds; a wanted member is not a
             plain file, leaves the folder, or is in it already; the disk is full.
     """
-    disk = Disk()
     with exclusive(archive), writing(directory):
-        make_directory(disk, directory)
+        make_directory(directory)
         with partial_directory(directory / archive.name) as scratch:
             files = _extract(archive, scratch, directory, wanted, on_progress)
             for source, target in files.items():
-                make_directory(disk, target.parent)
-                disk.rename(source, target)
-                disk.sync_directory(target.parent)
+                make_directory(target.parent)
+                move(source, target)
     return list(files.values())
 
 
@@ -110,8 +108,8 @@ def _extract(
                 if not is_plain or target in files.values():
                     raise ValueError(f"{member!r} is twice in it or not a plain file")
                 with open_member() as content:
-                    written = write_file(Disk(), part, iter(partial(content.read, _CHUNK), b""))
-                if written.num_bytes != num_bytes:
+                    write_file(part, iter(partial(content.read, _CHUNK), b""))
+                if part.stat().st_size != num_bytes:
                     raise ValueError(f"{member!r} has another size than the archive says")
                 files[part] = target
             if on_progress is not None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.sources.download import Progress, exclusive
-from shapeshift.disk import Disk, make_directory, partial_directory, writing
+from shapeshift.disk import make_directory, move, partial_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
@@ -45,7 +45,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
     if not is_exported(corpus):
         datasets = require_datasets()
         with writing(folder):
-            make_directory(Disk(), folder.parent)
+            make_directory(folder.parent)
             with exclusive(folder):
                 if not is_exported(corpus):  # another process may have been at work
                     _export(datasets, corpus, folder, on_progress)
@@ -146,8 +146,7 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
             _write(dataset, split, entry, corpus, text, on_progress)
         (text / RECORD).write_text(record, "utf-8")
         seal(text)
-        text.rename(folder)
-    Disk().sync_directory(folder.parent)
+        move(text, folder)
 
 
 def _commit(corpus: HubCorpus) -> str | None:
