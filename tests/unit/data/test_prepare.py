@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
