@@ -101,11 +101,6 @@ def show_resumed(resumed: Resumed) -> None:
     notice(resumed)
 
 
-def show_skipped(skipped: NonFinite) -> None:
-    """Print a warning for a skipped update."""
-    notice(f"warning: skipped: {skipped}", "yellow")
-
-
 class TrainingDisplay:
     """Shows a run's updates, loss and speed; prints a line for each validation."""
 
@@ -130,3 +125,7 @@ class TrainingDisplay:
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
         notice(line)
+
+    def skipped(self, nonfinite: NonFinite) -> None:
+        """Print a warning for a skipped update."""
+        notice(f"warning: skipped: {nonfinite}", "yellow")

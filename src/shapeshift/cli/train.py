@@ -110,7 +110,6 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
                 on_prepare=display,
                 on_start=notice,
                 on_resume=progress.show_resumed,
-                on_skip=progress.show_skipped,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
                 parallel=parallel,
             )
