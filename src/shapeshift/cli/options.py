@@ -27,6 +27,8 @@ Overrides = Annotated[
 PreparedRoot = Annotated[Path, typer.Option(help="Folder of prepared data, shared by all runs.")]
 PREPARED_ROOT = Path("prepared")
 
+Results = Annotated[Path, typer.Option(help="Folder of runs and results, shared by all commands.")]
+
 Jobs = Annotated[
     int | None,
     typer.Option(

@@ -16,6 +16,7 @@ from shapeshift.cli.options import (
     Label,
     Overrides,
     PreparedRoot,
+    Results,
     parse_pair,
     usage_error,
 )
@@ -53,9 +54,7 @@ def reproduce(
             " same axes.",
         ),
     ] = None,
-    directory: Annotated[
-        Path, typer.Option(help="Folder of runs and results, shared by all papers and scales.")
-    ] = Path("reproduced"),
+    directory: Results = Path("reproduced"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
     gpus: Annotated[
