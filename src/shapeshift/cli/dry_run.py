@@ -65,7 +65,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     from shapeshift.papers.dry_run import find_origins, measure_runs
 
     with console().status("") as status:
-        made = measure_runs(plan, lambda name: status.update(Text(f"measuring {name}")))
+        every = measure_runs(plan, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
         (
             f"{runs.grid} {runs.name}",
@@ -76,11 +76,11 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
             duration(runs.seconds),
             decimal(runs.disk_bytes),
         )
-        for runs in made
+        for runs in every
     ]
-    seconds = sum(len(runs.cells) * runs.seconds for runs in made)
-    disk = sum(len(runs.cells) * runs.disk_bytes for runs in made)
-    number = sum(len(runs.cells) for runs in made)
+    seconds = sum(len(runs.cells) * runs.seconds for runs in every)
+    disk = sum(len(runs.cells) * runs.disk_bytes for runs in every)
+    number = sum(len(runs.cells) for runs in every)
     rows.append(("all", str(number), "", "", "", duration(seconds), decimal(disk)))
     header = ("runs", "number", "parameters", "updates", "an update", "time of one", "disk of one")
     notes = [
@@ -88,7 +88,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
         " measures; the last row is all runs, one after the other",
     ]
     show_table(Table(header, rows, notes))
-    _show_origins(find_origins(made))
+    _show_origins(find_origins(every))
     for line in plan.missing(prepared_root, packages_only=True):
         notice(f"missing here: {line}", "yellow")
 

@@ -128,13 +128,14 @@ def refuse_without_effect(
     Raises:
         typer.BadParameter: for the first one.
     """
+    sections = tuple(f"{each}." for each in allowed)
     for key in (setting.partition("=")[0] for setting in settings):
-        if not any(f"{key}.".startswith(f"{each}.") for each in allowed):
+        if not f"{key}.".startswith(sections):
             from shapeshift.config import Config
             from shapeshift.config_errors import find_key
 
-            found = find_key(key, Config, allowed) or ""
-            if f"{found}.".startswith(tuple(f"{each}." for each in allowed)):
-                raise usage_error("--set", f"unknown key {key}; did you mean {found!r}?")
-            known = ", ".join(allowed)
-            raise usage_error("--set", f"{key} has no effect{remark}; what has: {known}")
+            meant = find_key(key, Config, allowed)
+            if f"{meant}.".startswith(sections):
+                raise usage_error("--set", f"unknown key {key}; did you mean {meant!r}?")
+            problem = f"{key} has no effect{remark}; what has: {', '.join(allowed)}"
+            raise usage_error("--set", problem)
