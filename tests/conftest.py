@@ -18,6 +18,7 @@ LONG = {
     "test_export.py",
     "test_group.py",
     "test_launchers.py",
+    "test_kills.py",
     "test_line_contract_fuzz.py",
     "test_openapi.py",
     "test_score.py",

@@ -100,10 +100,6 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
         raise ShapeshiftError(str(error), path=path) from error
 
 
-class _Given(dict[str, Any]):
-    """A section of what overrides give: what it is laid over may be a list, its keys numbers."""
-
-
 def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return a configuration with settings such as `training.max_updates=500` laid over it, in
     whatever order they are given.
@@ -112,19 +108,27 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
         ShapeshiftError: once for all settings that are not of this form, that contradict each
             other, or that name an item of a list which is not there.
     """
-    leaves: list[tuple[_Keys, Any]] = []
+    values: dict[_Keys, Any] = {}
     errors: list[str] = []
     for setting in settings:
         try:
-            leaves += _leaves(*_parse(setting))
+            for keys, value in _leaves(*_parse(setting)):
+                if keys in values and values[keys] != value:
+                    both = f"{values[keys]!r} and {value!r}"
+                    raise ShapeshiftError(f"{_dotted(keys)} is given twice, {both}; give one")
+                values[keys] = value
         except ShapeshiftError as error:
             errors.append(str(error))
-    given = _Given()
-    for keys, value in sorted(leaves, key=lambda leaf: len(leaf[0])):
-        try:
-            _put(given, keys, value)
-        except ShapeshiftError as error:
-            errors.append(str(error))
+    given: dict[str, Any] = {}
+    for keys in sorted(values, key=len):
+        node: Any = given
+        for depth, key in enumerate(keys[:-1], start=1):
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                errors.append(_goes_through_value(keys[: depth + 1]))
+                break
+        else:
+            node[keys[-1]] = values[keys]
     if errors:
         raise ShapeshiftError("; ".join(errors))
     return merge(document, given)
@@ -148,20 +152,6 @@ def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
     if not isinstance(value, dict):
         return [(keys, value)]
     return [leaf for key, below in value.items() for leaf in _leaves((*keys, key), below)]
-
-
-def _put(given: _Given, keys: _Keys, value: Any) -> None:
-    """Put a value into what is given; those with fewer keys are there already."""
-    node: Any = given
-    for depth, key in enumerate(keys[:-1], start=1):
-        node = node.setdefault(key, _Given())
-        if not isinstance(node, _Given):
-            raise _plain(".".join(map(str, keys[: depth + 1])))
-    last = keys[-1]
-    if last in node and node[last] != value:
-        name = ".".join(map(str, keys))
-        raise ShapeshiftError(f"{name} is given twice, {node[last]!r} and {value!r}; give one")
-    node[last] = value
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,17 +178,18 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
     elif keys == ("model",) and "size" in over and isinstance(base, dict):
         filled_in = SIZES.get(str(base.get("size", "base")), {})
         base = {key: value for key, value in base.items() if filled_in.get(key) != value}
-    if isinstance(over, _Given) and isinstance(base, list):
+    if isinstance(base, list):
         items = list(base)
         for key, value in over.items():
-            name = ".".join(map(str, (*keys, key)))
-            number = _item(items, key, name)
-            items[number] = _merge(items[number], value, (*keys, key))
+            name = (*keys, key)
+            if not str(key).isdecimal() or int(key) >= len(items):
+                problem = f"{key!r} is not one of the {len(items)} items, from 0"
+                raise ShapeshiftError(f"{_dotted(name)!r}: {problem}")
+            items[int(key)] = _merge(items[int(key)], value, name)
         return items
-    if not isinstance(base, dict):
-        if isinstance(over, _Given) and base is not None:
-            raise _plain(".".join(map(str, (*keys, next(iter(over))))))
-        base = {}
+    if not isinstance(base, dict | None):
+        raise ShapeshiftError(_goes_through_value((*keys, *list(over)[:1])))
+    base = base or {}
     return {**base, **{key: _merge(base.get(key), over[key], (*keys, key)) for key in over}}
 
 
@@ -238,11 +229,9 @@ def _spell_out_corpus(base: Any, over: Mapping[str, Any]) -> Any:
     return base
 
 
-def _plain(name: str) -> ShapeshiftError:
-    return ShapeshiftError(f"{name!r} goes through a plain value, which has no keys")
+def _dotted(keys: _Keys) -> str:
+    return ".".join(map(str, keys))
 
 
-def _item(items: list[Any], key: Any, name: str) -> int:
-    if not str(key).isdecimal() or int(key) >= len(items):
-        raise ShapeshiftError(f"{name!r}: {key!r} is not one of the {len(items)} items, from 0")
-    return int(key)
+def _goes_through_value(keys: _Keys) -> str:
+    return f"{_dotted(keys)!r} goes through a plain value, which has no keys"

@@ -5,13 +5,10 @@ fsync(file) → rename → fsync(directory): a reader that finds the new name fi
 
 Three ways to write:
 - `save`: a file in a folder of ours (a run, prepared data, results). A link in its place is
-  replaced, never followed.
+  replaced, never followed. `replace_file` and `write_file` are its parts.
 - `replacing`: a file that the user named. A link stays a link, and its target is replaced; a pipe
   or a device is written into.
 - `open_in_place`: a log or a lock in a folder of ours.
-
-`write_file` and `replace_file` are what `save` is made of, through a `Disk` that a test can make
-fail.
 
 Deleting never follows a link either.
 """
@@ -28,7 +25,6 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,14 +35,12 @@ from shapeshift.errors import ShapeshiftError
 PARTIAL = ".partial-"
 """Begins the name of what is not finished, or not quite deleted. Nothing reads such a file."""
 
-_PIECE = 1 << 20
-"""Bytes hashed and then written while they are still in the processor's cache."""
-
 
 class Disk:
     """The operations that change what is on the disk, one system call each.
 
-    All that a save does goes through these, so that a test can stop it at, or fail, each of them.
+    All that a save does goes through `DISK`, which a test replaces to stop it at, or fail, each of
+    them.
     """
 
     def create(self, path: Path) -> io.FileIO:
@@ -88,39 +82,28 @@ class Disk:
         shutil.rmtree(path)
 
 
-@dataclass(frozen=True)
-class Written:
-    """What `write_file` wrote: how many bytes, and their SHA-256 in hexadecimal."""
-
-    num_bytes: int
-    sha256: str
+DISK = Disk()
 
 
-def write_file(disk: Disk, path: Path, chunks: Iterable[bytes | memoryview]) -> Written:
-    """Write a file and wait until it is on the disk, hashing on the way: nothing is read again."""
-    digest, num_bytes = hashlib.sha256(), 0
-    with disk.create(path) as file:
+def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
+    """Write a file and wait until it is on the disk; return its SHA-256 in hexadecimal."""
+    digest = hashlib.sha256()
+    with DISK.create(path) as file:
         for chunk in chunks:
-            whole = memoryview(chunk).cast("B")
-            for start in range(0, len(whole), _PIECE):
-                piece = whole[start : start + _PIECE]
-                digest.update(piece)
-                num_bytes += len(piece)
-                while piece:
-                    piece = piece[disk.write(file, piece) :]
-        disk.sync_file(file)
-    return Written(num_bytes, digest.hexdigest())
+            digest.update(chunk)
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[DISK.write(file, rest) :]
+        DISK.sync_file(file)
+    return digest.hexdigest()
 
 
-def replace_file(
-    disk: Disk, path: Path, chunks: Iterable[bytes | memoryview], writer: str = ""
-) -> Written:
+def replace_file(path: Path, content: bytes | memoryview, writer: str = "") -> None:
     """Write a file that appears complete or not at all, in place of one of the same name.
 
     Args:
-        disk: what files are changed through.
         path: the file.
-        chunks: its content.
+        content: all of it.
         writer: part of the partial file's name, where several processes may write the file.
 
     Raises:
@@ -128,35 +111,42 @@ def replace_file(
     """
     partial = path.with_name(PARTIAL + writer + path.name)
     try:
-        written = write_file(disk, partial, chunks)
-        disk.rename(partial, path)
+        write_file(partial, [content])
+        DISK.rename(partial, path)
     except OSError:
         with suppress(OSError):
-            disk.unlink(partial)
+            DISK.unlink(partial)
         raise
-    disk.sync_directory(path.parent)
-    return written
+    DISK.sync_directory(path.parent)
 
 
-def make_directory(disk: Disk, path: Path) -> None:
+def move(source: Path, target: Path) -> None:
+    """Rename a file or a directory whose files are on the disk, and wait until the names are."""
+    if source.is_dir():
+        DISK.sync_directory(source)
+    DISK.rename(source, target)
+    DISK.sync_directory(target.parent)
+
+
+def make_directory(path: Path) -> None:
     """Make a directory and those above it, if need be, and wait until they are on the disk."""
     if path.is_dir():
         return
-    make_directory(disk, path.parent)
+    make_directory(path.parent)
     try:
-        disk.mkdir(path)
+        DISK.mkdir(path)
     except FileExistsError:
         if not path.is_dir():  # else another process was faster
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from None
-    disk.sync_directory(path.parent)
+    DISK.sync_directory(path.parent)
 
 
-def remove_directory(disk: Disk, path: Path) -> None:
-    """Delete a directory with all that is in it; of a link, only the link."""
+def remove(path: Path) -> None:
+    """Delete a file, or a directory with all that is in it; of a link, only the link."""
     if path.is_dir() and not path.is_symlink():
-        disk.rmtree(path)
+        DISK.rmtree(path)
     else:
-        disk.unlink(path)
+        DISK.unlink(path)
 
 
 @contextmanager
@@ -165,10 +155,8 @@ def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"cannot be written: {error.strerror or error}" + (
-            f"; {remedy}" if remedy else ""
-        )
-        raise ShapeshiftError(message, path=path) from error
+        message = f"cannot be written: {error.strerror or error}"
+        raise ShapeshiftError("; ".join(filter(None, [message, remedy])), path=path) from error
 
 
 def save(path: Path, data: str | bytes | memoryview) -> None:
@@ -185,8 +173,8 @@ def save(path: Path, data: str | bytes | memoryview) -> None:
     """
     content = data.encode() if isinstance(data, str) else data
     with writing(path):
-        make_directory(Disk(), path.parent)
-        replace_file(Disk(), path, [content], f"{os.getpid()}-")
+        make_directory(path.parent)
+        replace_file(path, content, f"{os.getpid()}-")
 
 
 def open_in_place(path: Path, mode: str) -> IO[Any]:
@@ -204,9 +192,9 @@ def open_in_place(path: Path, mode: str) -> IO[Any]:
 
 
 @contextmanager
-def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
-    """Open a file that appears under its name when the block ends without an exception, in place of
-    an older one; until then, and otherwise, the older one is untouched.
+def replacing(path: str | Path) -> Iterator[IO[str]]:
+    """Open a text file that appears under its name when the block ends without an exception, in
+    place of an older one; until then, and otherwise, the older one is untouched.
 
     It is written next to its place, as `.partial-PID-NAME`; what killed processes have left there
     is deleted. What is no regular file, such as `/dev/stdout` or a named pipe, cannot be replaced
@@ -214,40 +202,38 @@ def replacing(path: str | Path, *, binary: bool = False) -> Iterator[IO[Any]]:
 
     Args:
         path: a file that the user named; its folder is made if need be.
-        binary: yield a binary stream instead of UTF-8 text.
 
     Raises:
         ShapeshiftError: the file cannot be written.
     """
-    disk, partial = Disk(), None
+    final, partial = Path(os.path.realpath(path)), None
     try:
         with writing(path):
             file = _open_irregular(Path(path))
             if file is None:
-                final = Path(os.path.realpath(path))
                 partial = final.with_name(f"{PARTIAL}{os.getpid()}-{final.name}")
-                make_directory(disk, final.parent)
+                make_directory(final.parent)
                 _remove_abandoned(final)
-                file = disk.create(partial)
+                with suppress(FileNotFoundError):
+                    partial.unlink()
+                file = _Named(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "w")
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends, however it does
-        raw = io.BufferedWriter(_Reporting(file, path))
-        with raw if binary else io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
+        file.shown = path
+        raw = io.BufferedWriter(file)
+        with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
             yield stream
             stream.flush()
             if partial is not None:
                 with writing(path):
-                    disk.sync_file(file)
-        if partial is not None:
-            with writing(path):
-                if final.exists():
-                    shutil.copymode(final, partial)
-                disk.rename(partial, final)
-                disk.sync_directory(final.parent)
+                    if final.exists():
+                        shutil.copymode(final, partial)
+                    os.fsync(file.fileno())
+                    move(partial, final)
     finally:
         if partial is not None:
             with suppress(OSError):
-                disk.unlink(partial)
+                partial.unlink()
 
 
 @contextmanager
@@ -281,7 +267,7 @@ def _remove_abandoned(final: Path) -> None:
     """Delete what killed processes have left next to a file or folder that they were to replace."""
     for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
         with suppress(OSError), _locked(left):
-            remove_directory(Disk(), left)
+            remove(left)
 
 
 def free_bytes(path: Path) -> int:
@@ -291,26 +277,17 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-class _Reporting(io.RawIOBase):
-    """A file whose failed writes name it, so that they are not taken for those of another file."""
+class _Named(io.FileIO):
+    """A file whose failed writes name it as the user did."""
 
-    def __init__(self, file: io.FileIO, path: str | Path):
-        self._file, self._path = file, path
-
-    def writable(self) -> bool:
-        return True
+    shown: str | Path
 
     def write(self, data: Any) -> int:
-        with writing(self._path):
-            return self._file.write(data)
-
-    def close(self) -> None:
-        super().close()
-        with writing(self._path):
-            self._file.close()
+        with writing(self.shown):
+            return super().write(data)
 
 
-def _open_irregular(path: Path) -> io.FileIO | None:
+def _open_irregular(path: Path) -> _Named | None:
     """Open what exists and is no regular file; return None for anything else."""
     try:
         status = path.stat()
@@ -320,8 +297,8 @@ def _open_irregular(path: Path) -> io.FileIO | None:
         with suppress(OSError, ValueError, AttributeError):
             if os.path.samestat(status, os.fstat(stream.fileno())):
                 stream.flush()
-                return io.FileIO(os.dup(stream.fileno()), "w")
-    return None if stat.S_ISREG(status.st_mode) else io.FileIO(os.open(path, os.O_WRONLY), "w")
+                return _Named(os.dup(stream.fileno()), "w")
+    return None if stat.S_ISREG(status.st_mode) else _Named(os.open(path, os.O_WRONLY), "w")
 
 
 def _open_own(path: str, flags: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shapeshift.disk import Disk, make_directory, replace_file, writing
+from shapeshift.disk import DISK, make_directory, replace_file, writing
 from shapeshift.errors import ShapeshiftError
 
 SUMS = "SHA256SUMS"
@@ -37,7 +37,7 @@ def seal(directory: Path) -> None:
                 os.fsync(file.fileno())
             hashes[path.relative_to(directory).as_posix()] = _sha256(path)
         else:
-            Disk().sync_directory(path)
+            DISK.sync_directory(path)
     _write_sums(directory, hashes)
 
 
@@ -120,8 +120,8 @@ def _write_sums(directory: Path, hashes: Mapping[str, str]) -> None:
 
 def _save(path: Path, content: bytes) -> None:
     with writing(path):
-        make_directory(Disk(), path.parent)
-        replace_file(Disk(), path, [content])
+        make_directory(path.parent)
+        replace_file(path, content)
 
 
 def _own_hash(body: bytes) -> bytes:

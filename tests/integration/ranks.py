@@ -146,14 +146,16 @@ def train(folder, run, spoil, settings):
             parallel=parallel,
         )
         resumed = trainer.resume()
-        seen, skipped = Seen(trainer), []
+        seen, observer = Seen(trainer), Silent()
+        skipped = []
+        observer.skipped = lambda nonfinite: skipped.append(nonfinite.update)
         if spoil:
             spoil(trainer)
         log = Log(folder / run, trainer.progress.update) if parallel.is_main else None
         report = {"resumed": resumed and resumed.progress.update, "began": trainer.progress.update}
         try:
             with StopSignals() as stop:
-                trainer.fit(log, Silent(), stop, lambda found: skipped.append(found.update))
+                trainer.fit(log, observer, stop)
         except (ShapeshiftError, StoppedError) as error:
             report["error"], report["kind"] = str(error), type(error).__name__
         finally:

@@ -21,7 +21,7 @@ from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Silent
 
-TOOLS = runpy.run_path(str(Path(__file__).parents[1] / "soak" / "kill_and_resume.py"))
+TOOLS = runpy.run_path(str(Path(__file__).parents[1] / "soak" / "commands.py"))
 TRAIN = (sys.executable, "-m", "shapeshift", "train")
 SOURCES = str(Path(shapeshift.__file__).parents[1])
 TIMEOUT_S = 100
@@ -31,7 +31,7 @@ TIMEOUT_S = 100
 def project(tmp_path_factory):
     """A configuration and its text, which is found from any folder; prepared once."""
     folder = tmp_path_factory.mktemp("project")
-    TOOLS["write_project"](folder, 9)
+    TOOLS["write_run"](folder, 9)
     path = folder / "toy.yaml"
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     document["data"]["corpus"]["root"] = str(folder / "text")

@@ -8,14 +8,7 @@ import threading
 
 import pytest
 
-from shapeshift.disk import (
-    Disk,
-    partial_directory,
-    remove_directory,
-    replace_file,
-    replacing,
-    write_file,
-)
+from shapeshift.disk import Disk, partial_directory, remove, replace_file, replacing, write_file
 from shapeshift.errors import ShapeshiftError
 
 
@@ -118,8 +111,8 @@ def test_deleting_a_folder_deletes_the_links_in_it_alone(tmp_path, precious):
     (doomed / "missing").symlink_to("nothing")
     for number, target in enumerate(("precious", "precious/inner/file", "missing")):
         (tmp_path / str(number)).symlink_to(target)
-        remove_directory(Disk(), tmp_path / str(number))
-    remove_directory(Disk(), doomed)
+        remove(tmp_path / str(number))
+    remove(doomed)
     assert os.listdir(tmp_path) == ["precious"]
 
 
@@ -136,25 +129,24 @@ def test_a_link_swapped_in_while_a_folder_is_deleted_is_not_followed(
 
     monkeypatch.setattr(Disk, "rmtree", swapping)
     with pytest.raises(OSError, match="symbolic link"):
-        remove_directory(Disk(), tmp_path / "doomed")
+        remove(tmp_path / "doomed")
 
 
 @pytest.mark.parametrize("name", ["out", ".partial-out"])
 def test_a_link_in_the_place_of_an_own_file_is_replaced(tmp_path, precious, name):
-    for write in (write_file, replace_file):
+    for write, content in ((write_file, [b"text"]), (replace_file, b"text")):
         (tmp_path / name).unlink(missing_ok=True)
         (tmp_path / name).symlink_to(precious / "inner" / "file")
-        write(Disk(), tmp_path / "out", [b"text"])
+        write(tmp_path / "out", content)
         assert (tmp_path / "out").read_bytes() == b"text"
         assert not (tmp_path / "out").is_symlink()
 
 
-@pytest.mark.parametrize("binary", [False, True])
-def test_the_link_of_a_user_stays_and_its_target_is_replaced(tmp_path, binary):
+def test_the_link_of_a_user_stays_and_its_target_is_replaced(tmp_path):
     (tmp_path / "link").symlink_to("folder/real")
     for content in ("old", "new"):
-        with replacing(tmp_path / "link", binary=binary) as stream:
-            stream.write(content.encode() if binary else content)
+        with replacing(tmp_path / "link") as stream:
+            stream.write(content)
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "folder" / "real").read_text() == content
 

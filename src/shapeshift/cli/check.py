@@ -48,18 +48,15 @@ def check(
 
     Example: shapeshift check gpt2
     """
-    from rich.text import Text
-
-    from shapeshift.cli.output import columns, results_console, show
+    from shapeshift.cli.output import show, show_table
     from shapeshift.conformance import check as check_model
+    from shapeshift.evaluation.tables import Table
 
     findings = check_model(_load(model), positions=positions, max_length=max_length)
-    table = columns("property", "side", "outcome", "closest or smallest case")
+    rows = [(each.property, each.side, each.outcome, each.detail) for each in findings]
+    header = ("property", "side", "outcome", "closest or smallest case")
+    show_table(Table(header, rows), numbers=False)
     failures = [finding for finding in findings if finding.outcome == "FAIL"]
-    for finding in findings:
-        cells = (finding.property, finding.side, finding.outcome, finding.detail)
-        table.add_row(*map(Text, cells), style="red" if finding in failures else None)
-    results_console().print(table)
     for finding in failures:
         for ids in finding.ids:
             more = " …" * (len(ids) > SHOWN_IDS)

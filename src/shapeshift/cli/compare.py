@@ -18,6 +18,7 @@ from shapeshift.cli.options import (
     Label,
     Overrides,
     PreparedRoot,
+    Results,
     usage_error,
 )
 from shapeshift.cli.run_plan import run_plan
@@ -40,7 +41,6 @@ Systems = Annotated[
     ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]
-Directory = Annotated[Path, typer.Option(help="Folder of runs and results.")]
 
 
 def compare(
@@ -49,7 +49,7 @@ def compare(
     position: Positions = "ape,shape,rpe",
     system: Systems = None,
     seeds: Seeds = 1,
-    directory: Directory = Path("compared"),
+    directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
     label: Label = "",
@@ -91,7 +91,7 @@ def compare(
 def demo(
     overrides: Overrides = None,
     seeds: Seeds = 1,
-    directory: Directory = Path("compared"),
+    directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
     label: Label = "",

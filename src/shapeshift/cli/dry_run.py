@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
 
 from shapeshift.cli.output import console, duration, notice, show_table
 
@@ -15,14 +16,9 @@ if TYPE_CHECKING:
     from shapeshift.data.sources.origins import Origin
     from shapeshift.papers.planning import Plan
 
-DAY_S = 86_400
-
 
 def show_estimate(config: Config) -> None:
-    """Print what a run takes.
-
-    Also says where the text is, or where training will fetch it from.
-    """
+    """Print what a run takes, and where its text is or will be fetched from."""
     from shapeshift.data.sources.origins import origins
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.requirements import measure_run
@@ -37,10 +33,10 @@ def show_estimate(config: Config) -> None:
         ("updates", f"{training.max_updates:,}"),
         ("an update, measured", f"{measured.seconds_per_update:.2g} s"),
         ("all updates", f"about {duration(training.max_updates * measured.seconds_per_update)}"),
-        ("disk: checkpoints and average", _bytes(disk_bytes(training, num_parameters))),
+        ("disk: checkpoints and average", decimal(disk_bytes(training, num_parameters))),
     ]
     if measured.is_whole:
-        rows.insert(5, ("peak memory, measured", _bytes(measured.peak_bytes)))
+        rows.insert(5, ("peak memory, measured", decimal(measured.peak_bytes)))
     batch = f"{measured.num_pairs:,} x ({measured.length:,} + {measured.length:,}) tokens"
     notes = [
         f"measured here on batches of {batch} of random text, a vocabulary of"
@@ -56,21 +52,6 @@ def show_estimate(config: Config) -> None:
     _show_origins(origins(config.data.corpus))
 
 
-def announce(config: Config) -> float:
-    """Print in a line what a run will take, from a few steps measured here; return its seconds."""
-    from shapeshift.lab.requirements import measure_run
-
-    num_parameters, measured = measure_run(config)
-    seconds = config.training.max_updates * measured.seconds_per_update
-    end = datetime.now() + timedelta(seconds=seconds)
-    notice(
-        f"{num_parameters:,} parameters, {config.training.max_updates:,} updates of about"
-        f" {measured.seconds_per_update:.2g} s (measured): {duration(seconds)}, until {end:%H:%M}"
-        + (f" on {end:%d %B}" if seconds > DAY_S / 2 else "")
-    )
-    return seconds
-
-
 def show_plan(plan: Plan, prepared_root: Path) -> None:
     """Print what all runs of a paper take, as `show_estimate` does for one.
 
@@ -84,7 +65,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     from shapeshift.papers.preflight import find_origins, measure_runs, missing
 
     with console().status("") as status:
-        made = measure_runs(plan.runs, lambda name: status.update(Text(f"measuring {name}")))
+        every = measure_runs(plan.runs, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
         (
             f"{runs.grid} {runs.name}",
@@ -93,21 +74,21 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
             f"{runs.config.training.max_updates:,}",
             f"{runs.measured.seconds_per_update:.2g} s",
             duration(runs.seconds),
-            _bytes(runs.disk_bytes),
+            decimal(runs.disk_bytes),
         )
-        for runs in made
+        for runs in every
     ]
-    seconds = sum(len(runs.cells) * runs.seconds for runs in made)
-    disk = sum(len(runs.cells) * runs.disk_bytes for runs in made)
-    number = sum(len(runs.cells) for runs in made)
-    rows.append(("all", str(number), "", "", "", duration(seconds), _bytes(disk)))
+    seconds = sum(len(runs.cells) * runs.seconds for runs in every)
+    disk = sum(len(runs.cells) * runs.disk_bytes for runs in every)
+    number = sum(len(runs.cells) for runs in every)
+    rows.append(("all", str(number), "", "", "", duration(seconds), decimal(disk)))
     header = ("runs", "number", "parameters", "updates", "an update", "time of one", "disk of one")
     notes = [
         "time: measured here on a few batches of random text; without validation, translation and"
         " measures; the last row is all runs, one after the other",
     ]
     show_table(Table(header, rows, notes))
-    _show_origins(find_origins(made))
+    _show_origins(find_origins(every))
     for line in missing(plan.runs, prepared_root, hardware=False, packages_only=True):
         notice(f"missing here: {line}", "yellow")
 
@@ -119,12 +100,3 @@ def _show_origins(parts: Sequence[Origin]) -> None:
     remedy = "missing: put it in place, or set data.corpus.root to the folder that holds it"
     rows = [(part.what, part.state) for part in parts]
     show_table(Table(("text", ""), rows, [remedy] * lost))
-
-
-def _bytes(count: float) -> str:
-    """Return three digits with a decimal prefix, such as `40.6 MB`."""
-    for prefix in ("", "k", "M", "G"):
-        if count < 999.5:
-            return f"{count:.3g} {prefix}B"
-        count /= 1000
-    return f"{count:.3g} TB"

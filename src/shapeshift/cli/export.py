@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shapeshift.cli.options import usage_error
+from shapeshift.cli.options import Checkpoint, usage_error
 
 if TYPE_CHECKING:
     from shapeshift.export.folder import Report
@@ -38,9 +38,7 @@ def export(
             show_default=False,
         ),
     ] = None,
-    checkpoint: Annotated[
-        str, typer.Option(help="Weights: average, last, best or the update of a checkpoint.")
-    ] = "average",
+    checkpoint: Checkpoint = "average",
     max_length: Annotated[
         int,
         typer.Option(
@@ -139,11 +137,9 @@ def _print_report(report: Report) -> None:
 
 
 def _print_support() -> None:
-    from shapeshift.cli.output import columns, results_console, show
+    from shapeshift.cli.output import show, show_table
+    from shapeshift.evaluation.tables import Table
     from shapeshift.export.support import table
 
-    shown = columns("kind", "place", "CTranslate2")
-    for row in table():
-        shown.add_row(*row)
-    results_console().print(shown)
+    show_table(Table(("kind", "place", "CTranslate2"), [*table()]), numbers=False)
     show("--to huggingface and --to onnx export every kind at every place, exactly.")

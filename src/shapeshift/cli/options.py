@@ -27,6 +27,8 @@ Overrides = Annotated[
 PreparedRoot = Annotated[Path, typer.Option(help="Folder of prepared data, shared by all runs.")]
 PREPARED_ROOT = Path("prepared")
 
+Results = Annotated[Path, typer.Option(help="Folder of runs and results, shared by all commands.")]
+
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -59,6 +61,12 @@ TrainedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a tra
 Checkpoint = Annotated[
     str, typer.Option(help="Weights: average, last, best or the number of an update.")
 ]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
+]
+"""For commands on a trained model."""
 
 SHAPE_10 = "shape-10 position=shape position.position_ids.max_offset=10"
 """SHAPE for a run that is too short to learn word order with the paper's K of 500 (docs/faq.md)."""
@@ -120,13 +128,14 @@ def refuse_without_effect(
     Raises:
         typer.BadParameter: for the first one.
     """
+    sections = tuple(f"{each}." for each in allowed)
     for key in (setting.partition("=")[0] for setting in settings):
-        if not any(f"{key}.".startswith(f"{each}.") for each in allowed):
+        if not f"{key}.".startswith(sections):
             from shapeshift.config import Config
             from shapeshift.config_errors import find_key
 
-            found = find_key(key, Config, allowed) or ""
-            if f"{found}.".startswith(tuple(f"{each}." for each in allowed)):
-                raise usage_error("--set", f"unknown key {key}; did you mean {found!r}?")
-            known = ", ".join(allowed)
-            raise usage_error("--set", f"{key} has no effect{remark}; what has: {known}")
+            meant = find_key(key, Config, allowed)
+            if f"{meant}.".startswith(sections):
+                raise usage_error("--set", f"unknown key {key}; did you mean {meant!r}?")
+            problem = f"{key} has no effect{remark}; what has: {', '.join(allowed)}"
+            raise usage_error("--set", problem)

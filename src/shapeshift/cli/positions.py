@@ -5,21 +5,18 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from shapeshift.cli.output import columns, results_console, show
+from shapeshift.cli.output import results_console, show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
-
-if TYPE_CHECKING:
-    from shapeshift.positions.registry import Entry
 
 
 def positions(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A preset or a kind: tell about this one."),
+        typer.Argument(metavar="[NAME]", help="A preset or a kind: describe this one."),
     ] = None,
 ) -> None:
     """List the position representations, or describe one.
@@ -31,28 +28,28 @@ def positions(
     if name is not None:
         _describe(name)
         return
+    from shapeshift.evaluation.tables import Table
     from shapeshift.model import catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
-    presets = columns("preset", "kind at place", "parameters")
+    presets = []
     for preset, num_parameters in catalogue.preset_parameters().items():
         scheme = PRESETS[preset]
         parts = " + ".join(map(str, scheme.parts)) or "none"
         if scheme.position_ids.name != "absolute":
             parts += f"; position ids {scheme.position_ids}"
-        presets.add_row(preset, parts, f"{num_parameters:,}")
+        presets.append((preset, parts, f"{num_parameters:,}"))
     places: dict[str, list[str]] = {}
     for cell in catalogue.cells():
         places.setdefault(cell.kind, []).append(f"{cell.place} ({cell.num_parameters:,})")
-    kinds = columns("kind", "what it does", "places (parameters)", "source")
-    for kind, entry in KINDS.items():
-        kinds.add_row(kind, entry.summary, ", ".join(places[kind]), entry.source)
-    position_ids = columns("position ids", "what they are", "source")
-    for ids, way in POSITION_IDS.items():
-        position_ids.add_row(ids, way.summary, way.source)
-    console = results_console()
-    for table in (presets, kinds, position_ids):
-        console.print(table)
+    kinds = [(kind, x.summary, ", ".join(places[kind]), x.source) for kind, x in KINDS.items()]
+    position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
+    for header, rows in (
+        (("preset", "kind at place", "parameters"), presets),
+        (("kind", "what it does", "places (parameters)", "source"), kinds),
+        (("position ids", "what they are", "source"), position_ids),
+    ):
+        show_table(Table(header, rows), numbers=False)
     show("shapeshift positions NAME describes one, with its options")
 
 
@@ -62,28 +59,28 @@ def _describe(name: str) -> None:
     from shapeshift.model import ModelConfig, catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
-    schemes = dict(PRESETS)
-    for kind, entry in KINDS.items():
-        schemes.setdefault(kind, Scheme(parts=(Part(kind, entry.build.places[0]),)))
-    for ids in POSITION_IDS:
-        schemes.setdefault(ids, Scheme(PositionIds(ids), (Part("sinusoidal", "embedding"),)))
-    if name not in schemes:
-        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, schemes)}")
-    scheme = schemes[name]
-    entries: list[tuple[str, Entry[Any]]] = [(x.kind, KINDS[x.kind]) for x in scheme.parts]
+    kinds = {kind: Part(kind, entry.build.places[0]) for kind, entry in KINDS.items()}
     usage = f"position: {name}"
-    if name in POSITION_IDS:
-        entries = []
+    if name in PRESETS:
+        scheme = PRESETS[name]
+    elif name in KINDS:
+        scheme = Scheme(parts=(kinds[name],))
+        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {kinds[name].place}}}]}}"
+    elif name in POSITION_IDS:
+        scheme = Scheme(PositionIds(name), (Part("sinusoidal", "embedding"),))
         part = "{kind: sinusoidal, place: embedding}"
         usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
-    elif name not in PRESETS:
-        place = scheme.parts[0].place
-        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
-    if name in POSITION_IDS or scheme.position_ids.name != "absolute":
-        entries.append((scheme.position_ids.name, POSITION_IDS[scheme.position_ids.name]))
+    else:
+        known = [*PRESETS, *KINDS, *POSITION_IDS]
+        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, known)}")
+    described = [] if name in POSITION_IDS else [part.kind for part in scheme.parts]
+    ids = scheme.position_ids.name
+    if name in POSITION_IDS or ids != "absolute":
+        described.append(ids)
     parts = " + ".join(map(str, scheme.parts)) or "no position"
     show(f"{name}: {parts}, position ids {scheme.position_ids}")
-    for title, entry in dict(entries).items():
+    for title in dict.fromkeys(described):
+        entry = KINDS.get(title) or POSITION_IDS[title]
         show(f"\n{title}: {entry.summary} ({entry.source})\n")
         text = inspect.getdoc(entry.build) or ""
         # Paragraphs and items in one line each, which fits a terminal of any width.
@@ -93,11 +90,11 @@ def _describe(name: str) -> None:
             for option, parameter in entry.options().items()
         ]
         _show_text(f"\noptions: {', '.join(options) or 'none'}")
-    exports = support(scheme, ModelConfig(size="base"))
-    added = catalogue.count_parameters(scheme)
     _show_text(
-        f"parameters added to transformer-base: {added:,}\nexports to"
-        f" {', '.join(catalogue.EXPORTS)}; CTranslate2: {exports}\nin a configuration: {usage}"
+        f"parameters added to transformer-base: {catalogue.count_parameters(scheme):,}\n"
+        f"exports to {', '.join(catalogue.EXPORTS)}; CTranslate2:"
+        f" {support(scheme, ModelConfig(size='base'))}\n"
+        f"in a configuration: {usage}"
     )
 
 

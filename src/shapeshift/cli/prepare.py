@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import columns, results_console, show
+from shapeshift.cli.output import show, show_table
 
 
 def prepare(
@@ -19,19 +19,21 @@ def prepare(
     from shapeshift.cli.progress import Display
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
+    from shapeshift.evaluation.tables import Table
     from shapeshift.lab.run import prepared_directory
 
     settings = load_config(config, overrides or [])
     directory = prepared_directory(settings.data, prepared)
     with Display() as display:
         data = prepare_data(settings.data, directory, display)
-    lengths = ("source length", "target length")
-    table = columns("split", "read", "kept", "dropped", "sequences", *lengths)
+    rows = []
     for name, split in data.report.splits.items():
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in split.dropped.items())
         counts = (f"{split.read:,}", f"{split.kept:,}", dropped or "0", f"{split.built:,}")
         sides = (split.source_length, split.target_length)
         spans = (f"{side.min} to {side.max}, mean {side.mean:.1f}" for side in sides)
-        table.add_row(name, *counts, *spans)
-    results_console().print(table)
+        rows.append((name, *counts, *spans))
+    lengths = ("source length", "target length")
+    header = ("split", "read", "kept", "dropped", "sequences", *lengths)
+    show_table(Table(header, rows), numbers=False)
     show(directory)

@@ -1,4 +1,4 @@
-"""Progress on a terminal, or plain lines in a file or a pipe."""
+"""Progress: bars on a terminal, plain lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
-    TaskID,
+    Task,
     TextColumn,
 )
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from shapeshift.training.guards import NonFinite
 
 LINE_EVERY_S = 30.0
-"""Seconds between lines in a file or a pipe."""
+"""Seconds between the lines of a phase in a file or a pipe."""
 
 
 class Display:
-    """Shows what a command does, one phase after the other: on a terminal a line that moves, in a
-    file or a pipe a line twice a minute; and a line with ✓ and its time when a phase ends.
+    """Shows the phases of a command: on a terminal a bar for each one at work, in a file or a pipe
+    a line twice a minute.
 
-    A context manager. It is called with the name of a phase, how much of it is done, and of how
-    much, if known; another name ends the phase before.
+    A context manager. Called as a function, it shows phases that follow one another: another name
+    ends the phase before with ✓ and its time.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class Display:
             TextColumn("{task.fields[note]}", markup=False),
             console=output.console(),
             refresh_per_second=4,
+            speed_estimate_period=300,
+            get_time=lambda: time.monotonic(),
             disable=not output.console().is_terminal,
         )
-        self._phase: str | None = None
-        self._task = TaskID(0)
-        self._began = self._printed = self._first = 0.0
+        self._tasks: dict[str, Task] = {}
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -55,33 +55,43 @@ class Display:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self.end()
+            self._end_all_but(None)
         self._progress.stop()
 
     def __call__(self, phase: str, done: int, total: int | None, note: str = "") -> None:
-        """Show how far a phase is; `note` is shown next to it."""
-        now = time.monotonic()
-        if phase != self._phase:
-            self.end()
-            self._phase, self._began, self._printed, self._first = phase, now, now, done
-            self._task = self._progress.add_task(phase, total=total, completed=done, note=note)
-        elapsed = now - self._began
-        if total and done > self._first and done < total and elapsed > 1:
-            seconds = elapsed * (total - done) / (done - self._first)
-            left = "a few seconds left" if seconds < 10 else f"about {duration(seconds)} left"
-            note = f"{note} · {left}" if note else left
-        self._progress.update(self._task, completed=done, total=total, note=note)
-        if not output.console().is_terminal and now - self._printed > LINE_EVERY_S:
-            self._printed = now
-            of = f" of {total:,}" if total else ""
-            notice(f"{phase}: {done:,}{of}{' · ' * bool(note)}{note}")
+        """Show how far a phase is, and end the others; `note` is shown next to it."""
+        self._end_all_but(phase)
+        self.show(phase, done, total, note)
 
-    def end(self) -> None:
-        """End the phase."""
-        if self._phase is not None:
-            self._progress.remove_task(self._task)
-            notice(f"✓ {self._phase} ({duration(time.monotonic() - self._began)})")
-        self._phase = None
+    def show(
+        self, phase: str, done: int, total: int | None, note: str = "", *, at_once: bool = False
+    ) -> None:
+        """Show how far one of several phases is; `at_once`: its first line need not wait."""
+        now = time.monotonic()
+        if phase not in self._tasks:
+            printed = -math.inf if at_once else now
+            self._progress.add_task(phase, total=total, completed=done, note="", printed=printed)
+            self._tasks[phase] = self._progress.tasks[-1]
+        task = self._tasks[phase]
+        self._progress.update(task.id, completed=done, total=total)
+        left_s = task.time_remaining if total else None
+        notes = [note, f"about {duration(left_s)} left" if left_s else ""]
+        task.fields["note"] = " · ".join(filter(None, notes))
+        if not output.console().is_terminal and now - task.fields["printed"] > LINE_EVERY_S:
+            task.fields["printed"] = now
+            count = f": {done:,} of {total:,}" if total else f": {done:,}" if done else ""
+            notice(" · ".join(filter(None, [phase + count, *notes])))
+
+    def end(self, phase: str) -> float:
+        """Take a phase away; return how many seconds it took."""
+        task = self._tasks.pop(phase)
+        self._progress.remove_task(task.id)
+        return task.elapsed or 0.0
+
+    def _end_all_but(self, kept: str | None) -> None:
+        for phase in [*self._tasks]:
+            if phase != kept:
+                notice(f"✓ {phase} ({duration(self.end(phase))})")
 
 
 def show_resumed(resumed: Resumed) -> None:
@@ -89,11 +99,6 @@ def show_resumed(resumed: Resumed) -> None:
     for skipped in resumed.skipped:
         notice(f"warning: {skipped}", "yellow")
     notice(resumed)
-
-
-def show_skipped(found: NonFinite) -> None:
-    """Print a warning for a skipped update."""
-    notice(f"warning: skipped: {found}", "yellow")
 
 
 class TrainingDisplay:
@@ -120,3 +125,7 @@ class TrainingDisplay:
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
         notice(line)
+
+    def skipped(self, nonfinite: NonFinite) -> None:
+        """Print a warning for a skipped update."""
+        notice(f"warning: skipped: {nonfinite}", "yellow")

@@ -30,6 +30,6 @@ def report(
     path = output or directory / PAGE
     items = [item for paper in write_page(directory, path) for item in paper.items]
     counts = count(finding for _, finding in findings(items))
-    said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    show(f"items: {len(items)}; claims: {said or 'none'}")
+    claims = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    show(f"items: {len(items)}; claims: {claims or 'none'}")
     show(path)

@@ -16,10 +16,11 @@ from shapeshift.cli.options import (
     Label,
     Overrides,
     PreparedRoot,
+    Results,
     parse_pair,
     usage_error,
 )
-from shapeshift.cli.output import columns, notice, results_console
+from shapeshift.cli.output import notice, show_table
 from shapeshift.cli.run_plan import run_plan
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ def reproduce(
             " same axes.",
         ),
     ] = None,
-    directory: Annotated[
-        Path, typer.Option(help="Folder of runs and results, shared by all papers and scales.")
-    ] = Path("reproduced"),
+    directory: Results = Path("reproduced"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
     gpus: Annotated[
@@ -151,15 +150,15 @@ def reproduce(
 def _list(
     target: str | None, scale: str, directory: Path, settings: list[str], seeds: list[int]
 ) -> None:
-
+    from shapeshift.evaluation.tables import Table
     from shapeshift.papers.catalogue import PAPERS, find_items
     from shapeshift.papers.planning import item_progress
 
-    table = columns("item", "what it is", f"finished runs, {scale}")
+    rows = []
     for each in PAPERS if target is None else [target]:
         for one in item_progress(*find_items(each), scale, directory, settings, seeds):
             done = f"{one.num_finished}/{one.num_cells}" if one.num_cells else "needs none"
             if one.num_cells is None:
                 done = "not with this seed" if seeds else "not at this scale"
-            table.add_row(f"{one.paper}:{one.item}", one.title, done)
-    results_console().print(table)
+            rows.append((f"{one.paper}:{one.item}", one.title, done))
+    show_table(Table(("item", "what it is", f"finished runs, {scale}"), rows), numbers=False)

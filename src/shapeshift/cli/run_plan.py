@@ -15,7 +15,6 @@ from shapeshift.errors import ShapeshiftError
 if TYPE_CHECKING:
     from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
-    from shapeshift.papers.reproduce import Made
 
 SLURM_JOBS = 100
 """Jobs at a time, unless --jobs says otherwise."""
@@ -57,7 +56,6 @@ def run_plan(
         if run and plan.trained:
             report = run_cells(plan, directory, prepared, launcher, gpus_per_run)
         whole = write_items(plan, directory, prepared)
-        write_report(directory)
     if report is not None:
         show_failures(report)  # at the end, where it is seen
         whole = whole and report.ok
@@ -118,51 +116,43 @@ def run_cells(
         fetch_text(unfinished, display)
     for grid, cells in plan.trained.items():
         done = len(cells) - sum(cell.grid == grid for cell in unfinished)
-        title = f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished"
-        for line in (title, *plan.usable(grid)[1]):
+        notice(f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished")
+        for line in plan.usable(grid)[1]:
             notice(line)
-    with GridDisplay(plan.runs) as table:
-        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=table)
+    with GridDisplay(plan.runs) as bars:
+        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=bars)
 
 
 def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
-    """Write and show the items; return whether all could be made, and no text was missing."""
+    """Write and show the items, and the page of all results; return whether all items could be
+    made, and no text was missing."""
     from shapeshift.papers import reproduce as papers
+    from shapeshift.papers.write import text_table
+    from shapeshift.report.page import PAGE, write_page
 
     failures: list[str] = []
 
     def note(item: str, error: ShapeshiftError) -> None:
         failures.append(f"{plan.name}:{item} cannot be made: {error}")
 
-    made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
-    for one in made:
-        _show(one)
+    items = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
+    for item in items:
+        document = item.document
+        for table in document.tables:
+            show(f"{document.title}: {table.title}")
+            show_table(text_table(table))
+        for finding in document.findings:
+            show(f"{finding.verdict}: {finding.claim}")
+            show(f"  {finding.measured}")
+        for figure in document.figures:
+            show(item.directory / f"{figure.name}.png")
+        show(item.directory)
     for failure in failures:
         notice(failure, "bold red")
-    return not failures and not any(one.lacks_text for one in made)
-
-
-def write_report(directory: Path) -> None:
-    """Write the page of all results; that it cannot be made takes nothing from the items."""
-    from shapeshift.report.page import PAGE, write_page
-
     try:
         write_page(directory, directory / PAGE)
-    except ShapeshiftError as error:
+    except ShapeshiftError as error:  # which takes nothing from the items
         notice(f"{PAGE} is not written: {error}", "bold red")
     else:
         show(directory / PAGE)
-
-
-def _show(made: Made) -> None:
-    from shapeshift.papers.write import text_table
-
-    for table in made.document.tables:
-        show(f"{made.document.title}: {table.title}")
-        show_table(text_table(table))
-    for finding in made.document.findings:
-        show(f"{finding.verdict}: {finding.claim}")
-        show(f"  {finding.measured}")
-    for figure in made.document.figures:
-        show(made.directory / f"{figure.name}.png")
-    show(made.directory)
+    return not failures and not any(item.lacks_text for item in items)

@@ -13,6 +13,7 @@ import typer
 from shapeshift.cli.options import (
     OF_A_TRAINED_MODEL,
     STDIN,
+    Settings,
     read_text,
     refuse_without_effect,
     usage_error,
@@ -21,9 +22,7 @@ from shapeshift.cli.output import show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from shapeshift.config import Config
     from shapeshift.evaluation.scores import Scores
-    from shapeshift.lab.run import Run
 
 _WITHOUT_RUN = (
     "evaluation.tokenize",
@@ -96,21 +95,14 @@ def score(
             help="With --run: write log p of each translation to this file, line by line."
         ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="With --run: a setting of it, such as decoding.batch_invariant=true. Without: one"
-            " of evaluation, such as evaluation.comet_model=PATH.",
-        ),
-    ] = None,
+    overrides: Settings = None,
 ) -> None:
     """Score translations: BLEU, chrF, COMET, a model's probability.
 
     sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
     are printed as tables on a terminal, as one plain line each into a file or a pipe. With --paired
-    each other system is compared by a paired bootstrap test (Koehn 2004).
+    each other system is compared by a paired bootstrap test (Koehn 2004). Without --run, --set
+    takes settings of COMET, such as evaluation.comet_model=PATH.
 
     Example: shapeshift score baseline.de reference.de --paired new.de
     """
@@ -124,10 +116,25 @@ def score(
     if run is None and log_probs is not None:
         raise usage_error("--log-probs", "needs --run")
     from shapeshift.data.sources.files import read_lines
+    from shapeshift.evaluation.config import EvaluationConfig
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    trained, config = _settings(run, overrides or [])
+    settings, trained = overrides or [], None
+    evaluation, tokenizer = EvaluationConfig(), DEFAULT
+    if run is None:
+        refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
+    else:
+        from shapeshift.lab.run import Run
+
+        refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
+        trained = Run(run, settings)
+    if trained is not None or settings:
+        from shapeshift.config import parse_config
+
+        config = parse_config({}, settings) if trained is None else trained.config
+        evaluation, tokenizer = config.evaluation, config.bleu_tokenizer
+    tokenizer = tokenize or tokenizer
     title, lines = read_text(hypotheses)
     translations, wanted = list(lines), list(read_lines(references))
     sources = None if source is None else list(read_lines(source))
@@ -137,14 +144,13 @@ def score(
             raise ShapeshiftError(
                 f"has {len(other):,} lines, but there are {len(wanted):,} references", path=name
             )
-    tokenizer = tokenize or (config.bleu_tokenizer if config else DEFAULT)
     scores = evaluate(
         translations,
         wanted,
         metrics=metric,
         sources=sources,
         tokenizer=tokenizer,
-        comet=config.evaluation.comet if config else None,
+        comet=evaluation.comet,
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=bounds,
     )
@@ -170,22 +176,6 @@ def score(
         num_tokens = sum(pair.num_tokens for pair in pairs)
         mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
         print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
-
-
-def _settings(path: Path | None, settings: list[str]) -> tuple[Run | None, Config | None]:
-    """Return a run and its configuration with these settings, or a configuration of these alone."""
-    if path is not None:
-        from shapeshift.lab.run import Run
-
-        refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
-        run = Run(path, settings)
-        return run, run.config
-    if not settings:
-        return None, None
-    from shapeshift.config import parse_config
-
-    refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
-    return None, parse_config({}, settings)
 
 
 def _parse_bounds(text: str) -> list[int]:

@@ -29,38 +29,32 @@ def open_standard_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stdout is sys.__stdout__:  # not replaced by a calling program
-        sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout)
+        sys.stdout = _open(1, sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _text(_Notices(2, "w", closefd=False), sys.stderr)
+        sys.stderr = _open(2, sys.stderr)
 
 
-class _Output(io.FileIO):
+class _Stream(io.FileIO):
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
         except OSError as error:
+            is_gone = isinstance(error, BrokenPipeError)
+            if self.fileno() == 2 and not is_gone:
+                return len(memoryview(data).cast("B"))
             # Discard what is still buffered: its flush at exit would fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if is_gone:
                 raise
             raise ShapeshiftError(f"standard output cannot be written: {error.strerror}") from error
 
 
-class _Notices(io.FileIO):
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError:
-            return len(memoryview(data).cast("B"))
-
-
-def _text(raw: io.FileIO, before: TextIO | None) -> TextIO:
+def _open(number: int, before: TextIO | None) -> TextIO:
     """Return a text stream with the encoding of the one before."""
+    raw = _Stream(number, "w", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=before.encoding if before else "utf-8",
         errors="backslashreplace",
-        line_buffering=raw.fileno() == 2 or raw.isatty() or "PYTHONUNBUFFERED" in os.environ,
+        line_buffering=number == 2 or raw.isatty() or "PYTHONUNBUFFERED" in os.environ,
     )

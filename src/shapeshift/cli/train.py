@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import console, notice
+from shapeshift.cli.output import console, duration, notice
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
@@ -71,10 +72,19 @@ def train(
 
 
 def ask(settings: Config, yes: bool) -> None:
-    """Print what the run will take; if that is more than a day, ask on a terminal."""
-    from shapeshift.cli.dry_run import DAY_S, announce
+    """Print what the run will take, from a few steps measured here; if that is more than a day, ask
+    on a terminal."""
+    from shapeshift.lab.requirements import measure_run
 
-    if announce(settings) > DAY_S and not yes and sys.stdin.isatty():
+    num_parameters, measured = measure_run(settings)
+    took = timedelta(seconds=settings.training.max_updates * measured.seconds_per_update)
+    end, day = datetime.now() + took, timedelta(days=1)
+    notice(
+        f"{num_parameters:,} parameters, {settings.training.max_updates:,} updates of about"
+        f" {measured.seconds_per_update:.2g} s (measured): {duration(took.total_seconds())}, until"
+        f" {end:%H:%M}" + (f" on {end:%d %B}" if took > day / 2 else "")
+    )
+    if took > day and not yes and sys.stdin.isatty():
         typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
 
 
@@ -100,7 +110,6 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
                 on_prepare=display,
                 on_start=notice,
                 on_resume=progress.show_resumed,
-                on_skip=progress.show_skipped,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
                 parallel=parallel,
             )

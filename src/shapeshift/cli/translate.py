@@ -16,6 +16,7 @@ from shapeshift.cli.options import (
     OF_A_TRAINED_MODEL,
     STDIN,
     Checkpoint,
+    Settings,
     TrainedRun,
     read_text,
     refuse_without_effect,
@@ -92,10 +93,7 @@ def translate(
             " about twice the time for a file, and up to four times for single lines.",
         ),
     ] = False,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
-    ] = None,
+    overrides: Settings = None,
 ) -> None:
     """Translate files or standard input with a trained run.
 
@@ -110,24 +108,23 @@ def translate(
     from shapeshift.lab.run import TORCH, Run
     from shapeshift.threads import set_num_threads
 
-    settings = [*(overrides or [])]
+    settings = overrides or []
     refuse_without_effect(settings, OF_A_TRAINED_MODEL, " on a trained model")
-    if max_source_length is not None:
-        settings.append(f"decoding.max_source_length={max_source_length}")
-    if on_long is not None:
-        settings.append(f"decoding.on_long={on_long}")
-    if batch_invariant:
-        settings.append("decoding.batch_invariant=true")
+    flags = {
+        "max_source_length": max_source_length,
+        "on_long": on_long,
+        "batch_invariant": batch_invariant or None,
+    }
+    shorthands = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
     names = files or [STDIN]
-    for name in names:
-        if name != STDIN:
-            find_file(name)  # a missing file is reported before any work
+    for name in set(names) - {STDIN}:
+        find_file(name)  # a missing file is reported before any work
     if engine != TORCH and checkpoint != "average":
         raise usage_error(
             "--checkpoint", f"has no effect on {engine}, which has the weights that it was exported"
             f" with; export others: shapeshift export {run} --checkpoint {checkpoint} --output …"
         )  # fmt: skip
-    trained = Run(run, settings)
+    trained = Run(run, [*settings, *shorthands])
     set_num_threads(trained.config.model.dim)
     translator = trained.translator(checkpoint, engine=engine)
     number = 0
@@ -143,14 +140,14 @@ def translate(
             )
             for line in _with_notices(translated, title):
                 number += 1
-                if as_json:
-                    sink.write(_as_json(number, line) + "\n")
-                    sink.flush()
-                    continue
-                for candidate in line.candidates:
-                    prefix = f"{number}\t{candidate.score:.4f}\t" if n_best > 1 else ""
-                    sink.write(prefix + candidate.text + "\n")
+                sink.write(_as_json(number, line) if as_json else _as_text(number, line, n_best))
                 sink.flush()
+
+
+def _as_text(number: int, line: TranslatedLine, n_best: int) -> str:
+    if n_best == 1:
+        return f"{line.candidates[0].text}\n"
+    return "".join(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in line.candidates)
 
 
 def _as_json(number: int, line: TranslatedLine) -> str:
@@ -165,7 +162,7 @@ def _as_json(number: int, line: TranslatedLine) -> str:
         }
         for each in line.candidates
     ]
-    return json.dumps({"line": number, "candidates": candidates}, ensure_ascii=False)
+    return json.dumps({"line": number, "candidates": candidates}, ensure_ascii=False) + "\n"
 
 
 def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[str]:
@@ -190,9 +187,8 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
             if line.is_long:
                 long["split" if line.num_pieces else "skipped"] += 1
                 how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
-                notice(
-                    f"{title}:{number}: {line.num_subwords:,} subwords, over {line.limit}: {how}"
-                )
+                subwords = f"{line.num_subwords:,} subwords, over {line.limit}"
+                notice(f"{title}:{number}: {subwords}: {how}")
             if any(candidate.at_limit for candidate in line.candidates):
                 at_limit.append(number)
             yield line
@@ -200,11 +196,10 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
         for what, count in long.items():
             notice(f"{title}: {count:,} of {number:,} lines were too long and {what}")
         if at_limit:
-            named = ", ".join(map(str, at_limit[:_LINES_NAMED]))
-            more = ", …" if len(at_limit) > _LINES_NAMED else ""
+            named = [*map(str, at_limit[:_LINES_NAMED]), *("…" * (len(at_limit) > _LINES_NAMED))]
             notice(
-                f"{title}: {len(at_limit):,} of {number:,} translations reach the length limit"
-                f" and may be cut short (line {named}{more}); raise decoding.max_length_a or"
+                f"{title}: {len(at_limit):,} of {number:,} translations reach the length limit and"
+                f" may be cut short (line {', '.join(named)}); raise decoding.max_length_a or"
                 " max_length_b to see the rest"
             )
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from shapeshift.decoding.capacity import Capacity
-from shapeshift.disk import Disk, make_directory, partial_directory, save, writing
+from shapeshift.disk import make_directory, move, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
@@ -93,9 +93,8 @@ def new_folder(target: Path) -> Iterator[Path]:
             path=target,
         )
     with writing(target):
-        make_directory(Disk(), target.parent)
+        make_directory(target.parent)
     with writing(target), partial_directory(target) as partial:
         yield partial
         seal(partial / "model")
-        (partial / "model").rename(target)
-        Disk().sync_directory(target.parent)
+        move(partial / "model", target)

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.relative import Clip, key_bias
 
 NAME = "shapeshift_relative_key"
 """Of our attention among those of transformers."""
@@ -157,12 +156,13 @@ def _attention(
     pos_q = torch.arange(num_keys - num_queries, num_keys, device=query.device).unsqueeze(0)
     mask, table = attention_mask, getattr(module, TABLE, None)
     if table is not None:
-        weight = table.weight.unsqueeze(0)  # (1, 2k + 1, E)
-        rows = Clip(weight.shape[1] // 2, causal=False).rows(pos_k, pos_q)  # i - j: (1, 1, K, Q)
-        scale = query.shape[-1] ** -0.5
-        bias = key_bias(query * scale, weight, rows.transpose(-1, -2))  # (B, H, Q, K)
+        k = len(table.weight) // 2
+        rows = (pos_q.unsqueeze(-1) - pos_k.unsqueeze(-2)).clamp(-k, k) + k  # i - j: (1, Q, K)
+        vectors = table.weight.t() * query.shape[-1] ** -0.5  # (E, 2k + 1)
+        pairs = (*query.shape[:2], num_queries, num_keys)
+        bias = (query @ vectors).gather(-1, rows.expand(pairs))  # (B, H, Q, K)
         if getattr(module, _READS_KEYS):
-            bias = bias + key_bias(key * scale, weight, rows).transpose(-1, -2)
+            bias = bias + (key @ vectors).transpose(-1, -2).gather(-2, rows.expand(pairs))
         mask = bias if mask is None else bias + mask
     heads = attend(query, key, value, mask, Representation(), pos_q, pos_k, dropout)
     return heads.transpose(1, 2).contiguous(), None

@@ -22,6 +22,7 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
+from shapeshift.training.guards import NonFinite
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -60,6 +61,9 @@ class _Relay:
 
     def validated(self, update: int, values: dict[str, float]) -> None:
         self._on_update()
+
+    def skipped(self, nonfinite: NonFinite) -> None:
+        """The log counts it."""
 
 
 class _Done:

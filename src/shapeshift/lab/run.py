@@ -34,7 +34,7 @@ from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Searcher
 from shapeshift.decoding.translator import Translator
-from shapeshift.disk import PARTIAL, Disk, remove_directory, writing
+from shapeshift.disk import PARTIAL, remove, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.export.running import open_export
@@ -302,7 +302,7 @@ def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Pat
 def delete(path: Path) -> None:
     """Remove a file or a folder of a run, if it exists."""
     with writing(path), suppress(FileNotFoundError):
-        remove_directory(Disk(), path)
+        remove(path)
 
 
 def _check_same(run: Run, new: Config) -> list[str]:

@@ -4,15 +4,14 @@ on another machine."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.measures import TRAIN
 
 
 class State(StrEnum):
@@ -37,7 +36,6 @@ class CellStatus:
         update, max_updates: of training.
         loss: of the last line of the log, in nats a token.
         tokens_per_s: of the last line of the log.
-        left_s: time that training still takes, in seconds, once the log has two lines.
         message: why it failed, in its last lines.
     """
 
@@ -47,7 +45,6 @@ class CellStatus:
     max_updates: int = 0
     loss: float | None = None
     tokens_per_s: float | None = None
-    left_s: float | None = None
     message: str = ""
 
 
@@ -93,21 +90,7 @@ class Watch:
         if losses:
             last = losses[-1]
             status = replace(status, loss=last["loss"], tokens_per_s=last["tokens_per_s"])
-        training = missing and missing[0] == TRAIN
-        left_s = _left_s(lines, status.max_updates) if training else None
-        return replace(status, update=update, left_s=left_s)
-
-
-def _left_s(lines: Sequence[Mapping[str, Any]], max_updates: int) -> float | None:
-    """Extrapolate from the last lines of the log; `None` without two of one stretch of training."""
-    timed = [line for line in lines if "elapsed_s" in line]
-    if len(timed) < 2:
-        return None
-    first, last = timed[0], timed[-1]
-    updates, elapsed_s = last["update"] - first["update"], last["elapsed_s"] - first["elapsed_s"]
-    if updates <= 0 or elapsed_s <= 0:
-        return None
-    return float((max_updates - last["update"]) * elapsed_s / updates)
+        return replace(status, update=update)
 
 
 class Tally:

@@ -11,7 +11,7 @@ import torch
 from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
-from shapeshift.disk import Disk, free_bytes, make_directory, writing
+from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
@@ -35,7 +35,6 @@ from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.estimate import disk_bytes
-from shapeshift.training.guards import NonFinite
 from shapeshift.training.log import Log
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import check_hardware
@@ -53,7 +52,6 @@ def train(
     on_prepare: DataProgress | None = None,
     on_start: Callable[[Started], None] | None = None,
     on_resume: Callable[[Resumed], None] | None = None,
-    on_skip: Callable[[NonFinite], None] | None = None,
     stop: StopSignals | None = None,
     parallel: Parallel | None = None,
 ) -> Run:
@@ -62,13 +60,12 @@ def train(
     Args:
         config: all settings.
         directory: the run's folder; if training was stopped there, it goes on.
-        observer: receives losses and validations.
+        observer: receives losses, validations and skipped updates.
         prepared_root: folder under which prepared data are kept and found again.
         tested: whether the test text will be translated, and so may not be too long.
         on_prepare: receives the progress of preparation.
         on_start: receives what a new run has from another one, see `training.init_from`.
         on_resume: receives the checkpoint from which training goes on, and the damaged ones.
-        on_skip: receives each update that was left out, see `training.on_nonfinite`.
         stop: entered while the model is trained: a signal then ends the run after an update.
         parallel: this process and the others, which all call this and share the folders; see
             `training.parallel.join`. The main process alone writes and calls back.
@@ -103,7 +100,7 @@ def train(
                 log = _begin(run, trainer) if parallel.is_main else None
             try:
                 with stop or nullcontext():
-                    trainer.fit(log, observer, stop, on_skip)
+                    trainer.fit(log, observer, stop)
             finally:
                 if log is not None:
                     log.close()
@@ -170,7 +167,7 @@ def _is_unfinished(trainer: Trainer) -> bool:
 def _alone(directory: Path) -> AbstractContextManager[None]:
     """Return the lock of a run's folder, which is made if need be."""
     with writing(directory):
-        make_directory(Disk(), directory)
+        make_directory(directory)
     return locked(directory / LOCK, optional=True)
 
 

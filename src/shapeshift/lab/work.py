@@ -22,7 +22,7 @@ from shapeshift import __version__
 from shapeshift.config import load_config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
-from shapeshift.disk import Disk, make_directory, open_in_place
+from shapeshift.disk import make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.group import train_in_group
@@ -123,7 +123,7 @@ def work(order: Order, observer: Observer | None = None, stop: StopSignals | Non
 @contextmanager
 def _alone(folder: CellFolder) -> Iterator[None]:
     """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
-    make_directory(Disk(), folder.path)
+    make_directory(folder.path)
     with locked(folder.lock):
         if folder.group_lock.exists():
             with locked(folder.group_lock):

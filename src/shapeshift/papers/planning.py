@@ -10,7 +10,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 
-from shapeshift.disk import Disk, make_directory, writing
+from shapeshift.disk import make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, Grid
@@ -71,7 +71,7 @@ class Plan:
         """
         folder = self.folder(directory)
         with writing(folder):
-            make_directory(Disk(), folder)
+            make_directory(folder)
         for name, item in self.items.items():
             path = folder / name
             if not (path / FILE).is_file():

@@ -129,7 +129,7 @@ class ServedRun:
             self.subwords.check_source(sentence)
         except ShapeshiftError as error:
             raise RefusedError(422, f"{self.name}: {error}") from error
-        return len(self.translator.planner.encode([sentence])[0])
+        return len(self.translator.encode([sentence])[0])
 
     def translate(self, task: Task, sentences: Sequence[str]) -> list[dict[str, Any]]:
         """Return the translations of each sentence, and its attention if the task says so."""
@@ -143,7 +143,7 @@ class ServedRun:
         return results
 
     def _attention(self, sentence: str, line: TranslatedLine, kind: Kind) -> dict[str, Any]:
-        (source,) = self.translator.planner.encode([sentence])
+        (source,) = self.translator.encode([sentence])
         pieces = [piece for piece, _ in line.candidates[0].tokens or ()]
         reads = ["<s>", *pieces[:-1]]
         source_pieces = [*self.subwords.source_pieces(source), "</s>"]
@@ -231,7 +231,7 @@ class Service:
 
     def limit(self, run: ServedRun) -> int:
         """Return the most subwords of a sentence."""
-        own = run.translator.planner.limit
+        own = run.translator.limit
         return self.limits.max_subwords if own is None else min(own, self.limits.max_subwords)
 
     async def work(

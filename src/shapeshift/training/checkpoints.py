@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 
 from shapeshift.disk import (
     PARTIAL,
-    Disk,
     free_bytes,
     make_directory,
-    remove_directory,
+    move,
+    remove,
     replace_file,
     write_file,
     writing,
@@ -64,19 +64,15 @@ class Checkpoints:
     Args:
         directory: the folder that holds them; it is made with the first one.
         keep: how many of the newest stay. The best one always stays.
-        disk: performs all changes of files.
         every: updates between regular checkpoints. Others, saved at a stop or before a validation,
             are deleted when the next one is saved, unless they are the best: they must not take
             the place of one that is averaged.
     """
 
-    def __init__(
-        self, directory: Path, keep: int, disk: Disk | None = None, *, every: int | None = None
-    ):
+    def __init__(self, directory: Path, keep: int, *, every: int = 1):
         self.directory = directory
         self.keep = keep
-        self._every = every or 1
-        self._disk = disk or Disk()
+        self._every = every
 
     def updates(self) -> list[int]:
         """Return the updates of all checkpoints, oldest first."""
@@ -120,28 +116,21 @@ class Checkpoints:
         with writing(path, remedy):
             try:
                 self._tidy()
-                make_directory(self._disk, self.directory)
-                self._write(path, contents, progress)
+                partial = path.with_name(PARTIAL + path.name)
+                make_directory(partial)
+                hashes = {
+                    name: write_file(partial / name, [save(tensors)])
+                    for name, tensors in contents.items()
+                }
+                manifest = Manifest(progress=progress, files=hashes)
+                write_file(partial / STATE, [manifest.encode()])
+                move(partial, path)
             except OSError:
                 with suppress(OSError):
                     self._tidy()
                 raise
         self._prune(progress.best_update)
         return path
-
-    def _write(
-        self, path: Path, contents: dict[Name, dict[str, Tensor]], progress: Progress
-    ) -> None:
-        disk, partial = self._disk, path.with_name(PARTIAL + path.name)
-        disk.mkdir(partial)
-        hashes: dict[Name, str] = {
-            name: write_file(disk, partial / name, [save(tensors)]).sha256
-            for name, tensors in contents.items()
-        }
-        write_file(disk, partial / STATE, [Manifest(progress=progress, files=hashes).encode()])
-        disk.sync_directory(partial)
-        disk.rename(partial, path)
-        disk.sync_directory(self.directory)
 
     def record(self, progress: Progress) -> None:
         """Replace the progress of the checkpoint at `progress.update`, which validation has changed
@@ -154,7 +143,7 @@ class Checkpoints:
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
         remedy = "the checkpoint is complete: run the same command again to repeat the validation"
         with writing(path, remedy):
-            replace_file(self._disk, path, [manifest.encode()])
+            replace_file(path, manifest.encode())
         self._prune(progress.best_update)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> Resumed | None:
@@ -214,22 +203,18 @@ class Checkpoints:
         updates = self.updates()
         regular = [x for x in updates if x % self._every == 0]
         stays = {*regular[-self.keep :], updates[-1], best}
-        paths = [self.path(x) for x in updates if x not in stays]
         with writing(self.directory, "the new checkpoint is complete; an old one is not deleted"):
-            # Each loses its name first: an interrupted deletion leaves no half of a checkpoint.
-            doomed = [path.with_name(f"{PARTIAL}removed-{path.name}") for path in paths]
-            for path, partial in zip(paths, doomed, strict=True):
-                self._disk.rename(path, partial)
-            if doomed:
-                self._disk.sync_directory(self.directory)
-            for partial in doomed:
-                remove_directory(self._disk, partial)
+            for path in (self.path(x) for x in updates if x not in stays):
+                # It loses its name first: an interrupted deletion leaves no half of a checkpoint.
+                doomed = path.with_name(f"{PARTIAL}removed-{path.name}")
+                move(path, doomed)
+                remove(doomed)
 
     def _tidy(self) -> None:
         """Remove what an interrupted save or deletion left."""
         for pattern in (PARTIAL + "*", f"update-*/{PARTIAL}*"):
             for path in list(self.directory.glob(pattern)):
-                remove_directory(self._disk, path)
+                remove(path)
 
     def _manifest(self, update: int) -> Manifest:
         path = self.path(update)
@@ -244,8 +229,7 @@ class Checkpoints:
         while os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}-2")
         with writing(path, f"it is damaged ({error.reason}) and must be moved away"):
-            self._disk.rename(path, aside)
-            self._disk.sync_directory(self.directory)
+            move(path, aside)
         return f"checkpoint of update {update} is damaged ({error.reason}); kept as {aside}"
 
 

@@ -46,6 +46,9 @@ class Observer(Protocol):
     def validated(self, update: int, values: dict[str, float]) -> None:
         """Called after each validation."""
 
+    def skipped(self, nonfinite: NonFinite) -> None:
+        """Called for each skipped update, when the next line is logged."""
+
 
 class Silent:
     """An `Observer` that does nothing."""
@@ -53,7 +56,7 @@ class Silent:
     def advanced(self, *args: Any, **kwargs: Any) -> None:
         """See `Observer`."""
 
-    updated = validated = advanced
+    updated = validated = skipped = advanced
 
 
 class Trainer:
@@ -142,13 +145,7 @@ class Trainer:
             self.strategy.scatter(model, optimizer)
         return resumed
 
-    def fit(
-        self,
-        log: Log | None,
-        observer: Observer,
-        stop: StopSignals | None = None,
-        on_skip: Callable[[NonFinite], None] | None = None,
-    ) -> None:
+    def fit(self, log: Log | None, observer: Observer, stop: StopSignals | None = None) -> None:
         """Train until `max_updates`, or until `patience` ends, saving and validating on the way.
 
         A checkpoint is saved before each validation and receives its result after it. So an error
@@ -159,17 +156,17 @@ class Trainer:
             log: None in all processes but the main one.
             observer: called in the main process alone.
             stop: a signal that has reached any of the processes ends training after an update.
-            on_skip: receives each skipped update, when the next line is logged.
 
         Raises:
             ShapeshiftError: if a loss, gradient or weight is not finite, or memory runs out.
             StoppedError: after a signal, when a checkpoint is saved.
         """
         config, progress = self.config, self.progress
+        self._log, self._observer = log, observer
         self._began = time.perf_counter() - progress.elapsed_s
         with tuned(self.device):
             if self.validation_is_due:
-                self._validate(log, observer)
+                self._validate()
             if log is not None:
                 observer.advanced(progress.update)
             metrics = RunningMetrics(self.device)
@@ -184,14 +181,14 @@ class Trainer:
                 saving = regular or self.validation_is_due or bool(stopping)
                 if not saving and done % config.log_every:
                     continue
-                self._report(metrics, log, observer, on_skip)
+                self._report(metrics)
                 if saving:
-                    self._save(log)
+                    self._save()
                 if stopping:
                     break
                 if self.validation_is_due:
                     with torch.compiler.set_stance("force_eager"):  # compiled for training alone
-                        self._validate(log, observer)
+                        self._validate()
                 metrics = RunningMetrics(self.device)
         if stopping := self._received(stop):
             done = progress.update
@@ -210,12 +207,12 @@ class Trainer:
         received = torch.tensor((stop and stop.received) or 0)  # on the CPU: no wait for the GPU
         return int(self.parallel.all_reduce_max(received))
 
-    def _save(self, log: Log | None) -> None:
+    def _save(self) -> None:
         self.progress.elapsed_s = time.perf_counter() - self._began
         model, optimizer = self.strategy.gather(keep=self.parallel.is_main)
         with self.parallel.main_first():
-            if log is not None:
-                log.sync()
+            if self._log is not None:
+                self._log.sync()
                 self.checkpoints.save(model, optimizer, self.progress)
 
     def _batches(self) -> Iterator[Pairs]:
@@ -330,30 +327,23 @@ class Trainer:
             )
         return Loss(smoothed, nll, batch.num_target_tokens)
 
-    def _report(
-        self,
-        metrics: RunningMetrics,
-        log: Log | None,
-        observer: Observer,
-        on_skip: Callable[[NonFinite], None] | None,
-    ) -> None:
+    def _report(self, metrics: RunningMetrics) -> None:
         skipped = self.guard.take()
         values = metrics.read(self.parallel)
-        if log is None:
+        if self._log is None:
             return
-        if on_skip is not None:
-            for nonfinite in skipped:
-                on_skip(nonfinite)
+        for nonfinite in skipped:
+            self._observer.skipped(nonfinite)
         update = self.progress.update
         if values:  # else every update was skipped
             values["learning_rate"] = self._learning_rate(update)
-            observer.updated(update, values["loss"], values["tokens_per_s"])
+            self._observer.updated(update, values["loss"], values["tokens_per_s"])
         if skipped:
             values["skipped"] = len(skipped)
-        log.write(update, **values)
+        self._log.write(update, **values)
 
     @torch.no_grad()
-    def _validate(self, log: Log | None, observer: Observer) -> None:
+    def _validate(self) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()
         progress, loss = self.progress, self._valid_loss()
@@ -364,14 +354,14 @@ class Trainer:
             )
         progress.validated_update = progress.update
         with self.parallel.main_first():
-            if log is not None:
+            if self._log is not None:
                 values = {"valid_loss": loss, **(self.validate() if self.validate else {})}
-                log.write(progress.update, **values)
-                log.sync()
+                self._log.write(progress.update, **values)
+                self._log.sync()
                 self._compare_with_best(values)
                 progress.elapsed_s = time.perf_counter() - self._began
                 self.checkpoints.record(progress)
-                observer.validated(progress.update, values)
+                self._observer.validated(progress.update, values)
         progress.best_update = self.parallel.broadcast(progress.best_update)
 
     def _compare_with_best(self, values: Mapping[str, float]) -> None:
@@ -404,18 +394,16 @@ class Trainer:
 
 def _check_batches(train: TokenStore, valid: TokenStore, config: BatchConfig) -> None:
     """Raise `ShapeshiftError` if a pair fits into no batch: before training, not hours later."""
-    lengths = [np.maximum(x.source_lengths, x.target_lengths) + 1 for x in (train, valid)]
-    needed = max(int(x.max()) for x in lengths)
-    if needed <= config.max_tokens:
-        return
-    remedy = f"set training.batch.max_tokens={needed}"
-    name, store, own = "validation", valid, lengths[1]
-    if own.max() <= config.max_tokens:
-        name, store, own = "training", train, lengths[0]
-        limit = config.max_tokens - 1  # no dataset leaves out validation pairs
-        remedy += f", or data.dataset.name=extrapolate data.dataset.max_length={limit}"
-    raise ShapeshiftError(
-        f"{name} pair {own.argmax()} (counted from 0) has {own.max()} tokens with </s>, and a batch"
-        f" has at most {config.max_tokens}; {remedy}",
-        path=store.directory,
-    )
+    stores = {"validation": valid, "training": train}
+    lengths = {n: np.maximum(x.source_lengths, x.target_lengths) + 1 for n, x in stores.items()}
+    remedy = f"set training.batch.max_tokens={max(int(x.max()) for x in lengths.values())}"
+    for name, own in lengths.items():
+        if own.max() > config.max_tokens:
+            if name == "training":  # no dataset leaves out validation pairs
+                limit = config.max_tokens - 1
+                remedy += f", or data.dataset.name=extrapolate data.dataset.max_length={limit}"
+            raise ShapeshiftError(
+                f"{name} pair {own.argmax()} (counted from 0) has {own.max()} tokens with </s>, and"
+                f" a batch has at most {config.max_tokens}; {remedy}",
+                path=stores[name].directory,
+            )

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from shapeshift.disk import Disk, replace_file, writing
+from shapeshift.disk import replace_file, writing
 from shapeshift.errors import ShapeshiftError, reason
 from shapeshift.training.manifest import MODEL, STATE, read_file, read_manifest, read_verified
 
@@ -144,7 +144,7 @@ def average(paths: Sequence[Path], target: Path) -> None:
     content = save(mean, {_METADATA: json.dumps(note)})
     remedy = f"it needs {len(content):,} bytes; fix that and run the same command again"
     with writing(target, remedy):
-        replace_file(Disk(), target, [content])
+        replace_file(target, content)
 
 
 def is_average_of(path: Path, paths: Sequence[Path]) -> bool:

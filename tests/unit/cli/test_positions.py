@@ -15,8 +15,14 @@ from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
 
-def test_80_columns_cut_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shapeshift.cli.positions.results_console", lambda: plain_console(width=80))
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("output", "positions"):
+        name = f"shapeshift.cli.{module}.results_console"
+        monkeypatch.setattr(name, lambda: plain_console(width=80))
+
+
+def test_80_columns_cut_no_name() -> None:
     result = CliRunner().invoke(app, ["positions"])
     words = set(re.split(r"[\s,]+", result.output))
     assert {*PRESETS, *KINDS, *POSITION_IDS} <= words
@@ -31,10 +37,7 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
-def test_one_is_described_with_its_options_and_its_use(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shapeshift.cli.positions.results_console", lambda: plain_console(width=80))
+def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
     usage = result.output.partition("in a configuration: ")[2]

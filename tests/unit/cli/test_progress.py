@@ -1,12 +1,28 @@
-"""What a command shows of its phases, on a terminal and in a file."""
+"""What a command shows of its phases and of a grid's cells, on a terminal and in a file."""
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from shapeshift.cli import output, progress
+from shapeshift.cli.grid_display import GridDisplay, show_failures
 from shapeshift.cli.output import duration, plain_console
 from shapeshift.cli.progress import Display, TrainingDisplay
+from shapeshift.config import parse_config
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.runner import Report
+from shapeshift.lab.status import CellStatus, State
+
+CELLS = [
+    Cell("mine", "tiny", {"position": "ape"}, seed, parse_config({}, [f"training.seed={seed}"]))
+    for seed in range(1, 9)
+]
+RUNNING = CellStatus(
+    State.RUNNING, "train", update=1200, max_updates=2000, loss=1.2345, tokens_per_s=28_123.4
+)
+SCORING = CellStatus(State.RUNNING, "score-test", update=2000, max_updates=2000, loss=1.2)
+FINISHED = CellStatus(State.FINISHED, update=CELLS[0].config.training.max_updates)
 
 
 @pytest.fixture
@@ -22,7 +38,7 @@ def show(monkeypatch):
     """Puts a file, or a terminal, in place of standard error; returns a function that reads it."""
 
     def make(**settings):
-        console = plain_console(file=io.StringIO(), **settings)
+        console = plain_console(**({"file": io.StringIO(), "width": 200} | settings))
         monkeypatch.setattr(output, "console", lambda: console)
         return console.file.getvalue
 
@@ -37,7 +53,7 @@ def test_brackets_and_colons_in_names_are_printed_as_they_are(show):
 
 
 def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
-    shown = show(width=200)
+    shown = show()
     with Display() as display:
         for done in range(0, 1001, 100):  # five seconds each
             display("encode train", done, 1000)
@@ -52,7 +68,7 @@ def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
 
 
 def test_a_run_that_goes_on_is_timed_from_where_it_goes_on(show, clock):
-    shown = show(width=200)
+    shown = show()
     with Display() as display:
         training = TrainingDisplay(display, "mine", 1000)
         for update in range(901, 941):
@@ -68,7 +84,7 @@ def test_a_run_that_goes_on_is_timed_from_where_it_goes_on(show, clock):
 
 
 def test_what_fails_is_not_ticked_off(show):
-    shown = show(width=200)
+    shown = show()
     display = Display()
     display("encode train", 1, 2)
     with pytest.raises(ZeroDivisionError), display:
@@ -82,3 +98,68 @@ def test_what_fails_is_not_ticked_off(show):
 )
 def test_durations_are_for_people(seconds, said):
     assert duration(seconds) == said
+
+
+def test_a_terminal_shows_a_bar_for_each_cell_at_work(show):
+    shown = show(force_terminal=True, color_system=None)
+    with GridDisplay(CELLS[:3]) as display:
+        display.changed(CELLS[0], RUNNING)
+        display.changed(CELLS[1], SCORING)
+        bars = shown().splitlines()[-2:]
+        display.changed(CELLS[1], CellStatus(State.FAILED))
+    assert "ape/1 train" in bars[0]
+    assert "1200/2000 loss 1.234 · 28,123 tokens/s" in bars[0]
+    assert "ape/2 score-test" in bars[1]
+    assert "ape/2: failed (0 of 3 cells finished)" in shown()
+    assert "✓" not in shown()
+
+
+def test_a_pipe_gets_a_line_for_each_event(show, clock):
+    shown = show()
+    with GridDisplay(CELLS[:2]) as display:
+        display.changed(CELLS[1], FINISHED)  # before this command: it is not listed
+        display.changed(CELLS[0], CellStatus(State.WAITING))
+        for updates in range(0, 401, 10):  # a second each
+            display.changed(CELLS[0], replace(RUNNING, update=1200 + updates))
+            clock[0] += 1
+        display.changed(CELLS[0], SCORING)
+        display.changed(CELLS[0], SCORING)
+        display.changed(CELLS[0], FINISHED)
+    assert shown().splitlines() == [
+        "ape/1 train: 1,200 of 2,000 · loss 1.234 · 28,123 tokens/s",
+        "ape/1 train: 1,510 of 2,000 · loss 1.234 · 28,123 tokens/s · about 49 s left",
+        "ape/1 score-test",
+        "ape/1: finished (2 of 2 cells finished)",
+    ]
+
+
+def test_the_time_left_stands_behind_what_is_finished(show):
+    shown = show()
+    seconds = iter((0.0, 60.0, 60.0, 60.0))
+    with GridDisplay(CELLS, lambda: next(seconds)) as display:
+        display.changed(CELLS[7], FINISHED)
+        display.changed(CELLS[0], CellStatus(State.WAITING))
+        display.changed(CELLS[0], replace(FINISHED, state=State.RUNNING, step="train"))
+        display.changed(CELLS[0], FINISHED)
+    # One cell in a minute, and six are left.
+    assert shown().splitlines()[-1] == ("ape/1: finished (2 of 8 cells finished, about 6 min left)")
+
+
+def test_cells_of_several_grids_are_named_with_their_grid(show):
+    shown = show()
+    other = replace(CELLS[1], grid="other")
+    with GridDisplay([CELLS[0], other, CELLS[2]]) as display:
+        display.changed(CELLS[0], RUNNING)
+        display.changed(other, SCORING)
+    names = [line.split(":")[0] for line in shown().splitlines()]
+    assert names == ["mine ape/1 train", "other ape/2 score-test"]
+
+
+def test_a_failure_shows_its_last_lines(show):
+    shown = show()
+    message = "Traceback\nKeyError: '[bold]'"
+    statuses = {CELLS[0].key: CellStatus(State.FAILED, message=message), CELLS[1].key: FINISHED}
+    show_failures(Report(statuses, tuple(CELLS[:2])))
+    first, *lines = shown().splitlines()
+    assert first == f"ape/1 ({CELLS[0].key}) failed:"
+    assert lines == ["  Traceback", "  KeyError: '[bold]'"]

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -24,6 +23,7 @@ from shapeshift.data.config import (
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.subwords import SEP, split_parts
+from shapeshift.disk import Disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS
 
@@ -214,16 +214,16 @@ def test_damaged_data_are_prepared_again(text, tmp_path, name):
 
 def test_everything_is_on_the_disk_before_the_folder_has_its_name(text, tmp_path, monkeypatch):
     """Each file and each folder is flushed, then the folder is renamed, then its parent flushed."""
-    flushed, rename = [], Path.rename
+    flushed, rename = [], Disk.rename
 
-    def renamed(path, target):
+    def renamed(disk, path, target):
         if target.name == "out":
             assert {x.stat().st_ino for x in [path, *path.rglob("*")]} <= set(flushed)
             flushed.clear()
-        return rename(path, target)
+        rename(disk, path, target)
 
     monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
-    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Disk, "rename", renamed)
     prepare(config(text), tmp_path / "out")
     assert flushed == [tmp_path.stat().st_ino]
 

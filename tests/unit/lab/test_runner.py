@@ -271,10 +271,8 @@ def test_a_watch_reads_the_log_and_extrapolates(tmp_path):
         file.write('{"upda')
     status = watch.read(State.RUNNING)
     assert (status.update, status.loss, status.tokens_per_s) == (20, 2.0, 7.0)
-    assert status.left_s == pytest.approx(10.0)  # 20 updates more at two a second
     finish(folder, ())
     assert watch.read(State.RUNNING).step == "score-test"
-    assert watch.read(State.RUNNING).left_s is None
 
 
 def test_a_tally_counts_runs_and_extrapolates_from_what_was_done_since():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from shapeshift import disk as disk_module
 from shapeshift.disk import Disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
@@ -145,22 +146,30 @@ class Quick(Disk):
         pass
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(disk_module, "DISK", Quick())
+
+
 def save(folder, numbers, disk=None):
     """Save in order and record a validation after each; return False if the disk stopped."""
-    checkpoints = Checkpoints(folder, KEEP, disk or Quick())
-    for number in numbers:
-        try:
-            checkpoints.save(*linear(number), progress(SAVES[number]))
-            checkpoints.record(progress(SAVES[number], validated=True))
-        except Crash:
-            return False
+    checkpoints = Checkpoints(folder, KEEP)
+    with pytest.MonkeyPatch.context() as patch:
+        if disk is not None:
+            patch.setattr(disk_module, "DISK", disk)
+        for number in numbers:
+            try:
+                checkpoints.save(*linear(number), progress(SAVES[number]))
+                checkpoints.record(progress(SAVES[number], validated=True))
+            except Crash:
+                return False
     return True
 
 
 def recover(folder, number):
     """Resume, and do what training does next: repeat the save `number`, or only its validation.
     Return the number of the save that was found, None if there is none, and its progress."""
-    checkpoints = Checkpoints(folder, KEEP, Quick())
+    checkpoints = Checkpoints(folder, KEEP)
     model, optimizer = linear(99)
     resumed = checkpoints.resume(model, optimizer)
     assert not list(folder.rglob(".*"))
@@ -261,7 +270,8 @@ def test_everything_is_flushed_before_it_counts(tmp_path):
     flushed = [n for n, x in enumerate(operations) if x == ("sync_directory", tmp_path / "c")]
     doomed = at["rename", ".partial-removed-update-00000003"]
     first_delete = min(n for n, (name, _) in enumerate(operations) if name == "rmtree")
-    assert at["rename", final] < flushed[0] < doomed < flushed[1] < first_delete
+    assert any(at["rename", final] < n < doomed for n in flushed)
+    assert any(doomed < n < first_delete for n in flushed)
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
@@ -272,7 +282,8 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
     operations = operations_of(number, whole)
     one = Checkpoints(whole / "c", KEEP).path(SAVES[number])
     num_bytes = sum(x.nbytes for file in (MODEL, OPTIMIZER) for x in load_file(one / file).values())
-    commit = operations.index(("sync_directory", whole / "c"))
+    commit = operations.index(("rename", one)) + 1
+    assert operations[commit] == ("sync_directory", whole / "c")
     recording = operations.index(("create", one / ".partial-state.json"))
     for at in range(len(operations)):
         folder = make_folder()

@@ -21,7 +21,7 @@ from typing import IO, Any
 from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.files import reading
 from shapeshift.data.sources.folders import exclusive
-from shapeshift.disk import Disk, make_directory, partial_directory, write_file, writing
+from shapeshift.disk import make_directory, move, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError, reason
 
 _DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
@@ -69,9 +69,8 @@ def unpack(
         ShapeshiftError: the archive is damaged; a wanted member is not a plain file, leaves the
             folder, or is in it already; the disk is full.
     """
-    disk = Disk()
     with reading(archive), archive.open("rb") as file, exclusive(archive), writing(directory):
-        make_directory(disk, directory)
+        make_directory(directory)
         with partial_directory(directory / archive.name) as scratch:
             files: dict[Path, Path] = {}  # what was written → where it belongs
             try:
@@ -82,7 +81,7 @@ def unpack(
                         if content is None or target in files.values():
                             raise ValueError(f"{member!r} is twice in it or not a plain file")
                         with content() as stream:
-                            write_file(disk, part, iter(partial(stream.read, _CHUNK), b""))
+                            write_file(part, iter(partial(stream.read, _CHUNK), b""))
                         files[part] = target
                     if on_progress is not None:
                         on_progress(f"unpack {archive.name}", number, None)
@@ -97,9 +96,8 @@ def unpack(
                     path=archive,
                 ) from error
             for part, target in files.items():
-                make_directory(disk, target.parent)
-                disk.rename(part, target)
-                disk.sync_directory(target.parent)
+                make_directory(target.parent)
+                move(part, target)
     return list(files.values())
 
 

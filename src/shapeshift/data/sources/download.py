@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from shapeshift import __version__
 from shapeshift.data.sources.folders import exclusive
-from shapeshift.disk import Disk, make_directory, open_in_place, save, writing
+from shapeshift.disk import make_directory, open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError, reason
 
 Progress = Callable[[str, int, int | None], None]
@@ -66,7 +66,7 @@ def download(
         raise ShapeshiftError(f"expected an http or https URL, got {url!r}")
     pinned = path.with_name(path.name + ".sha256")
     with writing(path):
-        make_directory(Disk(), path.parent)
+        make_directory(path.parent)
     with exclusive(path):
         file, sha256 = path, sha256 or _read_pinned(pinned)
         if not path.is_file():

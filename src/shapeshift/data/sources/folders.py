@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shapeshift.disk import Disk, make_directory, open_in_place, partial_directory, writing
+from shapeshift.disk import make_directory, move, open_in_place, partial_directory, writing
 from shapeshift.integrity import seal
 
 
@@ -35,12 +35,11 @@ def build_once(folder: Path, is_built: Callable[[], bool], build: Callable[[Path
     if is_built():
         return
     with writing(folder):
-        make_directory(Disk(), folder.parent)
+        make_directory(folder.parent)
         with exclusive(folder):
             if not is_built():
                 with partial_directory(folder) as partial:
                     (new := partial / "new").mkdir()
                     build(new)
                     seal(new)
-                    new.rename(folder)
-                Disk().sync_directory(folder.parent)
+                    move(new, folder)
