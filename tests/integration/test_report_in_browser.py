@@ -1,6 +1,5 @@
 """The report in Chromium, by the extra `browser` and a browser of the system's."""
 
-import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -9,11 +8,6 @@ from shapeshift.report.collect import collect
 from shapeshift.report.page import page as report_page
 
 from ..unit.report.written import write_reproduced  # noqa: TID252 (`tests` is no package)
-
-api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PROGRAM = next(filter(None, map(shutil.which, BROWSERS)), None)
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH")
 
 PHONE = {"width": 360, "height": 740}
 NUMBER = "#item-shape-table2-tiny .number"
@@ -26,15 +20,6 @@ def address(tmp_path_factory):
     path = directory / "report.html"
     path.write_text(report_page(collect(directory), directory), "utf-8")
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with api.sync_playwright() as playwright:
-        # In a container we may be root, for whom Chromium's sandbox refuses to work.
-        browser = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Imports point one way: positions → attention → interop, model → decoding, training →
-evaluation → lab → papers → report → cli, and lab → serve → cli; the first three rooms need torch
-alone."""
+evaluation → lab → papers → report → serve → cli; the first three rooms need torch alone."""
 
 from __future__ import annotations
 
@@ -46,10 +45,10 @@ MAY_IMPORT["config"] |= {"config_file"}
 MAY_IMPORT["huggingface"] = {"model", "data", "decoding", "positions", *FOUNDATIONS}
 MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config", "huggingface"}
 MAY_IMPORT["lab"] = {*MAY_IMPORT["config"], "attention", "config", "export"}
-MAY_IMPORT["serve"] = {*MAY_IMPORT["lab"], "lab"}
 MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
 MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
-MAY_IMPORT["cli"] = {*MAY_IMPORT["report"], "report", "serve", "interop", "conformance"}
+MAY_IMPORT["serve"] = {*MAY_IMPORT["report"], "report"}
+MAY_IMPORT["cli"] = {*MAY_IMPORT["serve"], "serve", "interop", "conformance"}
 MAY_IMPORT["__main__"] = {"cli"}
 
 

@@ -58,18 +58,18 @@ function fill(select, names) {
 }
 
 function draw() {
-  const shapes = answer.results.map((run) => run.attention).filter(Boolean);
+  const shapes = answer.map((run) => run.attention).filter(Boolean);
   const count = (list) => Array.from({ length: Math.max(0, ...list) }, (_, n) => String(n + 1));
   fill($("layer"), count(shapes.map((layers) => layers.length)));
   fill($("head"), [...count(shapes.map((layers) => layers[0].length)), "mean of all"]);
   $("controls").hidden = !shapes.length;
-  $("results").replaceChildren(...answer.results.map(card));
+  $("results").replaceChildren(...answer.map(card));
 }
 
 function card(run) {
-  const { text, tokens, token_log_probs: logProbs, at_limit: atLimit } = run.translation;
-  const pieces = make("ol", { className: "pieces" }, ...tokens.map((token, n) => {
-    const probability = Math.exp(logProbs[n]);
+  const { text, tokens, at_limit: atLimit } = run.translation;
+  const pieces = make("ol", { className: "pieces" }, ...tokens.map(([token, logProb]) => {
+    const probability = Math.exp(logProb);
     return make("li", { className: probability < 0.5 ? "unsure" : "" },
       make("span", { textContent: token }),
       make("span", { className: "share", textContent: `${Math.round(100 * probability)} %` }));
@@ -116,7 +116,7 @@ function map({ run, rows, columns, attention }) {
 
 async function start() {
   try {
-    const { runs } = await ask("runs");
+    const runs = await ask("runs");
     positions = Object.fromEntries(runs.map((run) => [run.name, run.position]));
     $("runs").replaceChildren(...runs.map((run) => make("label", {},
       make("input", { type: "checkbox", value: run.name, checked: true }), ` ${run.name}`)));

@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
 
         class Protocol(_Protocol):
             max_connections = limits.max_connections
-            head_s = limits.head_s
+            head_s = limits.arrival_s
 
         super().__init__(
             uvicorn.Config(

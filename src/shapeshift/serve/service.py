@@ -13,12 +13,11 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from shapeshift.data.batching import make_batch
-from shapeshift.decoding.translator import TranslatedLine, Translator
+from shapeshift.decoding.translator import TranslatedLine, Translation
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export.folder import REPORT
 from shapeshift.lab.inspection import Kind, record_attention
 from shapeshift.lab.run import TORCH, Run
-from shapeshift.model import Transformer
 from shapeshift.training.precision import choose_device
 
 from .batcher import Batcher, ClosedError, Job, QueueFullError
@@ -37,7 +36,7 @@ class Limits:
         max_waiting: sentences in the queue, one for each run that is to translate it.
         max_connections: open at a time.
         batch_tokens: size of a batch: sentences × subwords of the longest of them.
-        head_s, body_s: for the head and for the body of a request to arrive.
+        arrival_s: for the head of a request to arrive, and for its body.
         request_s: for the whole request, from the end of its head on.
         drain_s: after a signal, for what is in the queue.
     """
@@ -47,8 +46,7 @@ class Limits:
     max_waiting: int = 512
     max_connections: int = 256
     batch_tokens: int = 1024
-    head_s: float = 10.0
-    body_s: float = 10.0
+    arrival_s: float = 10.0
     request_s: float = 30.0
     drain_s: float = 30.0
 
@@ -77,6 +75,38 @@ class Task:
     attention: Kind | None = None
 
 
+@dataclass(frozen=True)
+class RunInfo:
+    """A run that is served."""
+
+    name: str
+    position: str
+    engine: str
+    beam: int
+    max_subwords: int
+    shows_attention: bool
+
+
+@dataclass(frozen=True)
+class RunTranslations:
+    """What one run makes of all sentences."""
+
+    run: str
+    lines: Sequence[TranslatedLine]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A translation and the attention on it, by layer, head, row and column; null where the model
+    runs in another engine."""
+
+    run: str
+    translation: Translation
+    rows: list[str]
+    columns: list[str]
+    attention: list[list[list[list[float]]]] | None
+
+
 class ServedRun:
     """A run that stays loaded.
 
@@ -86,8 +116,6 @@ class ServedRun:
 
     Attributes:
         name: of the run's folder, and of the exported model's in it.
-        model: whose attention can be seen; None in another engine.
-        translator: of the run.
 
     Raises:
         ShapeshiftError: it is neither.
@@ -102,97 +130,51 @@ class ServedRun:
         self.config = run.config
         self.device = choose_device(run.config.training.device)
         self.subwords = run.subwords()
-        self.model: Transformer | None = None if is_export else run.model(device=self.device)
-        self.translator: Translator = run.translator(
+        self.model = None if is_export else run.model(device=self.device)
+        self.translator = run.translator(
             model=self.model, subwords=self.subwords, engine=self.engine
         )
 
-    @property
-    def position(self) -> str:
-        """The name of its position representation, and what it consists of."""
-        name, scheme = self.config.position.name, self.config.position.scheme
-        parts = " + ".join(map(str, scheme.parts)) or "no position"
-        return f"{name}: {parts}, position ids {scheme.position_ids}"
+    def info(self, name: str, max_subwords: int) -> RunInfo:
+        """Return what is shown of it.
+
+        Args:
+            name: under which it is served.
+            max_subwords: that it takes here.
+        """
+        position, beam = self.config.position, self.config.decoding.beam
+        parts = " + ".join(map(str, position.scheme.parts)) or "no position"
+        described = f"{position.name}: {parts}, position ids {position.scheme.position_ids}"
+        shows_attention = self.model is not None
+        return RunInfo(name, described, self.engine, beam, max_subwords, shows_attention)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
         pieces = self.subwords.target_pieces(range(self.subwords.target_size))
         return {piece: number for number, piece in enumerate(pieces)}
 
-    def num_subwords(self, sentence: str) -> int:
-        """Return the length of a sentence.
+    def compute(self, task: Task, sentences: list[str]) -> list[TranslatedLine] | list[Attention]:
+        """Return the translations of each sentence, or its attention if the task says so."""
+        lines = [*self.translator.translate_lines(sentences, task.n_best, each_token=task.tokens)]
+        if task.attention is None:
+            return lines
+        return [
+            self._attention(task.run, sentence, line.candidates[0], task.attention)
+            for sentence, line in zip(sentences, lines, strict=True)
+        ]
 
-        Raises:
-            RefusedError: this model does not translate such text.
-        """
-        try:
-            self.subwords.check_source(sentence)
-        except ShapeshiftError as error:
-            raise RefusedError(422, f"{self.name}: {error}") from error
-        return len(self.translator.encode([sentence])[0])
-
-    def translate(self, task: Task, sentences: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the translations of each sentence, and its attention if the task says so."""
-        lines = self.translator.translate_lines(sentences, task.n_best, each_token=task.tokens)
-        results: list[dict[str, Any]] = []
-        for sentence, line in zip(sentences, lines, strict=True):
-            result: dict[str, Any] = {"candidates": [vars_of(each) for each in line.candidates]}
-            if task.attention is not None:
-                result |= self._attention(sentence, line, task.attention)
-            results.append(result)
-        return results
-
-    def _attention(self, sentence: str, line: TranslatedLine, kind: Kind) -> dict[str, Any]:
+    def _attention(self, run: str, sentence: str, best: Translation, kind: Kind) -> Attention:
         (source,) = self.translator.encode([sentence])
-        pieces = [piece for piece, _ in line.candidates[0].tokens or ()]
-        reads = ["<s>", *pieces[:-1]]
-        source_pieces = [*self.subwords.source_pieces(source), "</s>"]
+        pieces = [piece for piece, _ in best.tokens or ()][:-1]
+        source_pieces, reads = [*self.subwords.source_pieces(source), "</s>"], ["<s>", *pieces]
         attention = None
         if self.model is not None:
-            batch = make_batch([source], [[self._ids[piece] for piece in pieces[:-1]]])
+            batch = make_batch([source], [[self._ids[piece] for piece in pieces]])
             probs = record_attention(self.model, batch.to(self.device))[kind]
             attention = np.round(probs.astype(np.float64), 4).tolist()
-        return {
-            "rows": source_pieces if kind == "encoder self-attention" else reads,
-            "columns": reads if kind == "decoder self-attention" else source_pieces,
-            "attention": attention,
-        }
-
-
-def vars_of(candidate: Any) -> dict[str, Any]:
-    """Return a translation as it is sent."""
-    tokens = candidate.tokens
-    return {
-        "text": candidate.text,
-        "score": candidate.score,
-        "log_prob": candidate.log_prob,
-        "at_limit": candidate.at_limit,
-        "tokens": None if tokens is None else [piece for piece, _ in tokens],
-        "token_log_probs": None if tokens is None else [log_prob for _, log_prob in tokens],
-    }
-
-
-class Metrics:
-    """What a server counts, for Prometheus."""
-
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self.requests = Counter(
-            "shapeshift_requests", "Requests.", ["path", "status"], registry=registry
-        )
-        self.seconds = Histogram(
-            "shapeshift_request_seconds", "Duration of requests.", ["path"], registry=registry
-        )
-        self.batches = Histogram(
-            "shapeshift_batch_sentences",
-            "Sentences of a batch.",
-            buckets=[2**n for n in range(10)],
-            registry=registry,
-        )
-        self.waiting = Gauge(
-            "shapeshift_waiting_sentences", "Sentences in the queue.", registry=registry
-        )
+        rows = source_pieces if kind == "encoder self-attention" else reads
+        columns = reads if kind == "decoder self-attention" else source_pieces
+        return Attention(run, best, rows, columns, attention)
 
 
 class Service:
@@ -201,55 +183,72 @@ class Service:
     Args:
         runs: named by their paths where two have the same name.
         limits: on requests.
+
+    Attributes:
+        draining: set it, and new work is refused.
+        registry: what Prometheus reads.
     """
 
     def __init__(self, runs: Sequence[ServedRun], limits: Limits):
         names = [run.name for run in runs]
         self.runs = {run.name if names.count(run.name) == 1 else str(run.path): run for run in runs}
         self.limits = limits
-        self.metrics = Metrics()
         self.draining = False
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._requests = Counter(
+            "shapeshift_requests", "Requests.", ["path", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "shapeshift_request_seconds", "Duration of requests.", ["path"], registry=registry
+        )
+        buckets = [2**n for n in range(10)]
+        batches = Histogram(
+            "shapeshift_batch_sentences", "Size of batches.", buckets=buckets, registry=registry
+        )
         self.batcher = Batcher(
-            lambda task, sentences: self.runs[task.run].translate(task, sentences),
+            lambda task, sentences: self.runs[task.run].compute(task, sentences),
             max_tokens=limits.batch_tokens,
             max_waiting=limits.max_waiting,
-            observe=self.metrics.batches.observe,
+            observe=batches.observe,
         )
-        self.metrics.waiting.set_function(self.batcher.num_waiting)
+        waiting = Gauge("shapeshift_waiting_sentences", "In the queue.", registry=registry)
+        waiting.set_function(self.batcher.num_waiting)
 
-    def chosen(self, names: Sequence[str] | None) -> list[ServedRun]:
-        """Return the runs of these names, all where there are none.
+    def observe(self, path: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(path, status).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def names(self, names: Sequence[str] | None) -> list[str]:
+        """Return these names of runs, each once; all where there are none.
 
         Raises:
             RefusedError: there is no such run.
         """
         for name in names or ():
             if name not in self.runs:
-                known = ", ".join(self.runs)
-                raise RefusedError(404, f"no run {name[:100]!r}; there are {known}")
-        return [self.runs[name] for name in dict.fromkeys(names or self.runs)]
+                raise RefusedError(404, f"no run {name[:100]!r}; there are {', '.join(self.runs)}")
+        return [*dict.fromkeys(names or self.runs)]
 
-    def limit(self, run: ServedRun) -> int:
-        """Return the most subwords of a sentence."""
-        own = run.translator.limit
-        return self.limits.max_subwords if own is None else min(own, self.limits.max_subwords)
+    def info(self) -> list[RunInfo]:
+        """Return what is shown of the runs."""
+        return [run.info(name, self._limit(run)) for name, run in self.runs.items()]
 
-    async def work(
-        self, tasks: Sequence[tuple[ServedRun, Task]], sentences: Sequence[str]
-    ) -> list[list[dict[str, Any]]]:
-        """Return what each run makes of each sentence; when this is cancelled, what has not begun
-        is dropped.
+    def refuse_if_draining(self) -> None:
+        """Raise `RefusedError` if no new work is taken."""
+        if self.draining:
+            raise RefusedError(503, "the server is about to stop", 10)
+
+    async def work(self, tasks: Sequence[Task], sentences: Sequence[str]) -> list[list[Any]]:
+        """Return what each task makes of each sentence, see `ServedRun.compute`; when this is
+        cancelled, what has not begun is dropped.
 
         Raises:
             RefusedError: a sentence is too long, the queue is full, or the server is about to stop.
         """
-        if self.draining:
-            raise RefusedError(503, "the server is about to stop", 10)
-        sizes = await asyncio.to_thread(self._sizes, tasks, sentences)
-        jobs = [
-            [Job(task, text, size) for text, size in zip(sentences, row, strict=True)]
-            for (_, task), row in zip(tasks, sizes, strict=True)
-        ]
+        self.refuse_if_draining()
+        jobs = [await asyncio.to_thread(self._jobs, task, sentences) for task in tasks]
         every = [job for row in jobs for job in row]
         try:
             self.batcher.submit(every)
@@ -265,20 +264,27 @@ class Service:
                 job.result.cancel()
         return [[job.result.result() for job in row] for row in jobs]
 
-    def _sizes(
-        self, tasks: Sequence[tuple[ServedRun, Task]], sentences: Sequence[str]
-    ) -> list[list[int]]:
-        sizes = []
-        for run, task in tasks:
-            limit = self.limit(run)
-            if task.attention is not None:
-                limit = min(limit, MAX_ATTENTION)
-            sizes.append([run.num_subwords(sentence) for sentence in sentences])
-            for number, size in enumerate(sizes[-1], start=1):
-                if size > limit:
-                    raise RefusedError(
-                        413,
-                        f"sentence {number} has {size:,} subwords in {run.name}, which takes at"
-                        f" most {limit:,} at a time; send it in parts",
-                    )
-        return sizes
+    def _limit(self, run: ServedRun) -> int:
+        own = run.translator.limit
+        return self.limits.max_subwords if own is None else min(own, self.limits.max_subwords)
+
+    def _jobs(self, task: Task, sentences: Sequence[str]) -> list[Job]:
+        run = self.runs[task.run]
+        if task.n_best > run.config.decoding.beam:
+            beam = run.config.decoding.beam
+            raise RefusedError(422, f"n_best: at most {beam}, the beam of {task.run}")
+        limit = self._limit(run) if task.attention is None else min(self._limit(run), MAX_ATTENTION)
+        for sentence in sentences:
+            try:
+                run.subwords.check_source(sentence)
+            except ShapeshiftError as error:
+                raise RefusedError(422, f"{task.run}: {error}") from error
+        sizes = [len(ids) for ids in run.translator.encode(sentences)]
+        for number, size in enumerate(sizes, start=1):
+            if size > limit:
+                raise RefusedError(
+                    413,
+                    f"sentence {number} has {size:,} subwords in {task.run}, which takes at most"
+                    f" {limit:,} at a time; send it in parts",
+                )
+        return [Job(task, *each) for each in zip(sentences, sizes, strict=True)]

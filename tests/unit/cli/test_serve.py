@@ -8,15 +8,12 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import httpx2
 import pytest
 
+from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
 from .running import ENVIRONMENT, shapeshift
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
-from untrained import write_run
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,7 @@ def started(folder, *arguments):
 def test_it_serves_until_a_signal(folder, number, status):
     with started(folder, "run", "--set", "decoding.beam=3") as (process, said):
         url = re.match(r"http://127\.0\.0\.1:\d+", said)[0]
-        (run,) = httpx2.get(f"{url}/runs").json()["runs"]
+        (run,) = httpx2.get(f"{url}/runs").json()
         assert (run["name"], run["beam"]) == ("run", 3)
         answer = httpx2.post(f"{url}/translate", json={"sentences": ["ab cd"]}, timeout=20)
         assert answer.status_code == 200

@@ -1,13 +1,9 @@
 """A server of two untrained runs, for tests that leave it as it is."""
 
-import sys
-from pathlib import Path
-
 import httpx2
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from untrained import serving, write_run
+from .untrained import serving, write_run
 
 
 @pytest.fixture(scope="package")

@@ -6,19 +6,20 @@ import json
 import socket
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
 import httpx2
 import numpy as np
 import pytest
-from untrained import serving, write_run
 
 from shapeshift.lab.inspection import inspect_run
 from shapeshift.lab.run import Run
 from shapeshift.serve.server import address, bind, is_loopback
 from shapeshift.serve.service import Limits, ServedRun, Service
 from shapeshift.training.checkpoints import Checkpoints
+
+from .untrained import serving, write_run
 
 LINES = [
     "ab cd",
@@ -65,8 +66,8 @@ def status_of(connection):
 
 def test_translations_are_those_of_translate(client, folders):
     answer = client.post("/translate", json={"sentences": LINES}).raise_for_status().json()
-    assert [each["run"] for each in answer["results"]] == ["ape", "rpe"]
-    for each, folder in zip(answer["results"], folders, strict=True):
+    assert [each["run"] for each in answer] == ["ape", "rpe"]
+    for each, folder in zip(answer, folders, strict=True):
         texts = [line["candidates"][0]["text"] for line in each["lines"]]
         assert texts == Run(folder).translate(LINES)
 
@@ -81,7 +82,7 @@ def test_sentences_of_many_requests_share_batches_and_keep_their_answers(client,
     def ask(sentence):
         body = {"sentences": [sentence], "runs": ["rpe"]}
         answer = httpx2.post(f"{served[1]}/translate", json=body, timeout=20).json()
-        answers[sentence] = answer["results"][0]["lines"][0]["candidates"][0]["text"]
+        answers[sentence] = answer[0]["lines"][0]["candidates"][0]["text"]
 
     threads = [threading.Thread(target=ask, args=(sentence,)) for sentence in sentences]
     for thread in threads:
@@ -94,7 +95,7 @@ def test_sentences_of_many_requests_share_batches_and_keep_their_answers(client,
 
 def test_candidates_and_tokens_are_those_of_the_translator(client, folders):
     body = {"sentences": LINES, "runs": ["ape"], "n_best": 2, "tokens": True}
-    lines = client.post("/translate", json=body).json()["results"][0]["lines"]
+    lines = client.post("/translate", json=body).json()[0]["lines"]
     translator = Run(folders[0]).translator()
     expected = translator.translate_lines(LINES, 2, each_token=True)
     for line, of_translator in zip(lines, expected, strict=True):
@@ -102,9 +103,9 @@ def test_candidates_and_tokens_are_those_of_the_translator(client, folders):
             assert got["text"] == wanted.text
             assert got["at_limit"] == wanted.at_limit
             assert got["score"] == pytest.approx(wanted.score, abs=1e-5)
-            assert got["tokens"] == [piece for piece, _ in wanted.tokens]
-            log_probs = [log_prob for _, log_prob in wanted.tokens]
-            assert got["token_log_probs"] == pytest.approx(log_probs, abs=1e-5)
+            pieces, log_probs = zip(*wanted.tokens, strict=True) if wanted.tokens else ((), ())
+            assert [piece for piece, _ in got["tokens"]] == [*pieces]
+            assert [x for _, x in got["tokens"]] == pytest.approx(log_probs, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_candidates_and_tokens_are_those_of_the_translator(client, folders):
 def test_attention_is_that_of_inspect(client, folders, kind, monkeypatch):
     monkeypatch.setattr(Checkpoints, "updates", lambda checkpoints: [1])
     body = {"sentence": "ab cd ef", "runs": ["rpe"], "kind": kind}
-    (got,) = client.post("/attention", json=body).raise_for_status().json()["results"]
+    (got,) = client.post("/attention", json=body).raise_for_status().json()
     inspection = inspect_run(Run(folders[1]), "ab cd ef")
     np.testing.assert_allclose(got["attention"], inspection.attention[kind], atol=1e-4)
     assert got["translation"]["text"] == inspection.translation
@@ -124,12 +125,12 @@ def test_attention_is_that_of_inspect(client, folders, kind, monkeypatch):
 
 def test_a_whole_number_with_a_point_is_whole(client):
     body = {"sentences": ["a"], "n_best": 2.0}
-    lines = client.post("/translate", json=body).json()["results"][0]["lines"]
+    lines = client.post("/translate", json=body).json()[0]["lines"]
     assert len(lines[0]["candidates"]) == 2
 
 
 def test_runs_and_health(client):
-    runs = client.get("/runs").json()["runs"]
+    runs = client.get("/runs").json()
     assert [(run["name"], run["beam"], run["shows_attention"]) for run in runs] == [
         ("ape", 2, True),
         ("rpe", 2, True),
@@ -233,7 +234,7 @@ class Held:
         self.go, self.began = threading.Event(), threading.Event()
         self.translated = []
         run = service.runs["ape"]
-        compute = run.translate
+        compute = run.compute
 
         def translate(task, sentences):
             self.began.set()
@@ -241,7 +242,7 @@ class Held:
             self.translated += sentences
             return compute(task, sentences)
 
-        monkeypatch.setattr(run, "translate", translate)
+        monkeypatch.setattr(run, "compute", translate)
 
     def ask(self, *sentences):
         """Send a request from a thread; return where its response will be."""
@@ -346,7 +347,7 @@ def test_work_that_outlasts_the_time_to_stop_is_503(folders, monkeypatch):
 
 @pytest.fixture(scope="module")
 def impatient(folders):
-    with serving(folders[:1], Limits(head_s=0.3, body_s=0.3)) as (_, url):
+    with serving(folders[:1], Limits(arrival_s=0.3)) as (_, url):
         yield url
 
 
@@ -389,7 +390,12 @@ def test_a_head_that_does_not_come_closes_the_connection(impatient, before):
 def test_a_body_of_a_gigabyte_is_not_read(impatient):
     with connect(impatient) as connection:
         send_head(connection, 1 << 30)
-        assert status_of(connection) == 413
+        with suppress(ConnectionError):
+            for _ in range(2000):
+                connection.sendall(b" " * 10_000)
+        with suppress(ConnectionError):
+            assert status_of(connection) in (413, None)
+    assert httpx2.get(f"{impatient}/health").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -428,7 +434,7 @@ def test_runs_of_one_name_have_their_paths_for_names(folders, tmp_path):
 def test_a_run_with_a_limit_of_its_own_keeps_it(tmp_path):
     learned = {"parts": [{"kind": "learned", "num_positions": 20}]}
     with serving([write_run(tmp_path / "learned", learned)]) as (_, url):
-        assert httpx2.get(f"{url}/runs").json()["runs"][0]["max_subwords"] == 19
+        assert httpx2.get(f"{url}/runs").json()[0]["max_subwords"] == 19
         response = httpx2.post(f"{url}/translate", json={"sentences": ["ab " * 30]})
         assert response.status_code == 413
 

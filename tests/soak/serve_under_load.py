@@ -1,0 +1,246 @@
+"""Serve runs that were never trained to good clients and to hostile ones.
+
+    python tests/soak/serve_under_load.py --minutes 10 --seed 1
+
+Good clients compare each translation with that of `Run.translate`. Hostile ones send what is no
+HTTP, no JSON, too long, too deep, half of it, too much at once, or go away. Prints a JSON report;
+exits with 1 if the server ended, gave a wrong translation or any 5xx but 503, if its memory or its
+open files grew, or if it did not end in order on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "serve"))
+from untrained import write_run
+
+from shapeshift.lab.run import Run
+
+ALLOWED = {200, 400, 404, 405, 408, 413, 422, 429, 503}
+INVARIANT = "decoding.batch_invariant=true"
+"""Translations are compared bit by bit, whatever shares their batch."""
+GROWTH = 1.05
+"""Of memory, from the first quarter after the start to the last one."""
+
+
+class Load:
+    """Clients of a server.
+
+    Args:
+        url: of the server.
+        expected: sentence → its translation by each run.
+        seed: of all that is drawn.
+    """
+
+    def __init__(self, url: str, expected: dict[str, list[str]], seed: int):
+        self.url = url
+        self.expected = expected
+        self.seed = seed
+        self.statuses: Counter[int] = Counter()
+        self.num_wrong = 0
+        self.num_translated = 0
+        self.errors: list[str] = []
+        self.over = threading.Event()
+
+    def run(self, client, number: int) -> None:
+        """Let a client send requests until it is over."""
+        rng = random.Random(f"{self.seed} {client.__name__} {number}")
+        with httpx2.Client(base_url=self.url, timeout=60) as http:
+            while not self.over.is_set():
+                try:
+                    client(http, rng)
+                except (httpx2.NetworkError, httpx2.RemoteProtocolError, OSError):
+                    pass  # the server closes a connection while much is still being sent
+                except Exception as error:
+                    self.errors.append(repr(error))
+
+    def good(self, http, rng: random.Random) -> None:
+        """Ask for translations, or for attention, and check them."""
+        if rng.random() < 0.1:
+            body = {"sentence": rng.choice([x for x in self.expected if x.strip()])}
+            self.statuses[http.post("/attention", json=body).status_code] += 1
+            return
+        sentences = rng.choices([*self.expected], k=rng.randint(1, 8))
+        response = http.post("/translate", json={"sentences": sentences})
+        self.statuses[response.status_code] += 1
+        if response.status_code == 200:
+            for place, result in enumerate(response.json()):
+                texts = [line["candidates"][0]["text"] for line in result["lines"]]
+                self.num_translated += len(texts)
+                self.num_wrong += texts != [self.expected[x][place] for x in sentences]
+        elif response.status_code in (429, 503):
+            assert response.headers["retry-after"]
+            time.sleep(0.1)
+
+    def hostile(self, http, rng: random.Random) -> None:
+        """Send something that nobody should."""
+        garbage = rng.randbytes(rng.choice((1, 100, 300_000)))
+        body = rng.choice(
+            (
+                garbage,
+                b"[" * rng.randint(1, 200_000),
+                b'{"sentences": ["' + b"a b " * rng.randint(1, 2000) + b'"]}',
+                json.dumps({"sentences": ["ab cd ef"] * 64}).encode(),
+                json.dumps({"sentences": [rng.choice((1, None, [], "a\n", "\ud800"))]}).encode(),
+                json.dumps({"sentences": ["a"], "runs": [garbage.hex()[:999]]}).encode(),
+                b'{"sentences": ["a"], "n_best": ' + rng.choice((b"NaN", b"1e99", b"-1")) + b"}",
+            )
+        )
+        choice = rng.random()
+        if choice < 0.6:
+            headers = {"content-type": rng.choice(("application/json", "text/plain"))}
+            response = http.post("/translate", content=body, headers=headers)
+            self.statuses[response.status_code] += 1
+        elif choice < 0.7:
+            path = f"/{garbage[:20].hex()}?{rng.random()}"
+            headers = {"host": rng.choice(("evil.example", "127.0.0.1"))}
+            response = http.request(rng.choice(("GET", "PUT", "FOO")), path, headers=headers)
+            self.statuses[response.status_code] += 1
+        else:
+            self.raw(body, garbage, rng)
+        time.sleep(0.01)
+
+    def raw(self, body: bytes, garbage: bytes, rng: random.Random) -> None:
+        """Send half a request, or none, and go away at some moment."""
+        place = urlsplit(self.url)
+        with socket.create_connection((place.hostname, place.port), 5) as connection:
+            head = (
+                "POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {rng.choice((len(body), 10**9, -1))}\r\n\r\n"
+            ).encode()
+            sent = rng.choice((garbage, head, head[: rng.randint(1, 80)], head + body, head * 5))
+            connection.sendall(sent)
+            connection.settimeout(rng.choice((0.001, 0.05, 1.0)))
+            with suppress(TimeoutError):
+                answer = connection.recv(100)
+                if match := re.match(rb"HTTP/1.1 (\d+)", answer):
+                    self.statuses[int(match[1])] += 1
+
+
+def gauges(url: str) -> tuple[float, float]:
+    """Return the server's memory in MB and the number of its open files."""
+    text = httpx2.get(f"{url}/metrics", timeout=60).text
+    numbers = [
+        float(re.search(rf"^process_{name} (.*)$", text, re.MULTILINE)[1])
+        for name in ("resident_memory_bytes", "open_fds")
+    ]
+    return numbers[0] / 1e6, numbers[1]
+
+
+def soak(folder: Path, seconds: float, seed: int) -> dict[str, object]:
+    """Serve under load, and return a report; `faults` names what is not good."""
+    folders = [write_run(folder / name, name) for name in ("ape", "rpe")]
+    rng = random.Random(seed)
+    words = [a + b for a in "abcdef" for b in "abcdef."]
+    sentences = [" ".join(rng.choices(words, k=rng.randint(0, 20))) for _ in range(100)]
+    translations = [Run(x, [INVARIANT]).translate(sentences) for x in folders]
+    expected = {x: [*each] for x, *each in zip(sentences, *translations, strict=True)}
+    command = [sys.executable, "-m", "shapeshift.cli", "serve", *map(str, folders), "--port", "0"]
+    command += ["--max-waiting", "200", "--set", INVARIANT]
+    said_path = folder / "stderr"
+    with said_path.open("w") as said:
+        server = subprocess.Popen(command, stderr=said, start_new_session=True)
+    try:
+        url = None
+        while url is None:
+            assert server.poll() is None, said_path.read_text()
+            time.sleep(0.1)
+            url = re.search(r"http://\S+", said_path.read_text())
+        report = _under_load(url[0], expected, seconds, seed)
+        before_signal = server.poll()
+        began = time.monotonic()
+        server.send_signal(signal.SIGTERM)
+        status = server.wait(60)
+    finally:
+        server.kill()
+        server.wait()
+    report |= {
+        "ended_early": before_signal is not None,
+        "exit_status": status,
+        "seconds_to_stop": round(time.monotonic() - began, 2),
+        "said": said_path.read_text().splitlines()[1:],
+    }
+    faults = report["faults"]
+    faults += ["ended"] * (before_signal is not None or status != 143)
+    faults += ["said more than one line"] * (report["said"] != ["stopped by SIGTERM"])
+    return report
+
+
+def _under_load(
+    url: str, expected: dict[str, list[str]], seconds: float, seed: int
+) -> dict[str, object]:
+    load = Load(url, expected, seed)
+    clients = [load.good] * 3 + [load.hostile] * 2
+    threads = [
+        threading.Thread(target=load.run, args=(client, number))
+        for number, client in enumerate(clients)
+    ]
+    _, files_before = gauges(url)
+    for thread in threads:
+        thread.start()
+    began, memory = time.monotonic(), []
+    try:
+        while time.monotonic() - began < seconds:
+            time.sleep(0.5)
+            memory.append(gauges(url)[0])
+    finally:
+        load.over.set()
+        for thread in threads:
+            thread.join(90)
+    time.sleep(1)
+    _, files_after = gauges(url)
+    measured = memory[len(memory) // 4 :]  # after its start
+    quarter = max(1, len(measured) // 4)
+    early, late = (statistics.median(x) for x in (measured[:quarter], measured[-quarter:]))
+    faults = [f"status {status}" for status in load.statuses if status not in ALLOWED]
+    faults += [f"{load.num_wrong} wrong answers"] * bool(load.num_wrong)
+    faults += [*load.errors[:5]]
+    faults += ["memory"] * (late > GROWTH * early)
+    faults += ["open files"] * (files_after > files_before + 5)
+    faults += ["nothing was translated"] * (not load.num_translated)
+    return {
+        "faults": faults,
+        "seconds": round(time.monotonic() - began, 1),
+        "requests_by_status": dict(sorted(load.statuses.items())),
+        "translations_checked": load.num_translated,
+        "memory_mb": {
+            "early": round(early, 1),
+            "late": round(late, 1),
+            "max": round(max(memory), 1),
+        },
+        "open_files": [files_before, files_after],
+    }
+
+
+def main() -> None:
+    """Run the soak with numbers from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        report = soak(Path(folder), 60 * chosen.minutes, chosen.seed)
+    print(json.dumps(report, indent=2))
+    sys.exit(bool(report["faults"]))
+
+
+if __name__ == "__main__":
+    main()

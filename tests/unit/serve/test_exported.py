@@ -1,0 +1,36 @@
+"""Exported models are served next to the runs that they come from."""
+
+import httpx2
+import pytest
+
+from shapeshift.export import ctranslate2
+from shapeshift.lab.run import SUBWORDS, Run
+
+from .untrained import serving, write_run
+
+
+@pytest.mark.long
+def test_an_exported_model_next_to_its_run(tmp_path):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    folder = write_run(tmp_path / "run", "rpe", decoding={"beam": 1, "max_length_b": 3})
+    run = Run(folder)
+    ctranslate2.export(
+        run.model(),
+        run.config.model,
+        run.config.position.scheme,
+        run.subwords(),
+        folder / "ctranslate2",
+        subword_models=folder / SUBWORDS,
+        longest=(8, 8),
+    )
+    with serving([folder, folder / "ctranslate2"]) as (_, url):
+        runs = httpx2.get(f"{url}/runs").json()
+        assert [(each["name"], each["engine"], each["shows_attention"]) for each in runs] == [
+            ("run", "torch", True),
+            ("run/ctranslate2", "ctranslate2", False),
+        ]
+        body = {"sentence": "ab cd ef"}
+        ours, exported = httpx2.post(f"{url}/attention", json=body, timeout=20).json()
+        assert ours["translation"]["text"] == exported["translation"]["text"]
+        assert ours["attention"] is not None
+        assert exported["attention"] is None
