@@ -245,14 +245,14 @@ stacks or places.
 
 def _exports() -> list[str]:
     rows = [(f"`{kind}`", *rest) for kind, *rest in support.table()]
-    header = ("kind", "place", "CTranslate2")
+    header = ("kind", "place", *support.ENGINES)
     return ["## Export", "", _EXPORTS, *_table(header, rows)]
 
 
 _EXPORTS = """\
-What `shapeshift export --to ctranslate2` makes of each cell, with default options and with those
-that change the answer; `shapeshift export --list` prints the same. The
-exports to [Hugging Face and ONNX](guides/exporting.md) take every kind at every place.
+What `shapeshift export` makes of each cell, with default options and with those that change the
+answer; `shapeshift export --list` prints the same.
+[Exporting](guides/exporting.md#preset-by-engine) has the numbers of a comparison by engine.
 """
 
 

@@ -14,6 +14,8 @@ from shapeshift.errors import ShapeshiftError
 if TYPE_CHECKING:
     from torch import nn
 
+    from shapeshift.lab.run import Run
+
 SHOWN_IDS = 24
 """How many ids of a failing row are printed."""
 
@@ -44,7 +46,8 @@ def check(
     Decoding with a cache, padding, packing, the other rows of a batch, bfloat16, shifts, texts
     beyond the trained length: each must give the logits that the model gives for a sequence by
     itself. It prints a table with the smallest failing inputs and exits with 1 if anything fails.
-    The model runs on the CPU, with random token ids and no tokenizer.
+    The model runs on the CPU, with random token ids and no tokenizer. A run is exported as well, to
+    every engine that is installed, and the exported models are compared with it.
 
     Example: shapeshift check gpt2
     """
@@ -52,7 +55,12 @@ def check(
     from shapeshift.conformance import check as check_model
     from shapeshift.evaluation.tables import Table
 
-    findings = check_model(_load(model), positions=positions, max_length=max_length)
+    loaded, run = _load(model)
+    findings = check_model(loaded, positions=positions, max_length=max_length)
+    if run is not None:
+        from shapeshift.lab.export import check_exports
+
+        findings += check_exports(run)
     rows = [(each.property, each.side, each.outcome, each.detail) for each in findings]
     header = ("property", "side", "outcome", "closest or smallest case")
     show_table(Table(header, rows), numbers=False)
@@ -65,13 +73,14 @@ def check(
         raise typer.Exit(1)
 
 
-def _load(name: str) -> nn.Module:
-    """Return the model that a user names."""
+def _load(name: str) -> tuple[nn.Module, Run | None]:
+    """Return the model that a user names, and the run that it is of."""
     model: nn.Module
     if (Path(name) / "config.yaml").exists():
         from shapeshift.lab.run import load_run
 
-        return load_run(name).model()
+        run = load_run(name)
+        return run.model(), run
     module, _, function = name.partition(":")
     if function and not Path(name).exists():
         sys.path.insert(0, "")  # the current folder
@@ -80,7 +89,7 @@ def _load(name: str) -> nn.Module:
         except (ImportError, AttributeError) as error:
             raise ShapeshiftError(f"cannot import {name!r}: {error}") from error
         model = factory()
-        return model
+        return model, None
     try:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
@@ -94,4 +103,4 @@ def _load(name: str) -> nn.Module:
             f"{name!r} is neither the folder of a run, nor module:factory, nor a causal or"
             f" encoder-decoder model of Hugging Face: {str(error).strip().splitlines()[0]}"
         ) from error
-    return model
+    return model, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -68,39 +68,21 @@ def export(
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
     from shapeshift.cli.output import show
-    from shapeshift.data.prepared import REPORT_OF_RUN
-    from shapeshift.data.prepared import Report as DataReport
-    from shapeshift.export import ctranslate2, huggingface, marian, onnx
-    from shapeshift.lab.card import model_card
-    from shapeshift.lab.run import SUBWORDS, Run
+    from shapeshift.lab.export import export_run
+    from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
 
     trained = Run(run)
-    shape, position = trained.config.model, trained.config.position
-    set_num_threads(shape.dim)
+    set_num_threads(trained.config.model.dim)
     target = output or run / "-".join(filter(None, (to, quantization)))
-    data = DataReport.read(run / REPORT_OF_RUN, "train again in a new folder")
-    train = data.splits["train"]
-    model, subwords = trained.model(checkpoint), trained.subwords()
-    options: dict[str, Any] = {
-        "subword_models": run / SUBWORDS,
-        "max_length": max_length,
-        # An imported model's training text is not known.
-        "longest": (train.source_length.max or 64, train.target_length.max or 64),
-    }
-    if to == "huggingface":
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        card = model_card(trained, data, num_parameters, is_marian=marian.fits(model, shape))
-        beam = trained.config.decoding.beam
-        report = huggingface.export(
-            model, shape, position, subwords, target, card=card, beam=beam, **options
-        )
-    elif to == "onnx":
-        report = onnx.export(model, target, **options)
-    else:
-        report = ctranslate2.export(
-            model, shape, position.scheme, subwords, target, quantization=quantization, **options
-        )
+    report = export_run(
+        trained,
+        to,
+        target,
+        quantization=quantization,
+        checkpoint=checkpoint,
+        max_length=max_length,
+    )
     _print_report(report)
     show(target)
 
@@ -137,9 +119,8 @@ def _print_report(report: Report) -> None:
 
 
 def _print_support() -> None:
-    from shapeshift.cli.output import show, show_table
+    from shapeshift.cli.output import show_table
     from shapeshift.evaluation.tables import Table
-    from shapeshift.export.support import table
+    from shapeshift.export.support import ENGINES, table
 
-    show_table(Table(("kind", "place", "CTranslate2"), [*table()]), numbers=False)
-    show("--to huggingface and --to onnx export every kind at every place, exactly.")
+    show_table(Table(("kind", "place", *ENGINES), [*table()]), numbers=False)

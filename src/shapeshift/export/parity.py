@@ -43,6 +43,10 @@ Ids = list[list[int]]
 LogProbs = list[list[float]]
 
 
+class ParityError(ShapeshiftError):
+    """An exported model does not compute what ours does, or nobody could see it."""
+
+
 @dataclass(frozen=True)
 class Parity:
     """The check of an exported model; differences are the largest of all.
@@ -54,6 +58,8 @@ class Parity:
         beam_score: difference of the score of the best hypothesis of beam search, a token.
         effects: stack → how much a log-probability changes when the positions of this stack are
             taken out of our model.
+        num_tokens: of the outputs of beam search.
+        num_mismatches: how many of them differ from ours.
     """
 
     lengths: list[tuple[int, int]]
@@ -61,6 +67,16 @@ class Parity:
     alone: float
     beam_score: float
     effects: dict[str, float] = field(default_factory=dict)
+    num_tokens: int = 0
+    num_mismatches: int = 0
+
+    def __str__(self) -> str:
+        """Return a line for people."""
+        return (
+            f"{len(self.lengths)} pairs: log p of a token differs by"
+            f" {max(self.log_prob, self.alone):.1e}, {self.num_mismatches} of {self.num_tokens}"
+            " tokens of beam search differ"
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +188,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     """Compare an exported model in fp32 with ours.
 
     Raises:
-        ShapeshiftError: they differ, or positions change nothing.
+        ParityError: they differ, or positions change nothing.
     """
     sources, targets = pairs
     ours, theirs = score(model, pairs), engine.score(sources, targets)
@@ -188,6 +204,8 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     beam_score = max(
         abs(a - b) / (len(ids) + 1) for (ids, a), (_, b) in zip(found, expected, strict=True)
     )
+    outputs = [(ids, ours) for (ids, _), (ours, _) in zip(found, expected, strict=True)]
+    differ = sum(a != b for ids, ours in outputs for a, b in zip(ids, ours, strict=True))
     # Different hypotheses of one score are a tie.
     if not beam_score <= TOLERANCE:
         raise _failed(f"beam search finds another output, whose score differs by {beam_score:.2g}")
@@ -196,13 +214,14 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
         with _without_positions(model, stack):
             effects[stack] = _largest(score(model, pairs), theirs)
         if not effects[stack] > TOLERANCE:
-            raise ShapeshiftError(
+            raise ParityError(
                 f"the positions of the {stack} change no log-probability by more than"
                 f" {TOLERANCE:g}, so the check would not see if the export lost them; train the"
                 " model longer, or train it with position=nope"
             )
     lengths = [(len(x), len(y)) for x, y in zip(sources, targets, strict=True)]
-    return Parity(lengths, log_prob, worst_alone, beam_score, effects)
+    num_tokens = sum(len(ids) for ids, _ in outputs)
+    return Parity(lengths, log_prob, worst_alone, beam_score, effects, num_tokens, differ)
 
 
 def compare(model: Transformer, engine: CTranslate2Engine, pairs: tuple[Ids, Ids]) -> Difference:
@@ -217,8 +236,8 @@ def compare(model: Transformer, engine: CTranslate2Engine, pairs: tuple[Ids, Ids
     return Difference(max(differences), mean, sum(same) / len(same), engine.computed_in)
 
 
-def _failed(what: str) -> ShapeshiftError:
-    return ShapeshiftError(
+def _failed(what: str) -> ParityError:
+    return ParityError(
         f"the exported model does not compute what the trained one does: {what}; nothing is"
         " written, translate with `shapeshift translate`, and please report it"
     )

@@ -70,9 +70,13 @@ def support(scheme: Scheme, model: ModelConfig) -> str:
     return max(found, key=(EXACT, REWRITTEN, UP_TO_MAX_LENGTH).index)
 
 
-def table() -> Iterator[tuple[str, str, str]]:
-    """Yield kind, place, and what CTranslate2 makes of it, for every cell of transformer-base and
-    for options that change the answer."""
+ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
+
+
+def table() -> Iterator[tuple[str, ...]]:
+    """Yield kind, place, and what each of `ENGINES` makes of it, for every cell of transformer-base
+    and for options that change the answer. The first two run our own code, or a program that was
+    traced from it."""
     model = ModelConfig(size="base")
     parts = [Part(cell.kind, cell.place, cell.stacks) for cell in cells()]
     for part in parts:
@@ -85,7 +89,7 @@ def table() -> Iterator[tuple[str, str, str]]:
                 f"{key}: {value}".lower() for key, value in options.items() if value is not None
             ]
             name = each.kind + (f" ({', '.join(given)})" if given else "")
-            yield name, part.place or "", support(Scheme(parts=(each,)), model)
+            yield name, part.place or "", EXACT, EXACT, support(Scheme(parts=(each,)), model)
 
 
 VARIANTS = (

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import KINDS, PRESETS, Representation, get
+from shapeshift.positions.rotary import rotate
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
@@ -53,7 +54,8 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
         position: a preset or kind that acts on heads or scores of self-attention, see
             `shapeshift.positions.get`; or a representation, which serves all layers.
         options: of the kind. In a rotary model, `rope` turns as the model does by default (base,
-            share and pairing of channels), except for the model's own scaling.
+            share and pairing of channels); without options it has the model's own scaling, too
+            (linear, dynamic, YaRN, Llama 3 and so on).
 
     Raises:
         ShapeshiftError: the model is of another family, attends to an encoder, or has a position of
@@ -71,7 +73,8 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
         raise ShapeshiftError("use_position is for decoder-only models, this one has an encoder")
     attentions = [part for part in base.modules() if hasattr(part, "layer_idx")]
     replaced = OWN_POSITIONS[type(base).__name__]
-    placed = _build(position, config, replaced == "rotary_emb", len(attentions), options)
+    rotary = getattr(base, replaced) if replaced == "rotary_emb" else None
+    placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
     _register_attention()
@@ -82,7 +85,7 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     ]
     undo: list[tuple[nn.Module, str, Any]] = [(base, replaced, getattr(base, replaced))]
     undo += [(part, "config", part.config) for part in configured]
-    nothing = _NoRotation() if replaced == "rotary_emb" else _Zeros(config.hidden_size)
+    nothing = _Zeros(config.hidden_size) if rotary is None else _NoRotation()
     setattr(base, replaced, nothing)
     for part in configured:
         part.config = own_config
@@ -125,6 +128,35 @@ class _NoRotation(nn.Module):
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
         return one, torch.zeros_like(one)
+
+
+class _ModelRotation(Representation):
+    """Queries and keys turn by a model's own rotary embedding, with its scaling.
+
+    Keys in a cache are not turned yet, so that with a dynamic scaling all keys of a step turn by
+    the same angles.
+
+    Args:
+        rotary: of transformers; its two halves of channels turn together.
+    """
+
+    places = ("self",)
+    shift_invariant = True
+
+    def __init__(self, rotary: nn.Module):
+        super().__init__()
+        self._rotary = [rotary]  # in a list: it keeps its float32 where the model is cast
+
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        return self._turn(q, pos_q), self._turn(k, pos_k)
+
+    def _turn(self, x: Tensor, pos: Tensor) -> Tensor:
+        like = x.new_empty(0, dtype=torch.promote_types(x.dtype, torch.float32))
+        cos, sin = self._rotary[0](like, pos)  # (B|1, T, r)
+        width = cos.shape[-1]
+        cos, sin = cos[..., : width // 2], sin[..., : width // 2]  # (B|1, T, r/2)
+        turned = rotate(x[..., :width], cos, sin, "halves")
+        return torch.cat((turned, x[..., width:]), dim=-1)
 
 
 class _Zeros(nn.Module):
@@ -236,9 +268,17 @@ def _base(model: nn.Module) -> nn.Module:
 
 
 def _build(
-    position: Representation | str, config: Any, is_rotary: bool, num_layers: int, options: Any
+    position: Representation | str,
+    config: Any,
+    rotary: nn.Module | None,
+    num_layers: int,
+    options: Any,
 ) -> nn.ModuleList:
-    """Return the representations, one for all layers or one for each."""
+    """Return the representations, one for all layers or one for each.
+
+    Args:
+        rotary: the model's own, if it has one; see `use_position` for the rest.
+    """
     heads, dim = config.num_attention_heads, config.hidden_size
     head_dim = getattr(config, "head_dim", None) or dim // heads
     sizes = {"dim": dim, "num_heads": heads, "head_dim": head_dim}
@@ -259,8 +299,10 @@ def _build(
         taken = inspect.signature(KINDS[kind].build).parameters if kind in KINDS else {}
         settings: dict[str, Any] = {**sizes, "causal": True}
         settings = {name: value for name, value in settings.items() if name in taken}
-        if kind == "rotary" and is_rotary:
+        if kind == "rotary" and rotary is not None:
             rope = config.rope_parameters
+            if not options and rope.get("rope_type", "default") != "default":
+                return nn.ModuleList([_ModelRotation(rotary)])
             settings |= {"pairs": "halves", "base": rope["rope_theta"]}
             settings["fraction"] = rope.get("partial_rotary_factor", 1.0)
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]

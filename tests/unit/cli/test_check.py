@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 import transformers as hf
-from torch import nn
-
-from shapeshift.lab import run as lab_run
-from shapeshift.model import ModelConfig, build
 
 from .running import shapeshift
 
@@ -48,20 +44,6 @@ def test_a_factory_with_a_bug_fails_with_the_smallest_input(tmp_path: Path) -> N
     assert "3 tokens" in rows["left padding"]
     assert "pass" in rows["cached = full"]
     assert re.search(r"^left padding, decoder: \d+ \d+ \d+$", out, flags=re.MULTILINE)
-
-
-def test_a_run_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Trained:
-        def model(self) -> nn.Module:
-            sizes = {"dim": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-            return build(ModelConfig(**sizes), "rpe", 30, 30)
-
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.yaml").touch()
-    monkeypatch.setattr(lab_run, "load_run", lambda folder: Trained())
-    code, out, _ = shapeshift(tmp_path, "check", "mine", "--max-length", "5")
-    assert code == 0
-    assert "encoder" in out
 
 
 @pytest.mark.parametrize("name", ["nowhere", "no_such_module:make", "math:make"])

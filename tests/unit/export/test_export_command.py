@@ -15,7 +15,9 @@ from shapeshift.cli import app
 from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
+from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
+from shapeshift.lab import export
 from shapeshift.lab.run import Run, load_run
 from shapeshift.model import build
 from shapeshift.training.checkpoints import Checkpoints
@@ -131,6 +133,31 @@ def test_the_guide_translates_with_onnx(run, tmp_path):
     assert result.stdout.splitlines() == expected, result.stderr
     refused = translate(run, text, "--engine", "onnxx")
     assert "export one first: shapeshift export" in str(refused.exception)
+
+
+def check(run):
+    """Return the exit status, and engine → the line on its export."""
+    result = CliRunner().invoke(app, ["check", str(run), "--max-length", "5"])
+    assert "cached = full" in result.output, result.output
+    lines = [line.split() for line in result.output.splitlines() if "export parity" in line]
+    return result.exit_code, {line[2]: " ".join(line[3:]) for line in lines}
+
+
+def test_a_run_is_checked_with_its_exports(run, monkeypatch):
+    """pass, FAIL, not applicable."""
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    pytest.importorskip("transformers", reason="the extra hf is not installed")
+    monkeypatch.setattr(export, "ENGINES", ("ctranslate2", "huggingface"))
+    status, lines = check(run)
+    assert (status, set(lines)) == (0, {"ctranslate2", "huggingface"})
+    assert all(line.startswith("pass") and "log p" in line for line in lines.values())
+    monkeypatch.setattr(parity, "TOLERANCE", 0.0)
+    monkeypatch.setattr(ctranslate2, "unsupported", lambda *_: "no such kind")
+    status, lines = check(run)
+    assert status == 1
+    assert lines["huggingface"].startswith("FAIL")
+    assert lines["ctranslate2"].startswith("not applicable")
+    assert not [path for path in run.iterdir() if path.name in export.ENGINES]
 
 
 def test_the_list_says_what_can_be_exported():

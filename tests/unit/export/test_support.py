@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.export import huggingface, onnx
 from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, support, table, unsupported
 from shapeshift.model import ModelConfig
 from shapeshift.model.catalogue import cells
+from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
@@ -73,7 +77,8 @@ def test_the_table_has_every_cell():
     rows = list(table())
     assert len(rows) == len(EVERY)
     assert {(cell.kind, cell.place) for cell in cells()} <= {row[:2] for row in rows}
-    assert {said.partition(":")[0] for _, _, said in rows} == {
+    assert {said for row in rows for said in row[2:-1]} == {"exact"}
+    assert {row[-1].partition(":")[0] for row in rows} == {
         "exact",
         "exact after rewriting",
         "exact after rewriting, up to --max-length tokens",
@@ -93,3 +98,25 @@ def test_the_table_is_true(part, make, tmp_path):
     else:
         export(made.model, made.shape, scheme, made.subwords, tmp_path / "model", **options)
         assert (tmp_path / "model" / "model.bin").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", EVERY, ids=str)
+def test_hugging_face_and_onnx_take_every_cell(part, make, data, tmp_path):
+    pytest.importorskip("transformers", reason="the extra hf is not installed")
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    made = make(Scheme(parts=(part,)))
+    models, options = data.directory / "subwords", {"longest": (12, 12), "max_length": 40}
+    position = PositionConfig.model_validate({"name": "cell", **_spelled_out(part)})
+    report = huggingface.export(
+        made.model, made.shape, position, made.subwords, tmp_path / "hf",
+        subword_models=models, card="", **options,
+    )  # fmt: skip
+    assert report.parity.log_prob < 1e-4
+    assert onnx.export(made.model, tmp_path / "onnx", **options).parity.log_prob < 1e-4
+
+
+def _spelled_out(part):
+    fields = {**asdict(part)}
+    options = fields.pop("options")
+    return {"parts": [{**{k: v for k, v in fields.items() if v is not None}, **options}]}

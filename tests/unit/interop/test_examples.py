@@ -67,6 +67,17 @@ def test_graph_attention_with_and_without_labels(
     assert all(len(row) == 3 and 50 < min(row) <= max(row) <= 100 for row in rows.values())
 
 
+def test_a_model_gets_used_to_no_positions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    pytest.importorskip("transformers")
+    rows = run("drop_positions.py", ["--steps", "150"], monkeypatch, capsys)
+    assert list(rows) == ["rotary", "removed", "recalibrated"]
+    trained, removed, recalibrated = (row[0] for row in rows.values())
+    assert removed > trained + 0.3
+    assert recalibrated < removed - 0.3
+
+
 def test_every_example_is_run_somewhere() -> None:
     tests = Path(__file__).parents[2].rglob("test_*.py")
     tested = set(re.findall(r"\w+\.py", "".join(p.read_text(encoding="utf-8") for p in tests)))

@@ -166,6 +166,19 @@ def test_what_our_model_cannot_hold_is_refused(settings, message, make, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_other_models_are_refused(make, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bart"}')
+    with pytest.raises(ShapeshiftError, match="of type bart, expected marian"):
+        import_marian(str(tmp_path), tmp_path / "run")
+    with pytest.raises(ShapeshiftError, match="cannot be opened by transformers"):
+        import_marian(str(tmp_path / "nowhere"), tmp_path / "run")
+    folder, *_ = make()
+    path = folder / "tokenizer_config.json"
+    path.write_text(path.read_text().replace('"target_lang": "de"', '"target_lang": null'))
+    with pytest.raises(ShapeshiftError, match="give --source and --target"):
+        import_marian(str(folder), tmp_path / "run")
+
+
 def invoke(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
