@@ -76,7 +76,6 @@ VARIANTS = {
     "shaw-per-head": Scheme(parts=(shaw(per_head=True),)),
     "shaw-one-for-all-layers": Scheme(parts=(Part("shaw", share_layers=True),)),
     "shaw-no-distance": Scheme(parts=(shaw(max_distance=0),)),
-    "shaw-encoder-only": Scheme(parts=(Part("shaw", stacks="encoder"), SINUSOIDAL)),
     "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
     "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
     "sinusoidal-qkv-tensor2tensor": Scheme(

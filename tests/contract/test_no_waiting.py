@@ -143,12 +143,3 @@ def test_a_causal_kernel_is_given_no_mask(
     layers = len(model.decoder)
     assert calls.count((True, True)) == layers
     assert calls.count((False, False)) == len(model.encoder) + layers  # only padding is masked
-
-
-def test_a_read_and_a_copy_would_be_found(batch: Batch) -> None:
-    model = build(ModelConfig(size="tiny"), PRESETS["ape"], 11, 11).to(META)
-    with pytest.raises(NotImplementedError):  # it looks for the real tokens itself
-        label_smoothed_loss(model, batch.source, batch.target_input, batch.target_output, 0.1)
-    with Elsewhere() as elsewhere:
-        torch.arange(3).to(META)
-    assert elsewhere.operators == ["aten.arange.default"]

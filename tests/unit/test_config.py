@@ -127,7 +127,7 @@ def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
             model(dim=16, num_heads=2) | position({**NTK, "fraction": 0.25}),
             "only one pair of channels turns; raise fraction",
         ),
-        (position({"kind": "shaw", "max_distance": -1}), "must not be negative, got -1"),
+        (position({"kind": "shaw", "max_distance": -1}), "must be at least 0, got -1"),
         (position({"kind": "graph"}), "unknown kind 'graph'"),
         (
             position({"kind": "learned"}, name="shifted", max_offset=5000),

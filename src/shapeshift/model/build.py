@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Placed, Scheme, Stack, build_position_ids, check, place
+from shapeshift.positions.registry import entry
 
 from .attention import Attention
 from .config import ModelConfig
@@ -28,9 +29,7 @@ def build(
         ShapeshiftError: if the scheme has no meaning, or sides of different size share a table.
     """
     if isinstance(scheme, str):
-        if scheme not in PRESETS:
-            raise ShapeshiftError(f"no preset {scheme!r}{nearest(scheme, PRESETS)}")
-        scheme = PRESETS[scheme]
+        scheme = entry(PRESETS, scheme, "preset")
     check(scheme)
     if config.share_embeddings and source_size != target_size:
         raise ShapeshiftError(

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from pydantic import Field as PydanticField
 
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model.config import ModelConfig
 from shapeshift.positions import (
     KINDS,
@@ -27,7 +27,7 @@ from shapeshift.positions import (
     place,
 )
 from shapeshift.positions.placement import check_numbers
-from shapeshift.positions.registry import Entry, check_options
+from shapeshift.positions.registry import Entry, check_options, entry
 from shapeshift.schema import PlainName, Strict
 
 
@@ -149,10 +149,7 @@ def _check_options(scheme: Scheme) -> None:
 
 def _outline(scheme: Scheme) -> Any:
     """Return what has to be the same where two schemes have one name."""
-    return scheme.position_ids.name, [
-        (part.kind, part.place or KINDS[part.kind].build.places[0], part.stacks)
-        for part in scheme.parts
-    ]
+    return scheme.position_ids.name, [(part.kind, part.at, part.stacks) for part in scheme.parts]
 
 
 PART_FIELDS = {
@@ -168,11 +165,7 @@ DEFAULT_POSITION = "ape"
 
 def expand_preset(name: str) -> dict[str, Any]:
     """Return the preset `name` spelled out as a configuration."""
-    if name not in PRESETS:
-        raise ShapeshiftError(
-            f"unknown preset {name!r}{nearest(name, PRESETS)} (known: {', '.join(PRESETS)})"
-        )
-    scheme = PRESETS[name]
+    scheme = entry(PRESETS, name, "preset")
     parts = []
     for part in scheme.parts:
         fields = asdict(part)

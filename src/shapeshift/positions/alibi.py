@@ -7,10 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
-
 from .base import Representation, ScoreMod
-from .checks import exact_dtype
+from .checks import exact_dtype, whole_number
 from .relative import by_distance, distance_between
 
 
@@ -42,9 +40,7 @@ class ALiBi(Representation):
 
     def __init__(self, *, num_heads: int):
         super().__init__()
-        if num_heads < 1:
-            raise ShapeshiftError(f"num_heads must be at least 1, got {num_heads}")
-        self.num_heads = num_heads
+        self.num_heads = whole_number("num_heads", num_heads, 1)
 
     def slopes(self, device: torch.device | None = None) -> Tensor:
         """Return m `(H,)` in float64, where the device has it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -37,6 +37,14 @@ def check_positive(**numbers: float) -> None:
     for name, number in numbers.items():
         if not 0 < number < math.inf:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Raise a `ShapeshiftError` if `value`, the option `name`, is none of a `Literal`."""
+    if value not in get_args(choices):
+        raise ShapeshiftError(
+            f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}"
+        )
 
 
 def whole_number(name: str, value: Any, smallest: int) -> int:

@@ -7,10 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
-
 from .base import Representation
-from .checks import check_positive
+from .checks import check_positive, whole_number
 
 INITIAL_C = 0.1
 """As in the released code."""
@@ -42,12 +40,9 @@ class FIRE(Representation):
 
     def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 512.0):
         super().__init__()
-        if num_heads < 1 or hidden < 1:
-            raise ShapeshiftError(
-                f"num_heads and hidden must be at least 1, got {num_heads} and {hidden}"
-            )
+        self.num_heads = whole_number("num_heads", num_heads, 1)
+        whole_number("hidden", hidden, 1)
         check_positive(threshold=threshold)
-        self.num_heads = num_heads
         self.log_c = nn.Parameter(torch.tensor(math.log(INITIAL_C)))
         self.log_threshold = nn.Parameter(torch.tensor(math.log(threshold)))
         self.inner = nn.Linear(1, hidden)

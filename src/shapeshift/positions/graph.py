@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import temporarily_set
-from .checks import can_read, describe, is_integer
+from .checks import can_read, describe, is_integer, whole_number
 from .vectors import AddTo, PairVectors
 
 
@@ -58,8 +58,7 @@ class Graph(PairVectors):
         share_tables: bool = False,
         per_head: bool = False,
     ):
-        if num_labels < 1:
-            raise ShapeshiftError(f"num_labels must be at least 1, got {num_labels}")
+        whole_number("num_labels", num_labels, 1)
         super().__init__(
             num_heads=num_heads,
             head_dim=head_dim,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
-
 from .base import Representation, ScoreMod
+from .checks import whole_number
 from .relative import by_distance, distance_between
 
 
@@ -33,9 +32,7 @@ class KERPLE(Representation):
 
     def __init__(self, *, num_heads: int):
         super().__init__()
-        if num_heads < 1:
-            raise ShapeshiftError(f"num_heads must be at least 1, got {num_heads}")
-        self.num_heads = num_heads
+        self.num_heads = whole_number("num_heads", num_heads, 1)
         self.log_r1 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 2.0).log())
         self.log_r2 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 1.0).log())
 

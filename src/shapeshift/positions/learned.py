@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import can_read
+from .checks import can_read, whole_number
 
 
 class Learned(Encoding):
@@ -35,8 +35,7 @@ class Learned(Encoding):
         self, *, dim: int, num_positions: int = 1024, std: float | None = None, add_to: str = "qk"
     ):
         super().__init__(add_to)
-        if num_positions < 1:
-            raise ShapeshiftError(f"num_positions must be at least 1, got {num_positions}")
+        whole_number("num_positions", num_positions, 1)
         self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
         if std is not None and not 0 <= std < math.inf:

@@ -100,7 +100,7 @@ def check(scheme: Scheme) -> None:
     for part in scheme.parts:
         kind = entry(KINDS, part.kind, "kind")
         check_options(kind, part.options, f"kind {part.kind!r}")
-        at = entry(dict(zip(PLACES, PLACES, strict=True)), _place(part), "place")
+        at = entry(dict(zip(PLACES, PLACES, strict=True)), part.at, "place")
         entry(dict.fromkeys(STACKS), part.stacks, "stacks")
         alone = at == "embedding" or part.layers == 1
         refusals = {
@@ -172,7 +172,7 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
     """
     check(scheme)
     parts = [part for part in scheme.parts if part.stacks in ("both", stack.name)]
-    at = {name: [part for part in parts if _place(part) == name] for name in PLACES}
+    at = {name: [part for part in parts if part.at == name] for name in PLACES}
     return Placed(
         embedding=_join([_build(part, stack) for part in at["embedding"]]),
         self_attention=_layers(at["self"], stack),
@@ -180,16 +180,12 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
     )
 
 
-def _place(part: Part) -> str:
-    return part.place or KINDS[part.kind].build.places[0]
-
-
 def _build(part: Part, stack: Stack) -> Representation:
     available = {
         "dim": stack.dim,
         "num_heads": stack.num_heads,
         "head_dim": stack.dim // stack.num_heads,
-        "causal": stack.causal and _place(part) == "self",
+        "causal": stack.causal and part.at == "self",
     }
     sizes = {name: available[name] for name in _sizes(part.kind)}
     return KINDS[part.kind].build(**sizes, **part.options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import check_positive, exact_dtype
+from .checks import check_choice, check_positive, exact_dtype, whole_number
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
@@ -173,10 +173,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
 
 
 def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:
-    if scaling not in get_args(Scaling):
-        raise ShapeshiftError(
-            f"scaling must be one of {', '.join(get_args(Scaling))}, got {scaling!r}"
-        )
+    check_choice("scaling", scaling, Scaling)
     if not 1 <= factor < math.inf or (scaling == "none" and factor != 1):
         raise ShapeshiftError(
             f"factor={factor} has no meaning with scaling={scaling!r}; give a finite factor from 1"
@@ -187,8 +184,8 @@ def _check_scaling(scaling: str, factor: float, original_length: int | None) -> 
             "scaling='yarn' needs original_length, the length of texts in training, and no other"
             f" scaling takes it; got scaling={scaling!r} and original_length={original_length}"
         )
-    if original_length is not None and original_length < 1:
-        raise ShapeshiftError(f"original_length must be at least 1, got {original_length}")
+    if original_length is not None:
+        whole_number("original_length", original_length, 1)
 
 
 def check_rotation(head_dim: int, base: float, pairs: str) -> None:
@@ -199,5 +196,4 @@ def check_rotation(head_dim: int, base: float, pairs: str) -> None:
             " choose model.dim and model.num_heads with an even quotient"
         )
     check_positive(base=base)
-    if pairs not in get_args(Pairs):
-        raise ShapeshiftError(f"pairs must be one of {', '.join(get_args(Pairs))}, got {pairs!r}")
+    check_choice("pairs", pairs, Pairs)

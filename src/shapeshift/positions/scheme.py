@@ -47,14 +47,18 @@ class Part:
     options: Mapping[str, Any] = field(default_factory=dict)
     share_layers: bool | None = None
 
+    @property
+    def at(self) -> str:
+        """The place, also where it is the kind's first by default."""
+        return self.place or KINDS[self.kind].build.places[0]
+
     def __str__(self) -> str:
         """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
-        place = self.place or KINDS[self.kind].build.places[0]
         limits = [] if self.stacks == "both" else [self.stacks]
         if self.layers is not None:
             limits.append(f"first {self.layers} layer" + "s" * (self.layers > 1))
         limits += _assignments(self.options)
-        return f"{self.kind} at {place}" + (f" ({', '.join(limits)})" if limits else "")
+        return f"{self.kind} at {self.at}" + (f" ({', '.join(limits)})" if limits else "")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
-
 from . import pairs
 from .base import ScoreMod
+from .checks import whole_number
 from .pairs import Band, Clipped, Exact, Layout
 from .relative import distance_between, lag_of
 from .vectors import AddTo, PairVectors
@@ -61,8 +60,7 @@ class Shaw(PairVectors):
         std: float | None = None,
         causal: bool = False,
     ):
-        if max_distance < 0:
-            raise ShapeshiftError(f"max_distance must not be negative, got {max_distance}")
+        whole_number("max_distance", max_distance, 0)
         super().__init__(
             num_heads=num_heads,
             head_dim=head_dim,

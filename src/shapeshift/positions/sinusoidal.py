@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import check_positive, exact_dtype
+from .checks import check_choice, check_positive, exact_dtype
 
 Channels = Literal["interleaved", "halves", "tensor2tensor"]
 
@@ -50,10 +50,7 @@ class Sinusoidal(Encoding):
                 f"sinusoidal positions need an even width of 4 or more, got {dim}; choose such a"
                 " model.dim"
             )
-        if channels not in get_args(Channels):
-            raise ShapeshiftError(
-                f"channels must be one of {', '.join(get_args(Channels))}, got {channels!r}"
-            )
+        check_choice("channels", channels, Channels)
         check_positive(base=base)
         self.dim, self.channels, self.start, self.base = dim, channels, start, base
 

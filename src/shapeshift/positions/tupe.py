@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding, Representation
+from .checks import check_choice
 from .learned import Learned
 from .sinusoidal import Sinusoidal
 
@@ -62,8 +63,7 @@ class TUPE(Representation):
         num_positions: int = _NUM_POSITIONS,
     ):
         super().__init__()
-        if vectors not in get_args(Vectors):
-            raise ShapeshiftError(f"vectors must be 'learned' or 'sinusoidal', got {vectors!r}")
+        check_choice("vectors", vectors, Vectors)
         if vectors == "sinusoidal" and num_positions != _NUM_POSITIONS:
             raise ShapeshiftError(
                 f"num_positions={num_positions} has no meaning with vectors='sinusoidal', which"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, inherits
+from .checks import check_choice
 from .pairs import by_table
 
 AddTo = Literal["both", "keys", "values"]
@@ -55,8 +56,7 @@ class PairVectors(Representation):
         std: float | None = None,
     ):
         super().__init__()
-        if add_to not in get_args(AddTo):
-            raise ShapeshiftError(f"add_to must be 'both', 'keys' or 'values', got {add_to!r}")
+        check_choice("add_to", add_to, AddTo)
         if share_tables and add_to != "both":
             raise ShapeshiftError(
                 f"share_tables has no meaning with add_to={add_to!r}, which has one table; leave it"

@@ -218,28 +218,7 @@ def test_generate_gives_the_same_tokens(example: Example, num_beams: int) -> Non
     assert torch.equal(tokens(), before)
 
 
-def test_rows_are_those_before_a_module_writes_to_its_arguments() -> None:
-    example = ALL["xglm"]
-    model = example.build()
-    places = model.get_submodule("model.embed_positions")
-
-    class InPlace(type(places)):
-        """As in transformers 4."""
-
-        def forward(self, position_ids: Tensor, past_key_values_length: int = 0) -> Tensor:
-            out = super().forward(position_ids, past_key_values_length)
-            position_ids += self.offset
-            return out
-
-    places.__class__ = InPlace
-    shift_positions(model, 3)
-    with watched(model, example.modules) as seen:
-        model(**example.inputs(some_ids(40)))
-    name = example.modules[0]
-    assert set(offsets(seen[name], example.rows(model, name), 2)) == {0, 1, 2, 3}
-
-
-def test_given_positions_and_embeddings_are_shifted_too() -> None:
+def test_given_positions_and_embeddings_are_shifted_and_ids_counted_flat() -> None:
     example = ALL["gpt2"]
     model = example.build()
     shift_positions(model, 9)
@@ -249,6 +228,8 @@ def test_given_positions_and_embeddings_are_shifted_too() -> None:
         assert set(offsets(seen[name], table, 0)) <= set(range(5, 15))
         model(inputs_embeds=torch.randn(20, 6, 16))
         assert len(set(offsets(seen[name], table, 0))) > 3
+        model.transformer(input_ids=some_ids(12).view(4, 3, 6))  # which the model flattens
+        assert len(offsets(seen[name], table, 0)) == 12
 
 
 @each({name: ALL[name] for name in ("bart", "mbart", "plbart", "blenderbot", "marian", "m2m100")})
@@ -308,16 +289,6 @@ def test_a_model_on_the_meta_device_can_be_shifted_and_then_loaded() -> None:
         torch.manual_seed(1)
         logits.append(example.outputs(one, ids))
     assert torch.allclose(*logits)
-
-
-def test_ids_that_the_model_flattens_are_counted_flat() -> None:
-    example = ALL["gpt2"]
-    model = example.build()
-    shift_positions(model, 9)
-    with watched(model, example.modules) as seen:
-        model.transformer(input_ids=some_ids(12).view(4, 3, 6))
-    name = example.modules[0]
-    assert len(offsets(seen[name], example.rows(model, name), 0)) == 12
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_arguments_are_given_by_name(build: type) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        (Skew, {"max_distance": -1}, "max_distance must not be negative, got -1"),
+        (Skew, {"max_distance": -1}, "max_distance must be at least 0, got -1"),
         (Shaw, {"add_to": "keys", "share_tables": True}, r"share_tables .* add_to='both'"),
         (T5, {"num_buckets": 30}, r"num_buckets must be 4, 8, 12, ….*30"),
         (T5, {"max_distance": 16}, "more than half of num_buckets=32, got 16"),
@@ -174,7 +174,7 @@ def test_arguments_are_given_by_name(build: type) -> None:
         (Sinusoidal, {"add_to": "Q"}, "add_to"),
         (Learned, {"num_positions": 0}, "num_positions"),
         (Learned, {"std": math.nan}, "std must be finite and not negative, got nan"),
-        (TUPE, {"vectors": "sines"}, "'learned' or 'sinusoidal', got 'sines'"),
+        (TUPE, {"vectors": "sines"}, "one of learned, sinusoidal, got 'sines'"),
         (TUPE, {"vectors": "sinusoidal", "num_positions": 3}, "num_positions=3 .*; leave it out"),
     ],
 )

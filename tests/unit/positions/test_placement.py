@@ -176,7 +176,7 @@ def test_layers_and_models_take_names() -> None:
         (lambda: get("cross-pe", dim=8), "more than one kind in all layers"),
         (lambda: MultiheadAttention(16, 2, position="rop"), "did you mean 'rope'"),
         (lambda: TransformerDecoderLayer(16, 2, cross_position="alibi"), "no meaning at 'cross'"),
-        (lambda: build(ModelConfig(size="tiny"), "rop", 9, 9), "no preset 'rop'"),
+        (lambda: build(ModelConfig(size="tiny"), "rop", 9, 9), "unknown preset 'rop'"),
     ],
 )  # fmt: skip
 def test_names_that_are_refused(make, message: str) -> None:
