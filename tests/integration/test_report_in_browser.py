@@ -2,7 +2,6 @@
 
 import shutil
 from contextlib import contextmanager
-from itertools import pairwise
 
 import pytest
 
@@ -172,16 +171,6 @@ def test_the_theme_is_the_systems_until_one_is_chosen(visit):
         assert background(page) == light
 
 
-def test_storage_that_is_refused_does_no_harm(visit):
-    refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error(); }})"
-    with visit() as page:
-        page.add_init_script(refuse)
-        page.reload()
-        before = background(page)
-        page.get_by_role("button", name="Dark theme").click()
-        assert background(page) != before
-
-
 @pytest.mark.parametrize("width", [320, 360, 768, 1100, 1600])
 def test_the_page_is_never_wider_than_the_window(visit, width):
     with visit(viewport={"width": width, "height": 800}) as page:
@@ -214,30 +203,6 @@ def test_the_contents_fold_on_a_phone(visit):
         page.mouse.wheel(0, 2000)
         wait_until(page, "scrollY > 1000")
         assert page.locator("nav").bounding_box()["y"] == 0  # stays in view
-
-
-def test_ours_stands_beside_the_papers_where_there_is_room(visit):
-    for width, beside in ((1400, True), (360, False)):
-        with visit(viewport={"width": width, "height": 800}) as page:
-            blocks = page.locator("#item-shape-table2-tiny .block")
-            ours, paper = (blocks.nth(place).bounding_box() for place in (0, 1))
-            assert (paper["y"] == ours["y"]) == beside
-
-
-def test_the_tab_key_goes_down_the_page(visit):
-    with visit(viewport={"width": 1400, "height": 20000}) as page:
-        place = """() => { const box = document.activeElement.getBoundingClientRect();
-            return [document.activeElement.closest("nav") ? 0 : 1, box.top, box.left]; }"""
-        page.keyboard.press("Tab")
-        assert focused(page) == "Skip to the content"
-        places = []
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            places.append(page.evaluate(place))
-        sides = [side for side, _, _ in places]
-        assert sides == sorted(sides)
-        rows = [round(top / 40) for side, top, _ in places if side == 1]
-        assert sum(after < before for before, after in pairwise(rows)) <= 2
 
 
 @pytest.mark.parametrize("scripts", [True, False])
