@@ -8,7 +8,7 @@ types of other languages (`!!set`), and whatever is too deep, too long or no tex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
     yaml_constructors = {  # noqa: RUF012
         tag: read
         for tag, read in yaml.SafeLoader.yaml_constructors.items()
-        if tag is None or tag.rpartition(":")[2] in ("null", "str", "seq", "map")
+        if tag is None or tag.rpartition(":")[2] in ("str", "seq", "map")
     }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -59,40 +59,30 @@ def _error(problem: str, mark: Any) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, mark)
 
 
-def _read_int(text: str) -> int:
-    if len(text) > _MAX_DIGITS:
-        raise ValueError
-    return int(text)
-
-
-def _add_type(tag: str, pattern: str, first: Iterable[str], read: Callable[[str], Any]) -> None:
-    """Let plain text that has a pattern, and begins with one of these characters, be a value."""
-
-    def construct(loader: _Loader, node: Any) -> Any:
-        try:
-            return read(loader.construct_scalar(node).lower())
-        except (KeyError, ValueError):
-            raise _error(f"not a valid {tag}", node.start_mark) from None
-
-    name = f"tag:yaml.org,2002:{tag}"
-    _Loader.add_implicit_resolver(name, re.compile(rf"^(?:{pattern})$"), list(first))
-    _Loader.add_constructor(name, construct)
-
-
-_add_type(
-    "null", "~|null|Null|NULL|", ["", *"~nN"], {"": None, "~": None, "null": None}.__getitem__
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_PLAIN = re.compile(
+    r"^(?:|~|null|Null|NULL|true|True|TRUE|false|False|FALSE"
+    r"|[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
 )
-_add_type(
-    "bool", "true|True|TRUE|false|False|FALSE", "tTfF", {"true": True, "false": False}.__getitem__
-)
-_add_type("int", "[-+]?[0-9]+(_[0-9]+)*", "-+0123456789", _read_int)
-_add_type(
-    "float",
-    r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)"
-    r"|\.(nan|NaN|NAN)",
-    "-+.0123456789",
-    lambda text: float(re.sub(r"\.(inf|nan)$", r"\1", text)),
-)
+
+
+def _read_plain(loader: _Loader, node: Any) -> Any:
+    """Return the value of plain text that is no string."""
+    text = loader.construct_scalar(node).lower()
+    if text in _WORDS:
+        return _WORDS[text]
+    is_whole = re.fullmatch("[-+]?[0-9_]+", text)
+    try:
+        if is_whole and len(text) > _MAX_DIGITS:
+            raise ValueError
+        return int(text) if is_whole else float(re.sub(r"\.(inf|nan)$", r"\1", text))
+    except ValueError:
+        raise _error("not a valid number", node.start_mark) from None
+
+
+_Loader.add_implicit_resolver("plain", _PLAIN, ["", *"~nNtTfF-+.0123456789"])
+_Loader.add_constructor("plain", _read_plain)
 
 
 def _depths(value: Any, depth: int = 0) -> Iterator[int]:

@@ -1,12 +1,11 @@
 """From text to scores through the command line."""
 
-import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-import yaml
 
 from shapeshift import load_run
 from shapeshift.evaluation.scores import Scores
@@ -15,37 +14,10 @@ from shapeshift.training.log import read_log
 from ..unit.cli.running import ENVIRONMENT  # noqa: TID252 (`tests` is no package)
 from ..unit.cli.running import shapeshift as run_command  # noqa: TID252
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
+from commands import write_run
+
 MAX_UPDATES = 120
-SIZES = {"train": 150, "valid": 10, "test": 17}
-CONFIG = {
-    "data": {
-        "corpus": {
-            "corpus": "files",
-            "root": "text",
-            "source": "low",
-            "target": "up",
-            **{split: [split] for split in SIZES},
-        },
-        "subwords": {"vocab_size": 40},
-    },
-    "model": {
-        "dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1
-    },
-    "position": "shape",
-    "training": {
-        "max_updates": MAX_UPDATES,
-        "batch": {"max_sentences": 8},
-        "accumulation": 2,
-        "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 20},
-        "precision": "fp32",
-        "device": "cpu",
-        "log_every": 10,
-        "checkpoint_every": 20,
-        "keep_checkpoints": 3,
-        "average_checkpoints": 3,
-    },
-    "evaluation": {"length_buckets": [5, 10]},
-}  # fmt: skip
 
 
 def shapeshift(folder, *arguments, stdin=""):
@@ -58,15 +30,7 @@ def shapeshift(folder, *arguments, stdin=""):
 def folder(tmp_path_factory):
     """Text, a configuration, prepared data."""
     folder = tmp_path_factory.mktemp("project")
-    (folder / "text").mkdir()
-    rng = random.Random(4)
-    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
-    for split, size in SIZES.items():
-        lines = [" ".join(rng.choices(words, k=rng.randint(1, 6))) for _ in range(size)]
-        for language, fold in (("low", str.lower), ("up", str.upper)):
-            path = folder / "text" / f"{split}.{language}"
-            path.write_text("".join(fold(line) + "\n" for line in lines), encoding="utf-8")
-    (folder / "toy.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    write_run(folder, MAX_UPDATES, checkpoint_every=20)
     out, _ = shapeshift(folder, "prepare", "toy.yaml")
     prepared = folder / out.split("\n")[-2]
     assert (prepared / "prepared.json").is_file()
@@ -86,7 +50,7 @@ def test_training_learns_and_shows_the_scores(folder, trained):
     losses = [x["loss"] for x in read_log(folder / "run" / "log.jsonl") if "loss" in x]
     assert losses[-1] < 0.8 * losses[0]
     scores = Scores.load(folder / "run" / "results" / "test.average.json")
-    assert scores.num_segments == SIZES["test"]
+    assert scores.num_segments == 8
     out, err = trained
     assert f"{scores.find('BLEU').value:.2f}" in out
     assert f"update {MAX_UPDATES} · valid loss" in err

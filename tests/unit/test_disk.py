@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from shapeshift.disk import Disk, partial_directory, remove, replace_file, replacing, write_file
+from shapeshift.disk import Disk, partial_directory, remove, replacing
 from shapeshift.errors import ShapeshiftError
 
 
@@ -130,16 +130,6 @@ def test_a_link_swapped_in_while_a_folder_is_deleted_is_not_followed(
     monkeypatch.setattr(Disk, "rmtree", swapping)
     with pytest.raises(OSError, match="symbolic link"):
         remove(tmp_path / "doomed")
-
-
-@pytest.mark.parametrize("name", ["out", ".partial-out"])
-def test_a_link_in_the_place_of_an_own_file_is_replaced(tmp_path, precious, name):
-    for write, content in ((write_file, [b"text"]), (replace_file, b"text")):
-        (tmp_path / name).unlink(missing_ok=True)
-        (tmp_path / name).symlink_to(precious / "inner" / "file")
-        write(tmp_path / "out", content)
-        assert (tmp_path / "out").read_bytes() == b"text"
-        assert not (tmp_path / "out").is_symlink()
 
 
 def test_the_link_of_a_user_stays_and_its_target_is_replaced(tmp_path):

@@ -56,13 +56,12 @@ def test_what_plain_values_are(text: str, value: object) -> None:
     [
         ("a: 1\nb: 2\na: 3", "the key 'a' is given twice", 3),
         ("a:\n  {b: 1, b: 1}", "the key 'b' is given twice", 2),
-        *((f"!!{name} x", f"not a valid {name}", 1) for name in ("int", "float", "bool", "null")),
         *(
             (f"!!{name}", "could not determine a constructor", 1)
-            for name in ("timestamp x", "set {a, b}", "python/object:os.system x")
+            for name in ("int x", "timestamp x", "set {a, b}", "python/object:os.system x")
         ),
         ("!!map x", "expected a mapping", 1),
-        ("9" * 5000, "not a valid int", 1),
+        ("9" * 5000, "not a valid number", 1),
         *((text, "more than 50,000 values or 50 levels", None) for text in TOO_LARGE),
         ('"a\\0b"', "a character that is no text", 1),
         ('"\\ud800"', "a character that is no text", 1),

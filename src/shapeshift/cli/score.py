@@ -22,6 +22,7 @@ from shapeshift.cli.output import show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
+    from shapeshift.decoding.running import PairScore
     from shapeshift.evaluation.scores import Scores
 
 _WITHOUT_RUN = (
@@ -116,25 +117,23 @@ def score(
     if run is None and log_probs is not None:
         raise usage_error("--log-probs", "needs --run")
     from shapeshift.data.sources.files import read_lines
-    from shapeshift.evaluation.config import EvaluationConfig
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    settings, trained = overrides or [], None
-    evaluation, tokenizer = EvaluationConfig(), DEFAULT
+    settings, trained, config = overrides or [], None, None
     if run is None:
         refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
+        if settings:  # else PyTorch is not imported
+            from shapeshift.config import parse_config
+
+            config = parse_config({}, settings)
     else:
         from shapeshift.lab.run import Run
 
         refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
         trained = Run(run, settings)
-    if trained is not None or settings:
-        from shapeshift.config import parse_config
-
-        config = parse_config({}, settings) if trained is None else trained.config
-        evaluation, tokenizer = config.evaluation, config.bleu_tokenizer
-    tokenizer = tokenize or tokenizer
+        config = trained.config
+    tokenizer = tokenize or (config.bleu_tokenizer if config else DEFAULT)
     title, lines = read_text(hypotheses)
     translations, wanted = list(lines), list(read_lines(references))
     sources = None if source is None else list(read_lines(source))
@@ -150,7 +149,7 @@ def score(
         metrics=metric,
         sources=sources,
         tokenizer=tokenizer,
-        comet=evaluation.comet,
+        comet=config.evaluation.comet if config else None,
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=bounds,
     )
@@ -171,11 +170,15 @@ def score(
             )
     if trained is not None and source is not None and sources is not None:
         pairs = trained.translator().score(sources, translations, names=(source, title))
-        if log_probs is not None:
-            write(log_probs, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
-        num_tokens = sum(pair.num_tokens for pair in pairs)
-        mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
-        print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
+        _print_log_probs(pairs, log_probs)
+
+
+def _print_log_probs(pairs: list[PairScore], path: Path | None) -> None:
+    if path is not None:
+        write(path, "".join(f"{pair.log_prob!r}\n" for pair in pairs))
+    num_tokens = sum(pair.num_tokens for pair in pairs)
+    mean = math.fsum(pair.log_prob for pair in pairs) / max(1, num_tokens)
+    print(f"log p {mean:.6f} (mean over {num_tokens:,} tokens, natural logarithm)")
 
 
 def _parse_bounds(text: str) -> list[int]:

@@ -1,11 +1,10 @@
-import json
 import re
 
 import pytest
 
 from shapeshift.evaluation.scores import Scores, sha256_lines
 
-from .running import process, shapeshift
+from .running import shapeshift
 
 REFERENCES = ["The old gardener waters the roses.", "A dog sleeps.", "She reads a long, long book."]
 
@@ -20,8 +19,8 @@ def files(tmp_path):
     return tmp_path
 
 
-def score(folder, *arguments, run=shapeshift, **options):
-    return run(folder, "score", *arguments, **options)
+def score(folder, *arguments, **options):
+    return shapeshift(folder, "score", *arguments, **options)
 
 
 def test_a_pipe_gets_one_plain_line_for_each_score(files):
@@ -108,22 +107,6 @@ def test_joined_texts_are_scored_by_sentence_too(files):
     names = ["BLEU", "chrF2", "BLEU by sentence", "chrF2 by sentence"]
     assert [re.split(r" \d", line)[0] for line in out.splitlines()] == names
     assert [x.name for x in Scores.load(files / "scores.json").scores] == names
-
-
-def test_json_goes_into_pipes_devices_and_the_targets_of_links(files):
-    (files / "link").symlink_to("out.json")
-    assert score(files, "hypotheses", "references", "--json", "link")[0] == 0
-    assert (files / "link").is_symlink()
-    document = json.loads((files / "out.json").read_text())
-    given = ("hypotheses", "references", "--json")
-    status, out, _ = score(files, *given, "/dev/stdout", run=process)
-    assert status == 0
-    assert json.JSONDecoder().raw_decode(out)[0] == document
-    (files / "full").symlink_to("/dev/full")
-    status, out, err = score(files, *given, "full")
-    assert (status, out) == (1, "")
-    assert err == "shapeshift: error: full: cannot be written: No space left on device\n"
-    assert (files / "full").is_char_device()
 
 
 def test_another_system_is_tested_against_the_first(files):
