@@ -15,7 +15,7 @@ from shapeshift.errors import ShapeshiftError
 if TYPE_CHECKING:
     from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
-    from shapeshift.papers.reproduce import Made
+    from shapeshift.papers.reproduce import WrittenItem
 
 SLURM_JOBS = 100
 """Jobs at a time, unless --jobs says otherwise."""
@@ -134,12 +134,12 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
     def note(item: str, error: ShapeshiftError) -> None:
         failures.append(f"{plan.name}:{item} cannot be made: {error}")
 
-    made = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
-    for one in made:
+    written = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
+    for one in written:
         _show(one)
     for failure in failures:
         notice(failure, "bold red")
-    return not failures and not any(one.lacks_text for one in made)
+    return not failures and not any(one.lacks_text for one in written)
 
 
 def write_report(directory: Path) -> None:
@@ -154,15 +154,15 @@ def write_report(directory: Path) -> None:
         show(directory / PAGE)
 
 
-def _show(made: Made) -> None:
+def _show(item: WrittenItem) -> None:
     from shapeshift.papers.write import text_table
 
-    for table in made.document.tables:
-        show(f"{made.document.title}: {table.title}")
+    for table in item.document.tables:
+        show(f"{item.document.title}: {table.title}")
         show_table(text_table(table))
-    for finding in made.document.findings:
+    for finding in item.document.findings:
         show(f"{finding.verdict}: {finding.claim}")
         show(f"  {finding.measured}")
-    for figure in made.document.figures:
-        show(made.directory / f"{figure.name}.png")
-    show(made.directory)
+    for figure in item.document.figures:
+        show(item.directory / f"{figure.name}.png")
+    show(item.directory)
