@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -37,47 +37,27 @@ THREADS = 4
 
 
 class InProcess:
-    """One cell after the other, in this process."""
+    """One cell after the other, in this process, for debuggers."""
 
     num_slots = 1
 
-    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
-        """Do all the work on a cell, and return when it is over."""
-        on_update()
-        return _Done(attempt(order, _Relay(on_update)))
+    def start(self, order: Order, slot: int) -> Job:
+        """Return a job that does all the work when it is first polled."""
+        return _Here(order)
 
 
-class _Relay:
-    """Passes on that a run has written to its log."""
-
-    def __init__(self, on_update: Callable[[], None]):
-        self._on_update = on_update
-
-    def advanced(self, update: int) -> None:
-        """Nothing is written yet."""
-
-    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        self._on_update()
-
-    def validated(self, update: int, values: dict[str, float]) -> None:
-        self._on_update()
-
-    def skipped(self, nonfinite: NonFinite) -> None:
-        """The log counts it."""
-
-
-class _Done:
-    def __init__(self, status: int):
-        self._status = status
+class _Here:
+    def __init__(self, order: Order):
+        self._order = order
 
     def poll(self) -> int | None:
-        return self._status
+        return attempt(self._order)
 
     def interrupt(self) -> None:
-        """It is over."""
+        """The exception that leads here has ended it."""
 
     def stop(self) -> None:
-        """It is over."""
+        """It has ended."""
 
     def output(self) -> list[str]:
         return []
@@ -171,7 +151,7 @@ class Subprocesses:
         slots = max(cores, math.ceil(num_runs / rounds))
         return cls([{"OMP_NUM_THREADS": "1"}] * slots)
 
-    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
+    def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
         order = order.model_copy(update={"num_processes": self._processes_per_run})
         return _Process(order, self._environments[slot])
@@ -253,7 +233,7 @@ class Slurm:
         except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
             raise ShapeshiftError(_refusal(error)) from error
 
-    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
+    def start(self, order: Order, slot: int) -> Job:
         """Submit the job of a cell.
 
         Raises:

@@ -84,7 +84,7 @@ def collect(cells: Iterable[Cell], steps: Sequence[str], root: Path) -> list[Row
                     include={"checkpoint", "command", "version", "time", "hardware"}
                 ),
             }
-            rows += [Row(**shared, **found.model_dump()) for found in record.measurements]
+            rows += [Row(**shared, **x.model_dump()) for x in record.measurements]
     return rows
 
 

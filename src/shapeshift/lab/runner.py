@@ -6,7 +6,7 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -56,13 +56,12 @@ class Launcher(Protocol):
 
     num_slots: int
 
-    def start(self, order: Order, slot: int, on_update: Callable[[], None]) -> Job:
+    def start(self, order: Order, slot: int) -> Job:
         """Begin the work on a cell.
 
         Args:
             order: the work.
             slot: from 0, one that no running job has.
-            on_update: to be called while the cell is running, by a launcher that waits for it.
 
         Raises:
             RefusedError: there is no room for it now.
@@ -221,8 +220,8 @@ class _Runner:
                 prepared_root=self._prepared_root,
                 command=self._command,
             )
-            job = self._launcher.start(order, slot, lambda: self._report(watch, State.RUNNING))
-            self._running[slot] = watch, job
+            self._running[slot] = watch, self._launcher.start(order, slot)
+            self._report(watch, State.RUNNING)
             self._look_after(slot)
 
     def _look_after(self, slot: int) -> None:

@@ -33,7 +33,7 @@ from shapeshift.lab.train import train
 from shapeshift.schema import Strict
 from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
-from shapeshift.training.trainer import Observer, Silent
+from shapeshift.training.trainer import Silent
 
 BUSY = 75
 """Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
@@ -51,8 +51,7 @@ class Order(Strict):
         steps: names of measures, in the order in which they are taken.
         prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
-        num_processes: that train together, one for each GPU; this one alone measures. With more
-            than one, no observer receives anything.
+        num_processes: that train together, one for each GPU; this one alone measures.
     """
 
     folder: Path
@@ -63,14 +62,13 @@ class Order(Strict):
     num_processes: int = 1
 
 
-def work(order: Order, observer: Observer | None = None, stop: StopSignals | None = None) -> None:
+def work(order: Order, stop: StopSignals | None = None) -> None:
     """Do what is not yet done of training and of the measures of `order`.
 
     Training that was stopped goes on from its last checkpoint.
 
     Args:
         order: the work.
-        observer: receives losses and validations.
         stop: see `lab.train.train`.
 
     Raises:
@@ -102,8 +100,7 @@ def work(order: Order, observer: Observer | None = None, stop: StopSignals | Non
                     prepare(config.data, directory)  # the group would wait for its first process
                     run = train_in_group(config, folder, together, root, stop)
                 else:
-                    own = observer or Silent()
-                    run = train(config, folder.run, own, prepared_root=root, stop=stop)
+                    run = train(config, folder.run, Silent(), prepared_root=root, stop=stop)
                 measurements = measure_training(run)
             checkpoint = checkpoint or _sha256(Run(folder.run).weights())
             record = StepRecord(
@@ -131,7 +128,7 @@ def _alone(folder: CellFolder) -> Iterator[None]:
         yield
 
 
-def attempt(order: Order, observer: Observer | None = None) -> int:
+def attempt(order: Order) -> int:
     """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
 
     Raises:
@@ -140,7 +137,7 @@ def attempt(order: Order, observer: Observer | None = None) -> int:
     folder = CellFolder(order.folder)
     alone = threading.current_thread() is threading.main_thread()
     try:
-        work(order, observer, StopSignals(_SAME_SIGNAL_S) if alone else None)
+        work(order, StopSignals(_SAME_SIGNAL_S) if alone else None)
     except LockedError:
         return BUSY
     except StoppedError as stopped:

@@ -76,21 +76,21 @@ class Plan:
             path = folder / name
             if not (path / FILE).is_file():
                 continue
-            found = ItemDocument.load(path / FILE)
-            if found.is_empty:
+            document = ItemDocument.load(path / FILE)
+            if document.is_empty:
                 continue
             apart = "keep the two apart with --label NAME"
-            if found.settings is not None and set(found.settings) != set(self.overrides):
+            if document.settings is not None and set(document.settings) != set(self.overrides):
                 raise ShapeshiftError(
-                    f"was made with {_listed(found.settings)}, not with {_listed(self.overrides)};"
-                    f" {apart}",
+                    f"was made with {_listed(document.settings)}, not with"
+                    f" {_listed(self.overrides)}; {apart}",
                     path=path,
                 )
             cells = chain.from_iterable(self.cells[grid] for grid in item.grids)
             seeds = {cell.seed for cell in cells if item.needs(cell)}
-            if not seeds.issuperset(found.seeds or ()):
+            if not seeds.issuperset(document.seeds or ()):
                 raise ShapeshiftError(
-                    f"was made of the seeds {_numbers(found.seeds or ())}, not of"
+                    f"was made of the seeds {_numbers(document.seeds or ())}, not of"
                     f" {_numbers(seeds)}; ask for all of them, or {apart}",
                     path=path,
                 )

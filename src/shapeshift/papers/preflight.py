@@ -92,8 +92,8 @@ def measure_runs(
 
 def find_origins(runs: Collection[Runs]) -> list[Origin]:
     """Return where the text of runs is or will come from, each part once."""
-    found = (origin for each in runs for origin in origins(each.config.data.corpus))
-    return list(dict.fromkeys(found))
+    parts = (origin for each in runs for origin in origins(each.config.data.corpus))
+    return list(dict.fromkeys(parts))
 
 
 def missing(

@@ -25,7 +25,7 @@ LOCK = ".lock"
 
 
 @dataclass(frozen=True)
-class Made:
+class WrittenItem:
     """An item that has been written; `lacks_text` as in `Content`."""
 
     name: str
@@ -68,7 +68,7 @@ def write(
     *,
     prepared_root: Path,
     on_failure: Callable[[str, ShapeshiftError], None] | None = None,
-) -> list[Made]:
+) -> list[WrittenItem]:
     """Write the items from what is finished, and all measurements in one table.
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
@@ -85,7 +85,8 @@ def write(
     Raises:
         ShapeshiftError: see `on_failure`.
     """
-    folder, made = plan.open_folder(directory), []
+    folder = plan.open_folder(directory)
+    written: list[WrittenItem] = []
 
     @contextmanager
     def reporting(name: str) -> Iterator[None]:
@@ -107,11 +108,13 @@ def write(
                 prepared_root,
             )
             with reporting(name):
-                made.append(_write_item(plan, name, item, study, folder / name))
-    return made
+                written.append(_write_item(plan, name, item, study, folder / name))
+    return written
 
 
-def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder: Path) -> Made:
+def _write_item(
+    plan: planning.Plan, name: str, item: Item, study: Study, folder: Path
+) -> WrittenItem:
     content = item.build(study)
     entries = (entry for table in content.tables for row in table.rows for entry in row)
     study.cite(key for entry in entries if not entry.data for key in entry.cells)
@@ -138,7 +141,7 @@ def _write_item(plan: planning.Plan, name: str, item: Item, study: Study, folder
         label=plan.label,
     )
     write_item(document, content.figures, folder)
-    return Made(name, document, folder, content.lacks_text)
+    return WrittenItem(name, document, folder, content.lacks_text)
 
 
 def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:

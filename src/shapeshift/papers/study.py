@@ -374,8 +374,8 @@ class Study:
         texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
         assert all(text == texts[0] for text in texts), "lengths are of one text, split in one way"
         low, high = lengths
-        found = self.prepared(cells[0]).store(split).source_lengths
-        return [low <= int(n) and (high is None or int(n) < high) for n in found]
+        all_lengths = self.prepared(cells[0]).store(split).source_lengths
+        return [low <= int(n) and (high is None or int(n) < high) for n in all_lengths]
 
 
 def _settings(axes: Axes) -> str:

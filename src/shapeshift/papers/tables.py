@@ -139,11 +139,11 @@ class TableBuilder:
     def _medians(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         if column.gain_of or not self.spec.statistics:
             return [missing()] * len(self.lines)
-        found = [
+        all_rows = (
             self.rows(self._settings(group, column, place), column, bucket)
             for place, bucket in self.lines
-        ]
-        return [self._study.entry(rows, "median", use_median=True) for rows in found]
+        )
+        return [self._study.entry(rows, "median", use_median=True) for rows in all_rows]
 
     def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
         own = {axis: each for axis, each in self.spec.only.items() if not column.grid}
@@ -282,14 +282,14 @@ class TableBuilder:
         self, group: Settings, column: ColumnSpec, tests: dict[int, Part], differing: set[int]
     ) -> list[Entry]:
         """Return scores on a part of the text, which the comparisons have, also the baseline's."""
-        made = {line: part.comparison for line, part in tests.items() if part.comparison}
+        comparisons = {line: part.comparison for line, part in tests.items() if part.comparison}
         entries = []
         for line, (place, _) in enumerate(self.lines):
             settings = self._settings(group, column, place)
             is_baseline = settings == settings | self.spec.baseline
-            test = made.get(line)
-            if is_baseline and made:
-                test = max(made.values(), key=lambda each: len(each.p_values))
+            test = comparisons.get(line)
+            if is_baseline and comparisons:
+                test = max(comparisons.values(), key=lambda each: len(each.p_values))
             if test is None:
                 entries.append(missing())
                 continue
@@ -354,13 +354,13 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
 def each_set(cell: Cell) -> list[str]:
     """Return the datasets under which `lab.measures.Score` has the BLEU of each set."""
     corpus = cell.config.data.corpus
-    found: list[str] = []
+    datasets: list[str] = []
     for split in ("valid", "test"):
         labels: list[str] = []
         if isinstance(corpus, FilesCorpus):
             labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
-        found += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
-    return found
+        datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
+    return datasets
 
 
 def _mean(fields: Sequence[Entry]) -> Entry:

@@ -156,8 +156,8 @@ def _judge_better(parts: Mapping[str, Part]) -> Verdict:
 
 def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
     """Return how many parts are significantly better, and how many worse."""
-    found = (parts[label].comparison for label in significant(parts))
-    signs = [test.difference > 0 for test in found if test is not None]
+    tests = (parts[label].comparison for label in significant(parts))
+    signs = [test.difference > 0 for test in tests if test is not None]
     return signs.count(True), signs.count(False)
 
 

@@ -84,7 +84,7 @@ def latex(table: DocumentTable) -> str:
 
 def escape_latex(text: str) -> str:
     """Return text as LaTeX shows it: special characters and the signs of our tables spelled out."""
-    return _SPECIAL.sub(lambda found: _LATEX[found.group()], text)
+    return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
 
 
 def comma_separated(table: DocumentTable) -> str:

@@ -90,9 +90,9 @@ def findings(items: Iterable[ReportItem]) -> list[tuple[ReportItem, Finding]]:
     return [(item, finding) for item in items for finding in item.document.findings]
 
 
-def count(found: Iterable[Finding]) -> dict[Verdict, int]:
+def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
     """Return how many findings have each verdict that some have."""
-    counts = Counter(finding.verdict for finding in found)
+    counts = Counter(finding.verdict for finding in findings)
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
 

@@ -98,7 +98,7 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
     assert launcher.num_slots == len(values)
     order = Order(folder=tmp_path, settings=tmp_path, steps=(), prepared_root=tmp_path, command="x")
     for slot in range(launcher.num_slots):
-        launcher.start(order, slot, None)
+        launcher.start(order, slot)
     assert [env[variable] for env in given] == values
     assert all(env["PATH"] == os.environ["PATH"] for env in given)
 

@@ -82,7 +82,7 @@ class Recording:
     def __init__(self, failing=()):
         self.started, self.failing = [], failing
 
-    def start(self, order, slot, on_update):
+    def start(self, order, slot):
         config = yaml.safe_load(order.settings.read_text(encoding="utf-8"))
         name = config["position"]["name"]
         self.started.append((name, config["training"]["seed"], order.command))
