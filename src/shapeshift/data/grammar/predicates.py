@@ -7,22 +7,27 @@ from typing import NamedTuple
 
 from shapeshift.data.grammar import lexicon, nominals
 from shapeshift.data.grammar.english import verb_group
-from shapeshift.data.grammar.lexicon import BE, BELONG, SEE, VERBS
-from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
-from shapeshift.data.grammar.tree import (
+from shapeshift.data.grammar.lexicon import (
+    BE,
+    BELONG,
+    SEE,
+    VERBS,
     Conjunction,
     Modal,
-    Nominal,
     Noun,
-    NounPhrase,
-    Predicate,
     Preposition,
-    PrepositionalPhrase,
     Pronoun,
     ProperName,
-    Subordinate,
     Tense,
     Verb,
+)
+from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
+from shapeshift.data.grammar.tree import (
+    Nominal,
+    NounPhrase,
+    Predicate,
+    PrepositionalPhrase,
+    Subordinate,
 )
 
 
