@@ -40,8 +40,7 @@ class Archive(Grown):
     Attributes:
         url: over http or https.
         file: its name in the corpus's `root`; by default the last part of the URL.
-        sha256: its SHA-256, hexadecimal. Where it is not given, that of the first download is
-            written next to the file, as `NAME.sha256`, and binding from then on.
+        sha256: its SHA-256, hexadecimal.
         md5: its MD5, for a file whose SHA-256 nobody has published.
     """
 

@@ -19,7 +19,7 @@ from shapeshift.data.config import (
 )
 from shapeshift.data.sources import hub
 from shapeshift.data.sources.archives import is_archive, unpack
-from shapeshift.data.sources.download import Progress, download, pin
+from shapeshift.data.sources.download import Progress, download
 from shapeshift.data.sources.files import (
     find_file,
     read_lines,
@@ -102,7 +102,6 @@ def fetch(
             download(archive.url, path, archive.sha256, archive.md5, on_progress)
             if is_archive(path):
                 unpack(path, corpus.root, wanted.__contains__, on_progress)
-            pin(path)  # not before its checksum was right
         if missing := missing_files(corpus):
             raise ShapeshiftError(
                 f"no such file, nor in {', '.join(x.name for x in corpus.archives)}; correct"

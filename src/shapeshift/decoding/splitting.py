@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shapeshift.data.subwords import SEPARATOR, split_parts
 from shapeshift.errors import ShapeshiftError
@@ -72,12 +72,11 @@ def _units(text: str, limit: int, count: Count, joined: bool) -> list[_Unit]:
     for part in split_parts(text) if joined else [text]:
         words = _WORDS.split(part.strip())
         for word, size in zip(words, count(words), strict=True):
-            if size > limit:
-                units += _cut_word(word, limit, count)
-            else:
-                units.append(_Unit(word, size, _strength(word), " "))
-        last = units[-1]
-        units[-1] = _Unit(last.text, last.size + joined, PART, SEPARATOR)
+            units += _cut_word(word, size, limit, count)
+            strength = _strength(word) if size <= limit else WORD
+            units[-1] = replace(units[-1], strength=strength, joiner=" ")
+        size = units[-1].size + joined
+        units[-1] = replace(units[-1], size=size, strength=PART, joiner=SEPARATOR)
     return units
 
 
@@ -87,30 +86,18 @@ def _strength(word: str) -> int:
     return CLAUSE if _CLAUSE_END.search(word) else WORD
 
 
-def _cut_word(word: str, limit: int, count: Count) -> list[_Unit]:
-    """Halve a word until all its parts fit: few calls, however long it is."""
-    parts, sizes = [word], count([word])
-    while max(sizes) > limit:
-        if any(size > limit and len(part) == 1 for part, size in zip(parts, sizes, strict=True)):
-            raise ShapeshiftError(
-                f"a single character has more than {limit} subwords, so that the line cannot be"
-                " cut; raise decoding.max_source_length"
-            )
-        parts = [
-            piece
-            for part, size in zip(parts, sizes, strict=True)
-            for piece in (_halves(part) if size > limit else [part])
-        ]
-        sizes = count(parts)
-    joiners = [""] * (len(parts) - 1) + [" "]
-    return [
-        _Unit(part, size, WORD, joiner)
-        for part, size, joiner in zip(parts, sizes, joiners, strict=True)
-    ]
-
-
-def _halves(text: str) -> list[str]:
-    return [text[: len(text) // 2], text[len(text) // 2 :]]
+def _cut_word(word: str, size: int, limit: int, count: Count) -> list[_Unit]:
+    """Halve a word until all its parts fit."""
+    if size <= limit:
+        return [_Unit(word, size, WORD, "")]
+    if len(word) == 1:
+        raise ShapeshiftError(
+            f"a single character has more than {limit} subwords, so that the line cannot be"
+            " cut; raise decoding.max_source_length"
+        )
+    halves = [word[: len(word) // 2], word[len(word) // 2 :]]
+    parts = zip(halves, count(halves), strict=True)
+    return [unit for part, size in parts for unit in _cut_word(part, size, limit, count)]
 
 
 def _cut(units: list[_Unit], start: int, limit: int) -> int:

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapeshift.data.grammar import GRAMMAR_VERSION, derive, generate, tree
+from shapeshift.data.grammar import GRAMMAR_VERSION, derive, generate
 from shapeshift.data.grammar import lexicon as lex
 from shapeshift.data.grammar import linearise_english as english
 from shapeshift.data.grammar import linearise_german as german
+from shapeshift.data.grammar.lexicon import Case
 from shapeshift.data.grammar.nominals import Nominals
 from shapeshift.data.grammar.tree import (
-    Case,
     Clause,
     Coordination,
     NounPhrase,
@@ -121,7 +121,7 @@ EIN_LIKE = {"a", "no", "my", "his", "her", "our", "their"}
 def nodes(node: object) -> Iterator[object]:
     """Yield every dataclass of a derivation, words excepted."""
     yield node
-    if dataclasses.is_dataclass(node) and not isinstance(node, tree.Verb | tree.Noun):
+    if dataclasses.is_dataclass(node) and not isinstance(node, lex.Verb | lex.Noun):
         for field in dataclasses.fields(node):
             value = getattr(node, field.name)
             children = value.values() if isinstance(value, dict) else value
@@ -150,7 +150,7 @@ def expected_phrase(phrase: NounPhrase, case: Case) -> str:
     """Decline adjectives and noun by the tables above, with the article where it is der or ein."""
     column = "p" if phrase.plural else "mfn"[phrase.noun.gender]
     word = phrase.determiner.english[phrase.plural]
-    if isinstance(phrase.possessor, tree.ProperName) or word not in DER_LIKE | EIN_LIKE:
+    if isinstance(phrase.possessor, lex.ProperName) or word not in DER_LIKE | EIN_LIKE:
         table = AFTER_NOTHING
     else:
         table = AFTER_EIN if word in EIN_LIKE and phrase.possessor is None else AFTER_DER

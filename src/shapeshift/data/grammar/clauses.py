@@ -14,21 +14,17 @@ from __future__ import annotations
 import random
 
 from shapeshift.data.grammar import lexicon, nominals
-from shapeshift.data.grammar.lexicon import VERBS
+from shapeshift.data.grammar.lexicon import VERBS, Adjective, Conjunction, Noun, Verb
 from shapeshift.data.grammar.nominals import Context, Freedom, Nominals
 from shapeshift.data.grammar.predicates import Predicates, Subject
 from shapeshift.data.grammar.tree import (
-    Adjective,
     Clause,
-    Conjunction,
     Coordination,
     Nominal,
-    Noun,
     NounPhrase,
     RelativeClause,
     Sentence,
     Subordinate,
-    Verb,
     person_index,
 )
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from shapeshift.data.grammar.lexicon import Case, Pronoun, Tense, Word
 from shapeshift.data.grammar.text import COMMA, coordinate, write
 from shapeshift.data.grammar.tree import (
-    Case,
     Clause,
     Coordination,
     Nominal,
     NounPhrase,
     Predicate,
     PrepositionalPhrase,
-    Pronoun,
     RelativeClause,
     Sentence,
     Subordinate,
-    Tense,
-    Word,
     person_index,
 )
 

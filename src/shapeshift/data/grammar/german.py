@@ -10,24 +10,18 @@ from __future__ import annotations
 from functools import cache
 
 from shapeshift.data.grammar import lexicon
+from shapeshift.data.grammar.lexicon import Case, Determiner, Noun, Pronoun, ProperName, Tense, Word
 from shapeshift.data.grammar.text import COMMA, coordinate, write
 from shapeshift.data.grammar.tree import (
-    Case,
     Clause,
     Coordination,
-    Determiner,
     Nominal,
-    Noun,
     NounPhrase,
     Predicate,
     PrepositionalPhrase,
-    Pronoun,
-    ProperName,
     RelativeClause,
     Sentence,
     Subordinate,
-    Tense,
-    Word,
     person_index,
 )
 

@@ -1,4 +1,4 @@
-"""The words of the built-in grammar.
+"""The words of the built-in grammar, which both languages share.
 
 Written for this project. Each English word has one German rendering in its context, so that the
 German sentence is a function of the English one. Tables next to this file, one word a line:
@@ -27,24 +27,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
 from pathlib import Path
-
-from shapeshift.data.grammar.tree import (
-    Adjective,
-    Adverb,
-    Case,
-    Conjunction,
-    Determiner,
-    Modal,
-    Noun,
-    Preposition,
-    Pronoun,
-    ProperName,
-    Tense,
-    Verb,
-)
+from typing import ClassVar
 
 _GENDERS = {"der": 0, "die": 1, "das": 2}
+_IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does", "be": "is"}
 _THING = ("food", "text", "clothing", "tool", "device", "container", "vehicle")
 _PLACE = ("building", "room", "area")
 _GROUPS = {
@@ -76,21 +65,167 @@ def add_s(word: str) -> str:
     return word + "s"
 
 
-def _noun(row: dict[str, str]) -> Noun:
-    nominative, plural = row["nominative"], row["german_plural"]
-    genitive = row["genitive"] or nominative
-    gender = _GENDERS[row["article"]]
-    # A masculine noun whose genitive ends in -n is weak: den Jungen, dem Jungen, des Jungen.
-    weak = row["article"] == "der" and genitive.endswith("n")
-    oblique = genitive if weak else nominative
-    dative_plural = plural if plural.endswith(("n", "s")) else plural + "n"
-    return Noun(
-        singular=row["english"],
-        plural=row["plural"] or add_s(row["english"]),
-        gender=gender,
-        forms=((nominative, oblique, oblique, genitive), (plural, plural, dative_plural, plural)),
-        sense=row["sense"],
-    )
+class Case(IntEnum):
+    """German case."""
+
+    NOMINATIVE = 0
+    ACCUSATIVE = 1
+    DATIVE = 2
+    GENITIVE = 3
+
+
+class Tense(Enum):
+    """English simple present, simple past, present perfect, `will`; in German Präsens,
+    Präteritum, Perfekt, Futur I."""
+
+    PRESENT = auto()
+    PAST = auto()
+    PERFECT = auto()
+    FUTURE = auto()
+
+
+class Noun:
+    """A common noun. `forms[plural][case]` are its German forms; `gender` is a column of
+    `endings.tsv`. Verbs and adjectives choose their nouns by the semantic class `sense`."""
+
+    def __init__(self, row: dict[str, str]):
+        nominative, plural = row["nominative"], row["german_plural"]
+        genitive = row["genitive"] or nominative
+        # A masculine noun whose genitive ends in -n is weak: den Jungen, dem Jungen, des Jungen.
+        weak = row["article"] == "der" and genitive.endswith("n")
+        oblique = genitive if weak else nominative
+        dative = plural if plural.endswith(("n", "s")) else plural + "n"
+        self.forms = ((nominative, oblique, oblique, genitive), (plural, plural, dative, plural))
+        self.singular = row["english"]
+        self.plural = row["plural"] or add_s(row["english"])
+        self.gender = _GENDERS[row["article"]]
+        self.sense = row["sense"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Word:
+    """A word, or several, without inflection."""
+
+    english: str
+    german: str
+
+    @property
+    def num_words(self) -> int:
+        """Number of English words."""
+        return len(self.english.split())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProperName(Word):
+    """A person's or a city's name; persons only stand where a person may."""
+
+    plural: ClassVar[bool] = False
+    definite: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pronoun:
+    """A personal pronoun: English subject and object form, German nominative to dative."""
+
+    english: tuple[str, str]
+    german: tuple[str, str, str]
+    first_person: bool
+    plural: bool
+    definite: ClassVar[bool] = True
+
+
+class Adjective:
+    """An adjective: `predicative` is the bare German form, `stem` takes the endings. Of two
+    adjectives the one with the lower `rank` stands first."""
+
+    def __init__(self, row: dict[str, str]):
+        self.english = row["english"]
+        self.predicative = row["german"]
+        self.stem = row["stem"] or row["german"]
+        self.rank = int(row["rank"])
+        self.senses = expand(row["senses"])
+
+
+class Determiner:
+    """A determiner. `english` is (singular, plural), empty for the bare plural; the German one is
+    `stem` with `endings` of `endings.tsv`, or the stem alone. An adjective behind it has the
+    endings `declension`."""
+
+    def __init__(self, row: dict[str, str]):
+        self.english = (row["singular"], row["plural"])
+        self.endings = row["endings"]
+        self.stem = row["stem"]
+        self.declension = row["declension"]
+        self.definite = row["definite"] == "yes"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adverb(Word):
+    """An adverb or a time expression, and the tenses that it goes with."""
+
+    tenses: frozenset[Tense]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preposition(Word):
+    """A preposition and the case that it governs here; a case alone has no words."""
+
+    case: Case
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunction(Word):
+    """A word that joins clauses. `german_past` replaces `german` in the past (when: wenn, als).
+    `simple` asks for simple tenses in both clauses; `only_present` never stands in the past."""
+
+    german_past: str
+    simple: bool = False
+    only_present: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modal:
+    """A modal verb. `english[tense, negated]` are the forms for (I, he, they);
+    `german[tense]` those for (ich, er, wir). A tense that is missing does not exist."""
+
+    english: dict[tuple[Tense, bool], tuple[str, str, str]]
+    german: dict[Tense, tuple[str, str, str]]
+
+
+class Verb:
+    """A verb in both languages.
+
+    `base`, `third`, `past`, `participle` are English; `particle` follows the verb (`look` `for`).
+    `german_present` is (ich, er, wir); `german_past` (ich/er, wir); none has the separable
+    `prefix`, which is kept apart. `frame` is what the verb takes besides its subject:
+    `intransitive` nothing, `accusative`, `dative`, `ditransitive` both, `oblique` a preposition
+    that the verb chooses (warten auf), `direction` zu or nach, `clause` a dass-clause,
+    `dative_clause` a dative and a dass-clause, `copula` an adjective.
+    `subjects` and `objects` are what may fill the roles, `preposition` governs the object. A
+    `stative` verb has no perfect.
+    """
+
+    def __init__(self, row: dict[str, str]):
+        self.base, self.past, self.particle = row["english"], row["past"], row["particle"]
+        self.third = _IRREGULAR_THIRD.get(self.base) or add_s(self.base)
+        self.participle = row["participle"] or self.past
+        self.prefix, _, self.infinitive = row["infinitive"].rpartition("|")
+        present, preterite = row["present"], row["preterite"]
+        if "|" not in present:
+            present = f"{self.infinitive[:-1]}|{present}|{self.infinitive}"
+        self.german_present = _persons(present)
+        self.german_past = (preterite, preterite + ("n" if preterite.endswith("e") else "en"))
+        auxiliary, _, self.german_participle = row["german_participle"].rpartition(" ")
+        self.with_sein = auxiliary == "ist"
+        self.frame = row["frame"]
+        self.subjects = frozenset(expand(row["subjects"]))
+        self.objects = nouns(row["objects"])
+        english, german, case = (row["preposition"] or "::accusative").split(":")
+        self.preposition = Preposition(english, german, Case[case.upper()])
+        self.stative = "*" in row["marks"]
+        self.for_someone = "€" in row["marks"]  # takes für + accusative
+        # takes a place: in the garden
+        self.has_place = not (self.stative or "!" in row["marks"] or self.frame == "direction")
 
 
 def nouns(names: str) -> tuple[Noun, ...]:
@@ -100,24 +235,15 @@ def nouns(names: str) -> tuple[Noun, ...]:
     )
 
 
-NOUNS = tuple(map(_noun, read_table("nouns.tsv")))
+NOUNS = tuple(map(Noun, read_table("nouns.tsv")))
 SENSES = tuple(dict.fromkeys(noun.sense for noun in NOUNS))
 PERSONS, ANIMALS, CLOTHES, TOOLS = map(nouns, ("person", "animal", "clothing", "tool"))
 CONTAINERS, BUILDINGS, PARTS = map(nouns, ("container", "building", "part"))
 THINGS, PLACES = nouns("thing"), nouns("place")
 
 
-def _adjectives() -> dict[str, tuple[Adjective, ...]]:
-    by_sense: dict[str, list[Adjective]] = {sense: [] for sense in SENSES}
-    for row in read_table("adjectives.tsv"):
-        stem = row["stem"] or row["german"]
-        adjective = Adjective(row["english"], row["german"], stem, int(row["rank"]))
-        for sense in expand(row["senses"]):
-            by_sense[sense].append(adjective)
-    return {sense: tuple(adjectives) for sense, adjectives in by_sense.items()}
-
-
-ADJECTIVES = _adjectives()
+_ADJECTIVES = tuple(map(Adjective, read_table("adjectives.tsv")))
+ADJECTIVES = {sense: tuple(x for x in _ADJECTIVES if sense in x.senses) for sense in SENSES}
 
 _FIRST_NAMES = "Anna Maria Julia Eva Clara Laura Peter Paul Martin Jan Tim David Simon Robert"
 PERSON_NAMES = tuple(ProperName(name, name) for name in _FIRST_NAMES.split())
@@ -134,16 +260,7 @@ WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), True, True)
 THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), False, True)
 
 
-DETERMINERS = {
-    row["singular"]: Determiner(
-        english=(row["singular"], row["plural"]),
-        endings=row["endings"],
-        stem=row["stem"],
-        declension=row["declension"],
-        definite=row["definite"] == "yes",
-    )
-    for row in read_table("determiners.tsv")
-}
+DETERMINERS = {row["singular"]: Determiner(row) for row in read_table("determiners.tsv")}
 BARE, THE, THIS, A, NO, EVERY, ALL, MANY, SOME = (
     DETERMINERS[name] for name in ("", "the", "this", "a", "no", "every", "all", "many", "some")
 )
@@ -215,41 +332,7 @@ def _persons(forms: str) -> tuple[str, str, str]:
 
 MODALS = _modals()
 
-_IRREGULAR_THIRD = {"go": "goes", "have": "has", "do": "does", "be": "is"}
-
-
-def _verb(row: dict[str, str]) -> Verb:
-    base, past, preterite = row["english"], row["past"], row["preterite"]
-    prefix, _, infinitive = row["infinitive"].rpartition("|")
-    auxiliary, _, participle = row["german_participle"].rpartition(" ")
-    present = row["present"]
-    if "|" not in present:
-        present = f"{infinitive[:-1]}|{present}|{infinitive}"
-    english, german, case = (row["preposition"] or "::accusative").split(":")
-    stative = "*" in row["marks"]
-    return Verb(
-        base=base,
-        third=_IRREGULAR_THIRD.get(base) or add_s(base),
-        past=past,
-        participle=row["participle"] or past,
-        particle=row["particle"],
-        infinitive=infinitive,
-        german_present=_persons(present),
-        german_past=(preterite, preterite + ("n" if preterite.endswith("e") else "en")),
-        german_participle=participle,
-        prefix=prefix,
-        with_sein=auxiliary == "ist",
-        frame=row["frame"],
-        subjects=frozenset(expand(row["subjects"])),
-        objects=nouns(row["objects"]),
-        preposition=Preposition(english, german, Case[case.upper()]),
-        stative=stative,
-        for_someone="€" in row["marks"],
-        has_place=not ("!" in row["marks"] or stative or row["frame"] == "direction"),
-    )
-
-
-VERBS = tuple(map(_verb, read_table("verbs.tsv")))
+VERBS = tuple(map(Verb, read_table("verbs.tsv")))
 BE = next(verb for verb in VERBS if verb.frame == "copula")
 SEE = next(verb for verb in VERBS if (verb.base, verb.frame) == ("see", "accusative"))
 BELONG = next(verb for verb in VERBS if verb.base == "belong")

@@ -8,16 +8,12 @@ from enum import Enum, auto
 from typing import NamedTuple, TypeVar
 
 from shapeshift.data.grammar import lexicon
+from shapeshift.data.grammar.lexicon import Adjective, Determiner, Noun, Pronoun, ProperName
 from shapeshift.data.grammar.tree import (
-    Adjective,
     Coordination,
-    Determiner,
     Nominal,
-    Noun,
     NounPhrase,
     PrepositionalPhrase,
-    Pronoun,
-    ProperName,
     RelativeClause,
 )
 

@@ -7,22 +7,27 @@ from typing import NamedTuple
 
 from shapeshift.data.grammar import lexicon, nominals
 from shapeshift.data.grammar.english import verb_group
-from shapeshift.data.grammar.lexicon import BE, BELONG, SEE, VERBS
-from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
-from shapeshift.data.grammar.tree import (
+from shapeshift.data.grammar.lexicon import (
+    BE,
+    BELONG,
+    SEE,
+    VERBS,
     Conjunction,
     Modal,
-    Nominal,
     Noun,
-    NounPhrase,
-    Predicate,
     Preposition,
-    PrepositionalPhrase,
     Pronoun,
     ProperName,
-    Subordinate,
     Tense,
     Verb,
+)
+from shapeshift.data.grammar.nominals import Context, Determiners, Freedom, Nominals
+from shapeshift.data.grammar.tree import (
+    Nominal,
+    NounPhrase,
+    Predicate,
+    PrepositionalPhrase,
+    Subordinate,
 )
 
 
@@ -213,13 +218,24 @@ class Predicates:
             if predicate.time is None:
                 free = self._add_time(predicate, free, exactly=True)
             return free == 0
-        self._fill_slots(predicate, slots, free, subject, context._replace(closed=closed))
+        # In the English order; the last takes the words that are left over.
+        for slot in slots[:-1]:
+            extra = min(self._up_to(2), free)
+            free -= extra
+            self._fill_slot(predicate, slot, extra, subject, context._replace(closed=True))
+        for slot in slots[-1:]:
+            self._fill_slot(predicate, slot, free, subject, context._replace(closed=closed))
         return True
 
     def _add_adverb(self, predicate: Predicate, free: int) -> int:
+        """Perhaps add an adverb if there is room; return the words still free."""
         if self._chance(0.25):
             return self._add_time(predicate, free)
-        return self._add_frequency(predicate, free) if self._chance(0.15) else free
+        is_complex = predicate.negated or predicate.modal or predicate.tense is Tense.FUTURE
+        if not self._chance(0.15) or free == 0 or is_complex:
+            return free
+        predicate.frequency = self._pick(_FREQUENCIES[predicate.tense])
+        return free - 1
 
     def _add_time(self, predicate: Predicate, free: int, *, exactly: bool = False) -> int:
         """Add a time adverbial if there is room; return the words still free."""
@@ -230,13 +246,6 @@ class Predicates:
             if time.num_words <= free and not (exactly and time.num_words != free):
                 predicate.time = time
         return free - (predicate.time.num_words if predicate.time is not None else 0)
-
-    def _add_frequency(self, predicate: Predicate, free: int) -> int:
-        simple = not (predicate.negated or predicate.modal or predicate.tense is Tense.FUTURE)
-        if free == 0 or not simple:
-            return free
-        predicate.frequency = self._pick(_FREQUENCIES[predicate.tense])
-        return free - 1
 
     def _fill_copula(self, predicate: Predicate, free: int, subject: Subject) -> bool:
         # No white bird is brown, nor a tired man tired.
@@ -268,23 +277,6 @@ class Predicates:
         inner = Context(context.past, relative=context.relative, depth=context.depth + 1)
         predicate.complement = self._derive_complement(3 + free, lexicon.THAT, inner)
         return True
-
-    def _fill_slots(
-        self,
-        predicate: Predicate,
-        slots: list[str],
-        free: int,
-        subject: Subject,
-        context: Context,
-    ) -> None:
-        """Fill the slots in the English order; the last takes the words that are left over."""
-        inner = context._replace(closed=True)
-        for slot in slots[:-1]:
-            extra = min(self._up_to(2), free)
-            free -= extra
-            self._fill_slot(predicate, slot, extra, subject, inner)
-        if slots:
-            self._fill_slot(predicate, slots[-1], free, subject, context)
 
     def _fill_slot(
         self, predicate: Predicate, slot: str, extra: int, subject: Subject, context: Context

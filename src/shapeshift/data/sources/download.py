@@ -1,7 +1,6 @@
-"""Files from the web: complete or not at all, resumed after a cut, identified by their SHA-256.
+"""Files from the web: complete or not at all, resumed after a cut, compared with their hashes.
 
 NAME                     the file
-NAME.sha256              its SHA-256, in the form of `sha256sum`; see `pin`
 .NAME.partial            the bytes that have been received
 .NAME.partial.tag        the server's tag for the version of the file that they belong to
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import re
 import time
 import urllib.error
 import urllib.request
@@ -52,8 +50,7 @@ def download(
     Args:
         url: over http or https.
         path: where to put the file; its folder is created if need be.
-        sha256: of the file, hexadecimal; without it, the one that was pinned.
-        md5: of the file, where no SHA-256 is published.
+        sha256, md5: of the file, hexadecimal; None is not compared.
         on_progress: called with the number of bytes.
         attempts: failures in a row, without a byte more, after which it gives up.
         wait_s: before the second attempt, then twice as long each time, up to a minute.
@@ -64,24 +61,26 @@ def download(
     """
     if not url.startswith(("http://", "https://")):
         raise ShapeshiftError(f"expected an http or https URL, got {url!r}")
-    pinned = path.with_name(path.name + ".sha256")
     with writing(path):
         make_directory(path.parent)
     with exclusive(path):
-        file, sha256 = path, sha256 or _read_pinned(pinned)
+        file = path
         if not path.is_file():
             file = path.with_name(f".{path.name}.partial")
             _fetch(url, file, path, on_progress, attempts, wait_s)
         for name, expected in (("MD5", md5), ("SHA-256", sha256)):
-            actual = _hash(file, name.replace("-", ""))
-            if expected not in (None, actual):
+            if expected is None:
+                continue
+            with file.open("rb") as stream:
+                actual = hashlib.file_digest(stream, name.replace("-", "")).hexdigest()
+            if actual != expected:
                 if file != path:
                     file.unlink()
                     _tag_path(file).unlink(missing_ok=True)
                 raise ShapeshiftError(
                     f"the {name} is {actual}, expected {expected}; remove the file and fetch"
-                    f" {url} again, or, if the new file is the one you want, remove {pinned.name}"
-                    " and the hash in data.corpus.archives",
+                    f" {url} again, or, if the new file is the one you want, correct the hash in"
+                    " data.corpus.archives",
                     path=path,
                 )
         if file != path:
@@ -89,13 +88,6 @@ def download(
                 _tag_path(file).unlink(missing_ok=True)
                 file.replace(path)
     return path
-
-
-def pin(path: Path) -> None:
-    """Write the SHA-256 of a complete file next to it; later downloads must have the same."""
-    pinned = path.with_name(path.name + ".sha256")
-    if not pinned.exists():
-        save(pinned, f"{_hash(path, 'sha256')}  {path.name}\n")
 
 
 class _RetryError(Exception):
@@ -221,18 +213,3 @@ def _tag(answer: Any) -> str:
 
 def _tag_path(partial: Path) -> Path:
     return partial.with_name(partial.name + ".tag")
-
-
-def _hash(file: Path, name: str) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, name).hexdigest()
-
-
-def _read_pinned(pinned: Path) -> str | None:
-    """Return the SHA-256 of the first download."""
-    if not pinned.is_file():
-        return None
-    words = pinned.read_bytes()[:200].decode(errors="replace").split()
-    if not words or not re.fullmatch("[0-9a-f]{64}", words[0]):
-        raise ShapeshiftError("expected a SHA-256; remove the file", path=pinned)
-    return words[0]

@@ -3,13 +3,12 @@
 import hashlib
 import re
 import threading
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from shapeshift.data.sources import download as downloads
-from shapeshift.data.sources.download import download, pin
+from shapeshift.data.sources.download import download
 from shapeshift.errors import ShapeshiftError
 
 BODY = bytes(range(256)) * 400
@@ -89,12 +88,10 @@ def break_off(server, path):
         get(server, path, attempts=1)
 
 
-def test_a_file_arrives_whole_and_its_hash_is_pinned(server, tmp_path):
+def test_a_file_arrives_whole(server, tmp_path):
     seen = []
     path = get(server, tmp_path / "new" / "x.bin", on_progress=lambda *x: seen.append(x))
     assert path.read_bytes() == BODY
-    pin(path)
-    assert (tmp_path / "new" / "x.bin.sha256").read_text() == f"{SHA}  x.bin\n"
     assert seen[-1] == ("download x.bin", len(BODY), len(BODY))
     assert not list(path.parent.glob(".*partial*"))
     get(server, path)
@@ -132,16 +129,12 @@ def test_a_wrong_hash_leaves_no_file(hashes, message, server, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [".x.bin.lock"]
 
 
-def test_the_first_download_binds_later_ones(server, tmp_path):
-    pin(get(server, tmp_path / "x.bin"))
-    (tmp_path / "x.bin").unlink()
-    server.body = b"other"
-    with pytest.raises(ShapeshiftError, match=f"expected {SHA}"):
-        get(server, tmp_path / "x.bin")
+def test_a_file_that_is_there_is_compared_and_left_alone(server, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"by hand")
     with pytest.raises(ShapeshiftError, match=r"x\.bin: the SHA-256 is"):
-        get(server, tmp_path / "x.bin")
+        get(server, tmp_path / "x.bin", SHA)
     assert (tmp_path / "x.bin").read_bytes() == b"by hand"
+    assert server.asked == []
 
 
 def test_a_missing_file_is_reported_at_once(server, tmp_path):
@@ -238,14 +231,13 @@ def test_redirects_within_the_scheme_are_followed_but_not_forever(server, tmp_pa
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", [".x.bin.partial", ".x.bin.partial.tag", "x.bin.sha256"])
+@pytest.mark.parametrize("name", [".x.bin.partial", ".x.bin.partial.tag"])
 def test_links_in_the_place_of_our_files_are_not_followed(name, server, tmp_path):
     (tmp_path / "precious").write_text("as it was")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / name).symlink_to(tmp_path / "precious")
-    with suppress(ShapeshiftError):  # a pinned hash that is none
-        pin(get(server, folder / "x.bin"))
+    get(server, folder / "x.bin")
     assert (tmp_path / "precious").read_text() == "as it was"
 
 
