@@ -22,7 +22,6 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
-from shapeshift.training.guards import NonFinite
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""

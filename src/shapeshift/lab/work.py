@@ -100,7 +100,8 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                     prepare(config.data, directory)  # the group would wait for its first process
                     run = train_in_group(config, folder, together, root, stop)
                 else:
-                    run = train(config, folder.run, Silent(), prepared_root=root, stop=stop)
+                    observer = _Heartbeat(folder.update)
+                    run = train(config, folder.run, observer, prepared_root=root, stop=stop)
                 measurements = measure_training(run)
             checkpoint = checkpoint or _sha256(Run(folder.run).weights())
             record = StepRecord(
@@ -115,6 +116,20 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 hardware=describe_hardware(choose_device(config.training.device), together),
             )
             folder.write_record(record, config)
+
+
+class _Heartbeat(Silent):
+    """Writes the number of the last update to a file, about once a second."""
+
+    def __init__(self, path: Path):
+        self._path, self._written = path, 0.0
+
+    def advanced(self, update: int) -> None:
+        now = time.monotonic()
+        if now - self._written >= 1:
+            self._written = now
+            with suppress(ShapeshiftError), open_in_place(self._path, "w") as file:
+                file.write(str(update))
 
 
 @contextmanager
@@ -162,26 +177,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class _Heartbeat(Silent):
-    """Writes the number of the last update to a file, about once a second."""
-
-    def __init__(self, path: Path):
-        self._path, self._written = path, 0.0
-
-    def advanced(self, update: int) -> None:
-        now = time.monotonic()
-        if now - self._written >= 1:
-            self._written = now
-            with suppress(ShapeshiftError), open_in_place(self._path, "w") as file:
-                file.write(str(update))
-
-
 def main() -> int:
     """Work on one cell as a process of its own; see the module."""
     end_with_parent()
-    order = Order.model_validate_json(sys.argv[1])
     try:
-        return attempt(order, _Heartbeat(CellFolder(order.folder).update))
+        return attempt(Order.model_validate_json(sys.argv[1]))
     except StoppedError as stopped:
         return stopped.status
 
