@@ -164,7 +164,10 @@ def _report_thread(arguments: threading.ExceptHookArgs) -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    sys.exit("shapeshift: error: " + " ".join(message.split("\n")))  # to stderr, with status 1
+    from shapeshift.cli.output import notice
+
+    notice("shapeshift: error: " + " ".join(message.split("\n")))
+    sys.exit(1)
 
 
 def _is_bug(error: OSError) -> bool:

@@ -21,6 +21,7 @@ from shapeshift.cli.options import (
     Results,
     usage_error,
 )
+from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
 from shapeshift.errors import nearest
 
@@ -64,7 +65,7 @@ def compare(
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
     from shapeshift.papers.compare import comparison
-    from shapeshift.papers.planning import plan_items
+    from shapeshift.papers.planning import CELLS, plan_items
 
     for setting in overrides or ():
         if setting.startswith("training.seed="):
@@ -86,6 +87,9 @@ def compare(
         substitute=grid,
     )
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
+    if not dry_run:
+        run = directory / CELLS / plan.runs[0].key / "run"
+        notice(f"next: shapeshift inspect {run} 'A sentence.'")
 
 
 def demo(

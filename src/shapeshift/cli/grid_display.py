@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from shapeshift.cli.output import duration, notice
+from shapeshift.cli.output import notice, time_left
 from shapeshift.cli.progress import Display
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.status import CellStatus, State, Tally
@@ -73,10 +73,10 @@ class GridDisplay:
 
 
 def _overall(tally: Tally) -> str:
-    text = f"{tally.num_finished} of {tally.num_cells} cells finished"
+    text = f"{tally.num_finished} of {tally.num_cells} runs finished"
     left_s = tally.left_s()
     over = tally.num_finished == tally.num_cells
-    return text if left_s is None or over else f"{text}, about {duration(left_s)} left"
+    return text if left_s is None or over else f"{text}, {time_left(left_s)}"
 
 
 def show_failures(report: Report) -> None:

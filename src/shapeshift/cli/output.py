@@ -6,6 +6,7 @@ rich is imported with the first line that is printed, which keeps `--help` fast.
 from __future__ import annotations
 
 import sys
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,13 +36,22 @@ def results_console() -> Console:
 
 
 def show(line: object) -> None:
-    """Print a line of results, which is not folded."""
-    results_console().print(str(line), soft_wrap=True)
+    """Print a line of results."""
+    _print(results_console(), line)
 
 
 def notice(line: object, style: str | None = None) -> None:
-    """Print a line on standard error, which is not folded."""
-    console().print(str(line), style=style, soft_wrap=True)
+    """Print a line on standard error."""
+    _print(console(), line, style)
+
+
+def _print(out: Console, line: object, style: str | None = None) -> None:
+    """Print a line, on a terminal folded between words; never in a word, which may be a path."""
+    text = str(line)
+    if out.is_terminal:
+        wrap = textwrap.TextWrapper(out.width, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(wrap.fill(each) for each in text.split("\n"))
+    out.print(text, style=style, soft_wrap=True)
 
 
 def show_table(table: Table, *, numbers: bool = True) -> None:
@@ -66,7 +76,7 @@ def show_table(table: Table, *, numbers: bool = True) -> None:
     out = results_console()
     out.print(shown)
     for line in table.notes:
-        out.print(line, style="dim", soft_wrap=True)
+        _print(out, line, "dim")
 
 
 def write(path: Path, text: str) -> None:
@@ -75,6 +85,11 @@ def write(path: Path, text: str) -> None:
 
     with replacing(path) as stream:
         stream.write(text)
+
+
+def time_left(seconds: float) -> str:
+    """Return the end of a line about progress: `about 4 min left`."""
+    return "a few seconds left" if seconds < 10 else f"about {duration(seconds)} left"
 
 
 def duration(seconds: float) -> str:

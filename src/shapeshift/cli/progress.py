@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 from shapeshift.cli import output
-from shapeshift.cli.output import duration, notice
+from shapeshift.cli.output import duration, notice, time_left
 
 if TYPE_CHECKING:
     from shapeshift.training.checkpoints import Resumed
@@ -75,7 +75,7 @@ class Display:
         task = self._tasks[phase]
         self._progress.update(task.id, completed=done, total=total)
         left_s = task.time_remaining if total else None
-        notes = [note, f"about {duration(left_s)} left" if left_s else ""]
+        notes = [note, time_left(left_s) if left_s else ""]
         task.fields["note"] = " · ".join(filter(None, notes))
         if not output.console().is_terminal and now - task.fields["printed"] > LINE_EVERY_S:
             task.fields["printed"] = now

@@ -145,8 +145,8 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
             show(f"{finding.verdict}: {finding.claim}")
             show(f"  {finding.measured}")
         for figure in document.figures:
-            show(item.directory / f"{figure.name}.png")
-        show(item.directory)
+            show(f"figure: {item.directory / figure.name}.png")
+        show(f"tables: {item.directory}")
     for failure in failures:
         notice(failure, "bold red")
     try:
@@ -154,5 +154,5 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
     except ShapeshiftError as error:  # which takes nothing from the items
         notice(f"{PAGE} is not written: {error}", "bold red")
     else:
-        show(directory / PAGE)
+        show(f"report: {directory / PAGE}")
     return not failures and not any(item.lacks_text for item in items)

@@ -142,8 +142,8 @@ def mark_note(baseline: str, tests: str = "tests of the column") -> str:
         tests: that Holm's correction is over.
     """
     return (
-        f"{MARK} differs from {baseline}: p < {LEVEL} over all {tests} together (Holm), paired"
-        " bootstrap for each seed, twice the mean"
+        f"{MARK} significantly different from {baseline}: paired bootstrap, p < {LEVEL} after"
+        f" Holm's correction over the {tests}"
     )
 
 

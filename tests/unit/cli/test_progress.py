@@ -110,7 +110,7 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show):
     assert "ape/1 train" in bars[0]
     assert "1200/2000 loss 1.234 · 28,123 tokens/s" in bars[0]
     assert "ape/2 score-test" in bars[1]
-    assert "ape/2: failed (0 of 3 cells finished)" in shown()
+    assert "ape/2: failed (0 of 3 runs finished)" in shown()
     assert "✓" not in shown()
 
 
@@ -129,7 +129,7 @@ def test_a_pipe_gets_a_line_for_each_event(show, clock):
         "ape/1 train: 1,200 of 2,000 · loss 1.234 · 28,123 tokens/s",
         "ape/1 train: 1,510 of 2,000 · loss 1.234 · 28,123 tokens/s · about 49 s left",
         "ape/1 score-test",
-        "ape/1: finished (2 of 2 cells finished)",
+        "ape/1: finished (2 of 2 runs finished)",
     ]
 
 
@@ -142,7 +142,7 @@ def test_the_time_left_stands_behind_what_is_finished(show):
         display.changed(CELLS[0], replace(FINISHED, state=State.RUNNING, step="train"))
         display.changed(CELLS[0], FINISHED)
     # One cell in a minute, and six are left.
-    assert shown().splitlines()[-1] == ("ape/1: finished (2 of 8 cells finished, about 6 min left)")
+    assert shown().splitlines()[-1] == ("ape/1: finished (2 of 8 runs finished, about 6 min left)")
 
 
 def test_cells_of_several_grids_are_named_with_their_grid(show):

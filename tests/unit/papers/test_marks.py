@@ -107,7 +107,7 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
     baseline, given, expected = MARKED[grid]
     paper, item = grid.split("-")
     table = find_paper(paper).items[item].build(translated(grid, given)).tables[0]
-    [note] = [note for note in table.notes if note.startswith("* differs from ")]
+    [note] = [note for note in table.notes if note.startswith("* significantly different from ")]
     assert baseline in note
     assert marked(table) == expected
 
