@@ -32,7 +32,7 @@ class Inspection:
     """A model and one sentence.
 
     Attributes:
-        name: of the run.
+        name: the path of its folder.
         config: of the run.
         num_updates: of its training.
         num_parameters: of the model.
@@ -96,7 +96,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     if len(offsets) > 1:
         similarity = compare_under_shifts(model, [source], offsets)[0, :, 0]
     return Inspection(
-        name=run.directory.name,
+        name=str(run.directory),
         config=run.config,
         num_updates=max(run.checkpoints.updates(), default=0),  # none of an imported run
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),

@@ -37,7 +37,7 @@ def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
         "inspection.html",
         width=_WIDTH,
         height=_HEIGHT,
-        title=f"Inside {' and '.join(run.name for run in runs)}",
+        title="Inside a model" if len(runs) == 1 else f"Inside {len(runs)} models",
         style=asset("page.css") + asset("inspection.css"),
         sentence=sentence,
         runs=[_view(number, run) for number, run in enumerate(runs)],
