@@ -240,9 +240,12 @@ def test_a_comparison_is_computed_again_when_a_checkpoint_changes(scored, monkey
 def test_what_cannot_be_read_again_is_computed_again(scored):
     first = compared(scored)
     [path] = (scored / "computed").iterdir()
-    path.write_text("{", encoding="utf-8")
-    assert compared(scored) == first
-    assert path.read_text(encoding="utf-8") != "{"
+    text = path.read_text(encoding="utf-8")
+    for damaged in ("{", "[1]", text.replace('"score": 1', '"score": 2')):
+        assert damaged != text
+        path.write_text(damaged, encoding="utf-8")
+        assert compared(scored) == first
+        assert path.read_text(encoding="utf-8") == text
 
 
 def test_nothing_is_computed_from_a_run_that_is_not_finished(tmp_path):
