@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -88,12 +89,18 @@ def collect(cells: Iterable[Cell], steps: Sequence[str], root: Path) -> list[Row
     return rows
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write a table with a column for each field and each axis (`axis:NAME`); what is missing is an
-    empty field."""
+def tabulate(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+    """Return the names of columns, one for each field and each axis (`axis:NAME`), and the rows."""
     axes = list({axis: None for row in rows for axis in row.axes})
     header = [*_FIELDS, *(AXIS + axis for axis in axes)]
-    lines = [[*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows]
+    return header, [
+        [*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows
+    ]
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write what `tabulate` returns; what is missing is an empty field."""
+    header, lines = tabulate(rows)
     save(path, csv_text([header, *lines]))
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
 from types import EllipsisType
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -34,7 +34,7 @@ from shapeshift.lab.measures import (
     mean_of,
     references_file,
 )
-from shapeshift.lab.results import Row, collect
+from shapeshift.lab.results import Row, collect, tabulate
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.significance import (
     METHOD,
@@ -44,6 +44,9 @@ from shapeshift.lab.significance import (
 )
 from shapeshift.papers.document import Entry, missing
 from shapeshift.papers.verdicts import Part
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _Data = TypeVar("_Data")
 
@@ -110,6 +113,14 @@ class Study:
             for grid, cells in self._cells.items()
             for row in collect(filter(self.is_finished, cells), self._steps[grid], self._root)
         ]
+
+    def frame(self) -> pd.DataFrame:
+        """Return `results` as a DataFrame with a column for each field and each axis (`axis:NAME`):
+        what results.csv has."""
+        import pandas as pd
+
+        header, lines = tabulate(self.results)
+        return pd.DataFrame(lines, columns=header)
 
     def cite(self, keys: Iterable[str]) -> None:
         """Number the BLEU of whole sets of some cells, which says what their numbers are from:

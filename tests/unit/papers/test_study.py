@@ -116,6 +116,13 @@ def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
         study.rows("mine", "BLEU", {"dataset": "vanilla"})
 
 
+def test_all_measurements_are_a_data_frame(scored):
+    frame = make_study(scored).frame()
+    on_test = frame[frame.bucket.isna() & (frame.dataset == mean_of("test"))]
+    means = on_test.pivot_table("value", "axis:position")["value"]
+    assert means.to_dict() == {"ape": 22.0, "shape": 32.0}
+
+
 def test_an_entry_is_a_summary_that_names_its_measurements(scored):
     study = make_study(scored)
     rows = study.rows("mine", "BLEU", {"position": "ape"}, dataset=mean_of("test"))
