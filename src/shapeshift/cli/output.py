@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table as RichTable
 
     from shapeshift.evaluation.tables import Table
 
@@ -54,23 +55,31 @@ def _print(out: Console, line: object, style: str | None = None) -> None:
     out.print(text, style=style, soft_wrap=True)
 
 
-def show_table(table: Table, *, numbers: bool = True) -> None:
-    """Print a table, and its notes below it.
+def columns(*titles: str, numbers: bool = False) -> RichTable:
+    """Return a table without rows, in the style of all commands.
 
     Its first column holds names to copy: it is as wide as they are, and others are folded.
 
     Args:
-        table: with the text of all cells.
+        titles: of the columns.
         numbers: whether all columns but the first hold numbers.
     """
     from rich import box
-    from rich.table import Table as RichTable
+    from rich.table import Table
     from rich.text import Text
 
-    shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
-    for number, title in enumerate(table.header):
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    for number, title in enumerate(titles):
         justify: Any = "right" if numbers and number else "left"
-        shown.add_column(Text(title), justify=justify, no_wrap=not number, overflow="fold")
+        table.add_column(Text(title), justify=justify, no_wrap=not number, overflow="fold")
+    return table
+
+
+def show_table(table: Table, *, numbers: bool = True) -> None:
+    """Print a table, and its notes below it; `numbers` as in `columns`."""
+    from rich.text import Text
+
+    shown = columns(*table.header, numbers=numbers)
     for row in table.rows:
         shown.add_row(*map(Text, row))
     out = results_console()
