@@ -60,14 +60,8 @@ class Batch:
         def move(x: Tensor) -> Tensor:
             return (x.pin_memory() if pin else x).to(device, non_blocking=non_blocking)
 
-        return replace(
-            self,
-            source=move(self.source),
-            target_input=move(self.target_input),
-            target_output=move(self.target_output),
-            real_targets=move(self.real_targets),
-            pairs=move(self.pairs),
-        )
+        tensors: Any = {k: move(x) for k, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **tensors)
 
 
 def make_batch(

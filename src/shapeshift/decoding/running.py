@@ -119,12 +119,12 @@ class Runner:
         model = self._cast()
         for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):
             try:
-                found = self._search_batch(model, [sources[n] for n in numbers], n_best, shape)
+                hypotheses = self._search_batch(model, [sources[n] for n in numbers], n_best, shape)
             except ShapeshiftError as error:
                 if len(numbers) > 1:
                     raise
                 raise SourceError(str(error), numbers[0]) from error
-            yield numbers, found
+            yield numbers, hypotheses
 
     def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
         """Return log p(target | source) of each pair, in order.
@@ -147,8 +147,8 @@ class Runner:
                     target_output=fill(batch.target_output, shape.rows, target_width),
                 )
             with self._ready():
-                found = score_references(model, batch.to(self._device))
-            for number, tokens in zip(numbers, found.tolist(), strict=False):
+                log_probs = score_references(model, batch.to(self._device))
+            for number, tokens in zip(numbers, log_probs.tolist(), strict=False):
                 num_tokens = sizes[number][1]
                 each = tokens[:num_tokens]
                 # Summed exactly: the order in which a tensor is summed depends on its shape.

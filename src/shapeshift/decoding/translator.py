@@ -174,8 +174,8 @@ class Translator:
                 a source; memory runs out.
         """
         results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
-        for batch, found in self.runner.search(sources, n_best):
-            for number, hypotheses in zip(batch, found, strict=True):
+        for batch, outputs in self.runner.search(sources, n_best):
+            for number, hypotheses in zip(batch, outputs, strict=True):
                 results[number] = hypotheses
         return results
 
@@ -212,9 +212,11 @@ class Translator:
                         line=number,
                     )
         scored = [n for n, pair in enumerate(zip(*encoded, strict=True)) if any(pair)]
-        found = self.runner.score([encoded[0][n] for n in scored], [encoded[1][n] for n in scored])
+        pair_scores = self.runner.score(
+            [encoded[0][n] for n in scored], [encoded[1][n] for n in scored]
+        )
         scores = [PairScore(0.0, 0)] * len(sources)
-        for number, score in zip(scored, found, strict=True):
+        for number, score in zip(scored, pair_scores, strict=True):
             scores[number] = score
         return scores
 
@@ -273,19 +275,19 @@ class Translator:
         sources = [ids for plan in plans for ids in plan.pieces]
         owners = [line for line, plan in enumerate(plans, first) for _ in plan.pieces]
         nothing = Translation("", 0.0, 0.0, tokens=[] if each_token else None)
-        found = [[nothing] for _ in sources]
+        translations = [[nothing] for _ in sources]
         try:
             for batch, results in self.runner.search(sources, n_best):
                 tokens = self._tokens([sources[n] for n in batch], results) if each_token else None
                 for piece, hypotheses in zip(batch, results, strict=True):
                     limit = self.runner.length_limit(len(sources[piece]))
-                    found[piece] = [
+                    translations[piece] = [
                         self._translation(each, limit, next(tokens) if tokens else None)
                         for each in hypotheses
                     ]
         except SourceError as error:
             raise ShapeshiftError(str(error), path=name, line=owners[error.number]) from error
-        pieces = iter(found)
+        pieces = iter(translations)
         for plan in plans:
             parts = list(islice(pieces, len(plan.pieces)))
             yield TranslatedLine(
@@ -296,12 +298,12 @@ class Translator:
             )
 
     def _tokens(
-        self, sources: Sequence[Sequence[int]], found: list[list[Hypothesis]]
+        self, sources: Sequence[Sequence[int]], outputs: list[list[Hypothesis]]
     ) -> Iterator[list[tuple[str, float]]]:
         """Yield the subwords of each hypothesis of each source and their log-probabilities."""
         pairs = [
             (source, hypothesis.tokens)
-            for source, hypotheses in zip(sources, found, strict=True)
+            for source, hypotheses in zip(sources, outputs, strict=True)
             for hypothesis in hypotheses
         ]
         scores = self.runner.score(*map(list, zip(*pairs, strict=True)), each_token=True)

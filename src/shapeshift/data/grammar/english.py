@@ -40,6 +40,10 @@ def _words(
     node: Word | Nominal | PrepositionalPhrase | Subordinate | None, *, subject: bool = False
 ) -> list[str]:
     match node:
+        case None:
+            return []
+        case PrepositionalPhrase():
+            return [node.preposition.english, *_words(node.object)]
         case NounPhrase():
             return _noun_phrase(node)
         case Pronoun():
@@ -48,12 +52,9 @@ def _words(
             return [node.english]
         case Coordination():
             return coordinate([_words(item) for item in node.items], "and")
-        case PrepositionalPhrase():
-            return [node.preposition.english, *_words(node.object)]
         case Subordinate():
             conjunction = node.conjunction.english
             return coordinate([[conjunction, *_clause(each)] for each in node.clauses], "and")
-    return []
 
 
 def _predicate(predicate: Predicate, person: int) -> list[str]:

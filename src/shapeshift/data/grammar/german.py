@@ -90,6 +90,8 @@ def _words(
     """Return the words of a node; `kein` replaces its determiner, `bare` leaves out its relative
     clause."""
     match node:
+        case None:
+            return []
         case NounPhrase():
             return _noun_phrase(node, case, kein, bare)
         case Pronoun():
@@ -102,7 +104,6 @@ def _words(
             return _prepositional(node)
         case Subordinate():
             return _subordinate(node)
-    return []
 
 
 def _subordinate(subordinate: Subordinate) -> list[str]:
