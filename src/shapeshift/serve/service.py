@@ -36,7 +36,8 @@ class Limits:
         max_waiting: sentences in the queue, one for each run that is to translate it.
         max_connections: open at a time.
         batch_tokens: size of a batch: sentences × subwords of the longest of them.
-        arrival_s: for the head of a request to arrive, and for its body.
+        arrival_s: for the head of a request to arrive, for its body, and for a client that does not
+            read to go on.
         request_s: for the whole request, from the end of its head on.
         drain_s: after a signal, for what is in the queue.
     """
