@@ -2,8 +2,9 @@
 
     python tests/soak/serve_under_load.py --minutes 10 --seed 1
 
-Good clients compare each translation with that of `Run.translate`. Hostile ones send what is no
-HTTP, no JSON, too long, too deep, half of it, too much at once, or go away. Prints a JSON report;
+Good clients compare each translation with that of `Run.translate`. Hostile ones send bytes that are
+not HTTP or not JSON, bodies that are too long, too deep or cut short, too many sentences at once,
+or they go away. Prints a JSON report;
 exits with 1 if the server ended, gave a wrong translation or any 5xx but 503, if its memory or its
 open files grew, or if it did not end in order on SIGTERM.
 """
@@ -91,7 +92,7 @@ class Load:
             time.sleep(0.1)
 
     def hostile(self, http, rng: random.Random) -> None:
-        """Send something that nobody should."""
+        """Send a request that is wrong, or none."""
         garbage = rng.randbytes(rng.choice((1, 100, 300_000)))
         body = rng.choice(
             (

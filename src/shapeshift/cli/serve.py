@@ -83,7 +83,9 @@ def serve(
         )
         service = Service(served, limits)
         if not is_loopback(listener):
-            notice(f"there is no password: whoever can reach {host} can use this server", "yellow")
+            notice(
+                f"there is no password: anyone who can reach {host} can use this server", "yellow"
+            )
         names = ", ".join(service.runs)
         server = Server(
             service, listener, lambda: notice(f"{address(listener)} serves {names}; Ctrl-C stops")

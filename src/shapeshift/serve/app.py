@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 import re
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -161,8 +162,10 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
 
 
 def _serving(file: Path) -> Callable[[Request], Any]:
+    content, (media_type, _) = file.read_bytes(), mimetypes.guess_type(file.name)
+
     async def serve(request: Request) -> Response:
-        return FileResponse(file, headers={"cache-control": "no-cache"})
+        return Response(content, headers={"cache-control": "no-cache"}, media_type=media_type)
 
     return serve
 

@@ -40,9 +40,9 @@ class Job:
 class Batcher:
     """A queue of sentences and the thread that computes them, batch after batch.
 
-    While one batch is computed, others wait, and those of one kind make up the next: under load
-    batches are large, and a sentence by itself never waits for others. The oldest job leads each
-    batch, so that no kind of work is put off forever.
+    While a batch is computed, more jobs arrive, and those with equal keys form the next one: under
+    load batches are large, and a job that arrives alone starts at once. The oldest job is always in
+    the next batch, so that none waits forever.
 
     One thread serves all models: they share the processor, and a batch at a time has all of it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import time
@@ -15,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from shapeshift.errors import ShapeshiftError
 
 from .app import make_app
-from .service import Service
+from .service import Limits, Service
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -61,16 +62,11 @@ class Server(uvicorn.Server):
     def __init__(
         self, service: Service, listener: socket.socket, ready: Callable[[], None] = lambda: None
     ):
-        limits = service.limits
-
-        class Protocol(_Protocol):
-            max_connections = limits.max_connections
-            head_s = limits.arrival_s
-
+        protocol = type("Protocol", (_Protocol,), {"limits": service.limits})
         super().__init__(
             uvicorn.Config(
                 make_app(service, loopback_only=is_loopback(listener)),
-                http=Protocol,
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -78,7 +74,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=int(limits.request_s),
+                timeout_keep_alive=int(service.limits.request_s),
                 timeout_graceful_shutdown=5,
             )
         )
@@ -117,15 +113,15 @@ class Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Closes a connection that sends no whole head of a request, or does not read."""
+    """Closes a connection that sends no whole head of a request in time, or does not read."""
 
-    max_connections: int
-    head_s: float
-    _head_timer: Any = None
+    limits: Limits
+    _head_timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
+        if len(self.connections) > self.limits.max_connections:
             transport.write(
                 b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
                 b"Connection: close\r\n\r\n"
@@ -138,22 +134,32 @@ class _Protocol(H11Protocol):
         super().data_received(data)
         self._watch_head()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._stop_timer()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reader_timer = self.loop.call_later(self.limits.arrival_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _stop(self._reader_timer)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        _stop(self._head_timer)
+        _stop(self._reader_timer)
+
     def _watch_head(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_timer()
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.head_s, self.transport.abort)
-
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+            _stop(self._head_timer)
             self._head_timer = None
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.limits.arrival_s, self.transport.abort)
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

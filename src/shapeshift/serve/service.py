@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +37,8 @@ class Limits:
         max_waiting: sentences in the queue, one for each run that is to translate it.
         max_connections: open at a time.
         batch_tokens: size of a batch: sentences × subwords of the longest of them.
-        arrival_s: for the head of a request to arrive, and for its body.
+        arrival_s: for the head of a request to arrive, for its body, and for a client that does not
+            read to go on.
         request_s: for the whole request, from the end of its head on.
         drain_s: after a signal, for what is in the queue.
     """
@@ -194,6 +196,8 @@ class Service:
         self.runs = {run.name if names.count(run.name) == 1 else str(run.path): run for run in runs}
         self.limits = limits
         self.draining = False
+        # One thread: each has a part of the heap of its own, which grows to the most it ever held.
+        self._encoder = ThreadPoolExecutor(1, "encoder")
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._requests = Counter(
@@ -248,7 +252,10 @@ class Service:
             RefusedError: a sentence is too long, the queue is full, or the server is about to stop.
         """
         self.refuse_if_draining()
-        jobs = [await asyncio.to_thread(self._jobs, task, sentences) for task in tasks]
+        loop = asyncio.get_running_loop()
+        jobs = [
+            await loop.run_in_executor(self._encoder, self._jobs, task, sentences) for task in tasks
+        ]
         every = [job for row in jobs for job in row]
         try:
             self.batcher.submit(every)

@@ -414,6 +414,15 @@ def test_what_is_not_http_harms_nobody(impatient, head):
     assert httpx2.get(f"{impatient}/health").status_code == 200
 
 
+def test_a_client_that_does_not_read_is_left(folders):
+    with serving(folders[:1], Limits(arrival_s=1)) as (service, url), connect(url) as connection:
+        connection.settimeout(0.2)
+        with suppress(TimeoutError, ConnectionError):
+            for _ in range(20_000):
+                connection.sendall(b"GET /look.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        wait_until(lambda: not service.server.server_state.connections)
+
+
 def test_no_more_connections_than_may_be(folders):
     with serving(folders[:1], Limits(max_connections=3)) as (_, url):
         several = [socket.create_connection(urlsplit(url).netloc.split(":"), 10) for _ in range(3)]
