@@ -24,11 +24,11 @@ with `benchmarks/attention.py`: in bf16, explicit attention is several times fas
 lengths."""
 
 BLOCK = 1 << 22
-"""How many scores are made at a time on a CPU: so few stay in its cache from step to step, which
+"""Scores computed at a time on a CPU, few enough to stay in its cache from step to step, which
 counts more than the number of steps."""
 
 RECOMPUTED_FROM = 512
-"""The number of keys from which scores are made again in the backward pass rather than kept, on a
+"""The number of keys from which scores are recomputed in the backward pass rather than kept, on a
 CPU where the fused kernel cannot serve."""
 
 
@@ -107,8 +107,8 @@ def attend(
         return _explicit(whole, position, dropout_p)
     sentences = []
     for part in whole.by_sentences():
-        made = (_explicit_or_again(few, position, dropout_p) for few in part.by_queries())
-        sentences.append(torch.cat([heads.transpose(1, 2) for heads in made], dim=1))
+        outputs = (_explicit_or_again(few, position, dropout_p) for few in part.by_queries())
+        sentences.append(torch.cat([heads.transpose(1, 2) for heads in outputs], dim=1))
     return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next
 
 
@@ -211,12 +211,12 @@ class _Part(NamedTuple):
         size = max(1, BLOCK * self.q.shape[0] // self.num_scores)
         heads = zip(*(torch.split(x, size) for x in (self.q, self.k, self.v)), strict=True)
         for n, (q, k, v) in enumerate(heads):
-            of = slice(n * size, (n + 1) * size)
+            these = slice(n * size, (n + 1) * size)
             mask = self.mask
             if mask is not None and mask.ndim == 4 and mask.shape[0] > 1:
-                mask = mask[of]
-            pos_k = self.pos_k if self.pos_k.shape[0] == 1 else self.pos_k[of]
-            pos_q = self.pos_q if self.pos_q.shape[0] == 1 else self.pos_q[of]
+                mask = mask[these]
+            pos_k = self.pos_k if self.pos_k.shape[0] == 1 else self.pos_k[these]
+            pos_q = self.pos_q if self.pos_q.shape[0] == 1 else self.pos_q[these]
             yield _Part(q, k, v, mask, pos_k if self.pos_q is self.pos_k else pos_q, pos_k)
 
     def by_queries(self) -> Iterator[_Part]:
@@ -226,17 +226,17 @@ class _Part(NamedTuple):
             yield self
             return
         for n, q in enumerate(torch.split(self.q, size, dim=2)):
-            of = slice(n * size, (n + 1) * size)
+            these = slice(n * size, (n + 1) * size)
             mask = self.mask
             if mask is not None and mask.shape[-2] > 1:
-                mask = mask[..., of, :]
-            yield self._replace(q=q, mask=mask, pos_q=self.pos_q[:, of])
+                mask = mask[..., these, :]
+            yield self._replace(q=q, mask=mask, pos_q=self.pos_q[:, these])
 
 
 def _explicit_or_again(part: _Part, position: Representation, dropout_p: float) -> Tensor:
     if part.k.shape[2] < RECOMPUTED_FROM or not torch.is_grad_enabled():
         return _explicit(part, position, dropout_p)
-    made: Tensor = checkpoint(
+    heads: Tensor = checkpoint(
         _explicit,
         part,
         position,
@@ -244,7 +244,7 @@ def _explicit_or_again(part: _Part, position: Representation, dropout_p: float) 
         use_reentrant=False,
         preserve_rng_state=dropout_p > 0,
     )
-    return made
+    return heads
 
 
 def _explicit(part: _Part, position: Representation, dropout_p: float) -> Tensor:

@@ -74,7 +74,7 @@ def attend_flex(
 def _block_mask(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> BlockMask | None:
     """Return which blocks have a pair that is not forbidden, None where all have.
 
-    Made of blocks alone, without a tensor of all pairs. Of `mask`, only padding counts here,
+    Computed from blocks alone, without a tensor of all pairs. Of `mask`, only padding counts here,
     `(B|1, 1, 1, K)`; any other forbids by what it adds to the scores.
     """
     (B, _, Q, _), K = q.shape, k.shape[2]

@@ -23,7 +23,7 @@ _RELATIVE = {"alibi": "ALiBi", "rotary": "rotary", "relative_attention_bias": "r
 """Part of a module's or attribute's name, in models whose attention sees distances only."""
 
 
-def chosen(
+def choose_modules(
     model: nn.Module, every: Mapping[str, nn.Module], modules: str | Iterable[str] | None
 ) -> list[str]:
     """Return the names of the position embeddings to shift.
@@ -73,7 +73,7 @@ def owners(every: Mapping[str, nn.Module], target: nn.Module) -> list[nn.Module]
     return list(dict.fromkeys(above.values()))
 
 
-def tokens_of(
+def token_arguments(
     module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_root: bool
 ) -> list[Tensor]:
     """Return the tokens that a module is called with: arguments with a name in `_TOKENS`, and the

@@ -16,7 +16,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
-from .choose import chosen, owners, tokens_of
+from .choose import choose_modules, owners, token_arguments
 from .families import CALLED_WITH_ROWS, Family, family_of
 
 _HANDLES = "_shapeshift_handles"
@@ -75,7 +75,7 @@ def shift_positions(
     if max_length is not None:
         max_length = whole_number("max_length", max_length, 1)
     every = dict(model.named_modules(remove_duplicate=False))
-    names = chosen(model, every, modules)
+    names = choose_modules(model, every, modules)
     shifts = [_Shift(name, every[name], max_offset) for name in names]
     for shift, name in zip(shifts, names, strict=True):
         shift.check_room(every[name], (max_length or 1) - 1)
@@ -143,7 +143,7 @@ class _Shift:
         if num_sequences is not None:
             self._num_sequences = num_sequences
         if self._may_get_tokens and module.training and not torch.compiler.is_compiling():
-            self._tokens += tokens_of(module, args, kwargs, is_root=hasattr(module, _HANDLES))
+            self._tokens += token_arguments(module, args, kwargs, is_root=hasattr(module, _HANDLES))
 
     def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note the rows, before a module may write to its arguments."""

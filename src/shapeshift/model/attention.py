@@ -82,7 +82,7 @@ class Attention(nn.Module):
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if q is k and k is v:
-            made = F.linear(q, self.in_weight, self.in_bias).chunk(3, dim=-1)
+            projected = F.linear(q, self.in_weight, self.in_bias).chunk(3, dim=-1)
         elif k is v:
             dim = q.shape[-1]
             query = F.linear(q, self.in_weight[:dim], self.in_bias[:dim])
@@ -90,12 +90,12 @@ class Attention(nn.Module):
                 rest = F.linear(k, self.in_weight[dim:], self.in_bias[dim:])
             else:  # all keys and values are in the cache
                 rest = query.new_empty(k.shape[0], 0, 2 * dim)
-            made = (query, *rest.chunk(2, dim=-1))
+            projected = (query, *rest.chunk(2, dim=-1))
         else:
             weights, biases = self.in_weight.chunk(3), self.in_bias.chunk(3)
-            made = tuple(map(F.linear, (q, k, v), weights, biases))
+            projected = tuple(map(F.linear, (q, k, v), weights, biases))
         q, k, v = (
             part.view(*part.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
-            for part in made
+            for part in projected
         )  # (B, H, Q|K, E)
         return q, k, v

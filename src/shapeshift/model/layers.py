@@ -73,8 +73,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = dropout(self.activation(self.inner(x)), self.dropout, self.training)
-        made: Tensor = self.outer(hidden)
-        return made
+        out: Tensor = self.outer(hidden)
+        return out
 
 
 class Residual(nn.Module):
@@ -89,8 +89,8 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre_norm:
             return x + dropout(branch(self.norm(x)), self.dropout, self.training)
-        made: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
-        return made
+        out: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
+        return out
 
 
 @dataclass
@@ -125,8 +125,8 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, pos: Tensor, mask: Tensor | None) -> Tensor:
         """`x (B, S, D)`, `pos (B|1, S)`, `mask` to add to the scores -> `(B, S, D)`."""
         x = self.around_attention(x, lambda h: self.attention(h, h, pos, pos, mask))
-        made: Tensor = self.around_feed_forward(x, self.feed_forward)
-        return made
+        out: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return out
 
 
 class DecoderLayer(nn.Module):
@@ -163,15 +163,14 @@ class DecoderLayer(nn.Module):
             x, lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True)
         )
         x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cache))
-        made: Tensor = self.around_feed_forward(x, self.feed_forward)
-        return made
+        out: Tensor = self.around_feed_forward(x, self.feed_forward)
+        return out
 
     def _look(self, x: Tensor, pos_q: Tensor, memory: Memory, cache: LayerCache | None) -> Tensor:
+        out: Tensor
         if cache is None:
-            made: Tensor = self.cross_attention(
-                x, memory.hidden, pos_q, memory.pos, memory.mask, None
-            )
-            return made
+            out = self.cross_attention(x, memory.hidden, pos_q, memory.pos, memory.mask, None)
+            return out
         num_sentences = memory.hidden.shape[0]
         beam = x.shape[0] // num_sentences
         queries = x.reshape(num_sentences, -1, x.shape[-1])  # (B, beam · Q, D)
@@ -180,7 +179,5 @@ class DecoderLayer(nn.Module):
         else:
             pos = pos_q.repeat(1, beam)  # (1, beam · Q)
         fresh = memory.hidden if cache.cross.length == 0 else memory.hidden[:, :0]
-        out: Tensor = self.cross_attention(
-            queries, fresh, pos, memory.pos, memory.mask, cache.cross
-        )
+        out = self.cross_attention(queries, fresh, pos, memory.pos, memory.mask, cache.cross)
         return out.reshape(x.shape)

@@ -127,19 +127,19 @@ def _check_options(scheme: Scheme) -> None:
         ),
         *(("kind", part.kind, KINDS.get(part.kind), part.options) for part in scheme.parts),
     ]
-    for what, name, found, options in choices:
-        if found is None:
+    for what, name, registered, options in choices:
+        if registered is None:
             continue  # `check` says so
         try:
-            check_options(found, options, f"{what} {name!r}")
+            check_options(registered, options, f"{what} {name!r}")
         except ShapeshiftError as error:
             errors.append(f"{error}; null takes out one that an extended file or a preset gives")
             continue
         try:
-            _options_model(found)(**options)
+            _options_model(registered)(**options)
         except ValidationError as error:
             errors += [
-                f"{found.build.__name__}.{'.'.join(map(str, each['loc']))}: {each['msg']}, got"
+                f"{registered.build.__name__}.{'.'.join(map(str, each['loc']))}: {each['msg']}, got"
                 f" {each['input']!r}"
                 for each in error.errors()
             ]

@@ -118,7 +118,7 @@ class Transformer(nn.Module):
 
 
 class EncoderStates(list[Tensor]):
-    """Hidden states from the embeddings up, with the positions and the mask they were made with."""
+    """Hidden states from the embeddings up, with their positions and mask."""
 
     pos: Tensor
     mask: Tensor

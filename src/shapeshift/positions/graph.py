@@ -70,7 +70,7 @@ class Graph(PairVectors):
         self.num_labels = num_labels
         self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
 
-    def rows_of(self, table: Tensor) -> Tensor:
+    def lookup_table(self, table: Tensor) -> Tensor:
         return F.pad(table, (0, 0, 1, 0))  # row 0 is for pairs without an edge
 
     def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:

@@ -228,7 +228,7 @@ class Clipped(NamedTuple):
 Layout = Exact | Band | Clipped
 
 IN_CACHE = 1 << 19
-"""How many numbers are sorted by distance at a time: so few stay in the cache of one core."""
+"""Numbers sorted by distance at a time, few enough to stay in the cache of one core."""
 
 
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:

@@ -21,7 +21,7 @@ def by_distance(
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
         dtype: of the bias.
     """
-    lag = lag_of(pos_q, pos_k)
+    lag = common_lag(pos_q, pos_k)
     if lag is None:
         return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1).to(dtype)
     num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
@@ -47,7 +47,7 @@ def distance_between(
     return lambda b, i, j: (at_k[b, j] - at_q[b, i]).clamp(low, high) - low
 
 
-def lag_of(pos_q: Tensor, pos_k: Tensor) -> int | None:
+def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
     without gaps, else None. None, too, where to look would make a device wait or split a graph,
     and for no pair or a single query, which the general way serves as well."""

@@ -9,7 +9,7 @@ from . import pairs
 from .base import ScoreMod
 from .checks import whole_number
 from .pairs import Band, Clipped, Exact, Layout
-from .relative import distance_between, lag_of
+from .relative import common_lag, distance_between
 from .vectors import AddTo, PairVectors
 
 _EXACT_BELOW = 48
@@ -115,7 +115,7 @@ class Shaw(PairVectors):
         where the device is not a CPU.
         """
         k = self.max_distance
-        lag = None if table is None or k == 0 else lag_of(pos_q, pos_k)
+        lag = None if table is None or k == 0 else common_lag(pos_q, pos_k)
         if table is None or lag is None:
             return None
         num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]

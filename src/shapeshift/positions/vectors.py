@@ -78,8 +78,8 @@ class PairVectors(Representation):
         """Return the row of each pair, `(B|1, 1, Q, K)`, for all heads; B is `num_sentences`."""
         raise NotImplementedError
 
-    def rows_of(self, table: Tensor) -> Tensor:
-        """Return the table `(H|1, R, E)` that `rows` counts in."""
+    def lookup_table(self, table: Tensor) -> Tensor:
+        """Return the table `(H|1, R, E)` whose rows `rows` numbers, `keys` or `values` itself."""
         return table
 
     def overrides(self, hook: str) -> bool:
@@ -92,13 +92,13 @@ class PairVectors(Representation):
         if self.keys is None:
             return None
         rows = self.rows(q.shape[0], pos_q, pos_k)
-        by_row = by_table(q, self.rows_of(self.keys).transpose(-1, -2))  # (B, H, Q, R)
+        by_row = by_table(q, self.lookup_table(self.keys).transpose(-1, -2))  # (B, H, Q, R)
         return by_row.gather(-1, rows.expand(*by_row.shape[:3], -1))
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
-        rows, table = self.rows(probs.shape[0], pos_q, pos_k), self.rows_of(self.values)
+        rows, table = self.rows(probs.shape[0], pos_q, pos_k), self.lookup_table(self.values)
         # In float32 at least: thousands of small numbers may fall into one sum.
         wide = probs.to(torch.promote_types(probs.dtype, torch.float32))
         sums = wide.new_zeros(*wide.shape[:3], table.shape[1])

@@ -89,13 +89,13 @@ class XPos(Representation):
         self._check_range(pos_q, q.dtype)
         if pos_k is not pos_q:
             self._check_range(pos_k, k.dtype)
-        made = []
+        turned = []
         for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
             steps = (pos - self.centre).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
             angles = pos.to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, E/2)
-            made.append(rotate(x, angles.cos() * scale, angles.sin() * scale, self.pairs))
-        return made[0], made[1]
+            turned.append(rotate(x, angles.cos() * scale, angles.sin() * scale, self.pairs))
+        return turned[0], turned[1]
 
     def _check_range(self, pos: Tensor, dtype: torch.dtype) -> None:
         limit = self._reach(dtype)

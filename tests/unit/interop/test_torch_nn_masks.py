@@ -258,7 +258,7 @@ def test_what_forbids_the_right_is_a_causal_mask(
         "heads": (RIGHT | WINDOW).repeat(B * H, 1, 1),
     }[mask]
     out = attention(x, x, x, attn_mask=attn_mask)[0]
-    monkeypatch.setattr(shaw, "lag_of", lambda pos_q, pos_k: None)  # by the positions alone
+    monkeypatch.setattr(shaw, "common_lag", lambda pos_q, pos_k: None)  # by the positions alone
     torch.testing.assert_close(out, attention(x, x, x, attn_mask=attn_mask)[0])
     assert out.isfinite().all()
 

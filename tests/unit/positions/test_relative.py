@@ -23,10 +23,10 @@ POSITIONS = {
     "keys far left": (run_of(40, 5), run_of(0, 4)),
     "keys far right": (run_of(0, 5), run_of(40, 4)),
     "an offset each": (run_of(0, 6) + torch.tensor([[3], [250]]),) * 2,
-    "gaps": (torch.tensor([[0, 2, 3, 9]]), torch.tensor([[0, 2, 3, 9]])),
+    "gaps, unsorted": (torch.tensor([[0, 9, 3, 2]]), torch.tensor([[30, 0, 2, 3, 9]])),
     "lags differ": (run_of(0, 5) + torch.tensor([[3], [1]]), run_of(0, 6)),
 }
-GENERAL = {"one query", "gaps", "lags differ"}
+GENERAL = {"one query", "gaps, unsorted", "lags differ"}
 NOT_CAUSAL = {"first keys alone", "keys far left", "keys far right"}
 DISTANCES = [0, 1, 2, 30]
 

@@ -95,13 +95,13 @@ def check_sizes(position: Representation, **sizes: int) -> None:
     """Raise a `ShapeshiftError` if `position` was built for other `sizes`: `dim`, `num_heads` or
     `head_dim`."""
     for kind in position.kinds():
-        for name, here in sizes.items():
-            built_for = getattr(kind, name, here)
-            if built_for != here:
-                wanted = ", ".join(f"{each}={size}" for each, size in sizes.items())
+        for name, size in sizes.items():
+            built_for = getattr(kind, name, size)
+            if built_for != size:
+                wanted = ", ".join(f"{each}={value}" for each, value in sizes.items())
                 raise ShapeshiftError(
                     f"{type(kind).__name__} was built for {name}={built_for}, but here it is"
-                    f" {here}; build it for {wanted}"
+                    f" {size}; build it for {wanted}"
                 )
 
 
