@@ -50,7 +50,7 @@ def main() -> None:
     if args.write:
         before, _, rest = GUIDE.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
-        table = "\n".join(lines) + "\n"
+        table = "\n" + "\n".join(lines) + "\n\n"
         GUIDE.write_text(f"{before}{BEGIN}{table}{END}{after}", encoding="utf-8")
 
 
