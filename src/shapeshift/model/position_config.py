@@ -28,7 +28,7 @@ from shapeshift.positions import (
 )
 from shapeshift.positions.placement import check_numbers
 from shapeshift.positions.registry import Entry, check_options, entry
-from shapeshift.schema import PlainName, Strict
+from shapeshift.schema import PlainName, Strict, expected
 
 
 class PositionConfig(Strict):
@@ -138,11 +138,13 @@ def _check_options(scheme: Scheme) -> None:
         try:
             _options_model(registered)(**options)
         except ValidationError as error:
-            errors += [
-                f"{registered.build.__name__}.{'.'.join(map(str, each['loc']))}: {each['msg']}, got"
-                f" {each['input']!r}"
-                for each in error.errors()
-            ]
+            wanted: dict[str, list[str]] = {}  # of an option of several types, each has its error
+            for each in error.errors():
+                wanted.setdefault(str(each["loc"][0]), []).append(expected(each))
+            for option, several in wanted.items():
+                words = " or ".join(dict.fromkeys(several))
+                where = f"{registered.build.__name__}.{option}"
+                errors.append(f"{where}: expected {words}, got {options[option]!r}")
     if errors:
         raise ShapeshiftError("; ".join(errors))
 

@@ -19,7 +19,7 @@ REFUSED = [  # in text, settings and folders
     (f"{TRAIN} training.max_updates=many", "training.max_updates: expected a whole number, got"),
     (f"{TRAIN} model.size=huge", "model.size: expected 'tiny', 'small', 'base' or 'big', got"),
     (f"{TRAIN} model=big", "model: expected a section of settings, got 'big'"),
-    (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected at least 1 item, got []"),
+    (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected 1 or more entries, got []"),
     (f"{TRAIN} data.corpus.train='[train.en]'", "without the ending of its language: train"),
     (f"{TRAIN} training.device=cuda:99", "use auto or cpu"),
     (
