@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "attention": {"positions", "errors"},
     "interop": {"attention", "positions", "errors"},
     "conformance": {"interop", "positions", "errors"},
-    "model": {"attention", "positions", *FOUNDATIONS},
+    "model": {"attention", "positions", "foreign_names", *FOUNDATIONS},
     "data": FOUNDATIONS,
     "decoding": {"model", "positions", "data", *FOUNDATIONS},
     "training": {"model", "positions", "data", *FOUNDATIONS},
