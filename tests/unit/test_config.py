@@ -42,7 +42,9 @@ def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("# to be written\n")
     (tmp_path / "mine.yaml").write_text("extends: empty.yaml\n")
     for name in ("empty.yaml", "mine.yaml"):
-        with pytest.raises(ShapeshiftError, match=r"empty\.yaml: is empty; .*stands for all defaults"):
+        with pytest.raises(
+            ShapeshiftError, match=r"empty\.yaml: is empty; .*stands for all defaults"
+        ):
             load_config(tmp_path / name)
 
 
