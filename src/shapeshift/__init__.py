@@ -39,7 +39,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if name != "load_run":
             raise
-        remedy = "load_run needs the testbed: pip install 'shapeshift[testbed]'"
+        from .errors import install_extra
+
+        remedy = f"load_run needs the testbed: {install_extra('testbed')}"
         raise ImportError(f"{remedy} ({error})") from error
 
 

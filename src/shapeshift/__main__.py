@@ -24,9 +24,11 @@ def main() -> None:
         missing = str(error.name).partition(".")[0]
         if missing not in TESTBED:
             raise
+        from shapeshift.errors import install_extra
+
         sys.exit(
-            f"shapeshift: error: the command line needs {missing}, which is not installed; run"
-            " pip install 'shapeshift[testbed]'"
+            f"shapeshift: error: the command line needs {missing}, which is not installed;"
+            f" {install_extra('testbed')}"
         )
 
 

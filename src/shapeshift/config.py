@@ -11,7 +11,7 @@ from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from shapeshift.config_errors import messages, no_sections
-from shapeshift.config_file import find_config, lay_over, merge, read_document
+from shapeshift.config_file import find_config, lay_over, merge, read_settings
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError
@@ -95,7 +95,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             settings that are wrong, each with its name and what would be right.
     """
     path = find_config(path)
-    return parse_config(read_document(path), overrides, path)
+    return parse_config(read_settings(path), overrides, path)
 
 
 def parse_config(

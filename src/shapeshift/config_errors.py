@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, closest, nearest
 from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE, RENAMED
 from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import KINDS, POSITION_IDS
-from shapeshift.schema import variants
+from shapeshift.schema import expected, variants
 
 
 def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
@@ -31,54 +32,49 @@ def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
         error: of the check.
         config: what was checked.
     """
+    found: dict[str, list[tuple[_Place, Any]]] = {}
     for problem in error.errors(include_url=False):
-        keys, field = _locate(problem["loc"], config)
-        where = ".".join(keys)
-        match problem["type"]:
-            case "extra_forbidden":
-                yield f"{where}: {_unknown(keys, field, config)}"
-            case "value_error":  # nowhere: between sections, which the message names
-                yield (f"{where}: " if where else "") + str(problem["ctx"]["error"])
-            case "missing":
-                yield f"{where}: missing"
-            case "union_tag_not_found" if field is not None:
-                yield (
-                    f"{where}: `{field.discriminator}:` is missing, which says what it is"
-                    f" ({', '.join(variants(field))})"
-                )
-            case "union_tag_invalid" if field is not None:
-                tag, known = str(problem["ctx"]["tag"]), variants(field)
-                yield (
-                    f"{where}: unknown {field.discriminator} {_shown(tag)}{nearest(tag, known)}"
-                    f" (known: {', '.join(known)})"
-                )
-            case "model_type" | "dict_type":
-                yield f"{where}: expected a section of settings, got {_shown(problem['input'])}"
-            case _:
-                yield f"{where}: {_expected(problem['msg'])}, got {_shown(problem['input'])}"
+        place = _locate(problem["loc"], config)
+        found.setdefault(place.alternative or place.where, []).append((place, problem))
+    for problems in found.values():
+        if problems[0][0].alternative is None:
+            yield from (_message(place, problem, config) for place, problem in problems)
+            continue
+        deepest = max(len(problem["loc"]) for _, problem in problems)  # the type that fits best
+        problems = [each for each in problems if len(each[1]["loc"]) == deepest]
+        place, problem = problems[0]
+        if len(problems) == 1:
+            yield _message(place, problem, config)
+        else:
+            wanted = " or ".join(dict.fromkeys(expected(each) for _, each in problems))
+            yield f"{place.where}: expected {wanted}, got {shown(problem['input'])}"
 
 
-_IN_PLAIN_WORDS = {
-    "Input should be a valid integer": "expected a whole number",
-    "Input should be greater than or equal to": "expected at least",
-    "Input should be less than or equal to": "expected at most",
-    "Input should be greater than": "expected more than",
-    "Input should be less than": "expected less than",
-    "Input should be ": "expected ",
-    "List should have ": "expected ",
-}
+def _message(place: _Place, problem: Any, config: type[BaseModel]) -> str:
+    where, field = place.where, place.choice
+    match problem["type"]:
+        case "extra_forbidden":
+            return f"{where}: {_unknown(place, config)}"
+        case "value_error":  # nowhere: between sections, which the message names
+            return (f"{where}: " if where else "") + str(problem["ctx"]["error"])
+        case "missing":
+            return f"{where}: missing"
+        case "union_tag_not_found" if field is not None:
+            return (
+                f"{where}: `{field.discriminator}:` is missing, which says what it is"
+                f" ({', '.join(variants(field))})"
+            )
+        case "union_tag_invalid" if field is not None:
+            tag, known = str(problem["ctx"]["tag"]), variants(field)
+            return (
+                f"{where}: unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
+                f" (known: {', '.join(known)})"
+            )
+        case _:
+            return f"{where}: expected {expected(problem)}, got {shown(problem['input'])}"
 
 
-def _expected(message: str) -> str:
-    """Return what was expected, from a message of pydantic's."""
-    message = message.partition(", unable")[0].partition(" after validation")[0]
-    for start, words in _IN_PLAIN_WORDS.items():
-        if message.startswith(start):
-            return words + message.removeprefix(start)
-    return message
-
-
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as a message names it: not longer than a line."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"
@@ -100,9 +96,9 @@ def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ())
     return exact[0] if exact else None
 
 
-def _unknown(keys: tuple[str, ...], choice: FieldInfo | None, config: type[BaseModel]) -> str:
+def _unknown(place: _Place, config: type[BaseModel]) -> str:
     """Return what is wrong with a key that its section does not have."""
-    where, name = ".".join(keys), keys[-1]
+    where, name, choice = ".".join(place.keys), place.keys[-1], place.choice
     section = where.rpartition(".")[0]
     if choice is not None:
         others = [key for key, model in variants(choice).items() if name in model.model_fields]
@@ -130,33 +126,94 @@ def _unknown(keys: tuple[str, ...], choice: FieldInfo | None, config: type[BaseM
 
 
 def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return known[close[0]] if close else None
+    match = closest(name, known, cutoff)
+    return None if match is None else known[match]
 
 
-def _locate(
-    place: tuple[int | str, ...], config: type[BaseModel]
-) -> tuple[tuple[str, ...], FieldInfo | None]:
-    """Return the keys of a setting without the names that pydantic adds for a section chosen, and
-    the choice that the last of them belongs to, if it does."""
+class _Place(NamedTuple):
+    """Where a setting stands.
+
+    Attributes:
+        where: for people: `tables, entry 1, columns.BLEU.split`.
+        keys: the names among it, without those that a file gives, and items of lists.
+        choice: what the last of them belongs to, if it is a choice among sections.
+        alternative: the place, if it may hold values of several types.
+    """
+
+    where: str
+    keys: tuple[str, ...]
+    choice: FieldInfo | None
+    alternative: str | None
+
+
+def _locate(place: tuple[int | str, ...], config: type[BaseModel]) -> _Place:
+    """Return the place that pydantic names, without the names that it adds for one type of several
+    and for a section chosen."""
+    where, alternative = "", None
     keys: list[str] = []
-    model: type[BaseModel] | None = config
+    types: list[Any] = [config]
     choice: FieldInfo | None = None
     steps = iter(place)
     for step in steps:
-        keys.append(str(step))
-        field = None if model is None else model.model_fields.get(str(step))
-        if field is not None:
-            sections = variants(field)
-            choice, model = field if sections else None, next(_models(field.annotation), None)
-            if sections and (name := next(steps, None)) is not None:
-                model = sections[str(name)]
-    return tuple(keys), choice
+        if step == "[key]":  # of the name before it
+            continue
+        if isinstance(step, int):
+            where += f", entry {step + 1}"
+            types = [each for one in types for each in _types_below(one, step)]
+        else:
+            where += (
+                f"{', ' if re.search(r', entry [0-9]+$', where) else '.' if where else ''}{step}"
+            )
+            fields = [
+                one.model_fields[step]
+                for one in types
+                if _is_section(one) and step in one.model_fields
+            ]
+            if fields or not any(get_origin(one) is dict for one in types):
+                keys.append(step)
+            if fields and (sections := variants(fields[0])):
+                choice, name = fields[0], next(steps, None)
+                types = [] if name is None else [sections[str(name)]]
+                continue
+            choice = None if fields else choice
+            types = (
+                _alternatives(fields[0].annotation)
+                if fields
+                else [each for one in types for each in _types_below(one, step)]
+            )
+        if len(types) > 1 and next(steps, None) is not None:
+            alternative = alternative or where
+    return _Place(where, tuple(keys), choice, alternative)
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """Return the types that an annotation allows, besides None."""
+    if get_origin(annotation) is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [each for one in get_args(annotation) for each in _alternatives(one)]
+    return [] if annotation is type(None) else [annotation]
+
+
+def _types_below(annotation: Any, step: int | str) -> list[Any]:
+    """Return the types of an item of a list, or of a value of a mapping; none for other types."""
+    arguments = get_args(annotation)
+    match get_origin(annotation), step:
+        case (mapping, str()) if mapping is dict:
+            return _alternatives(arguments[1])
+        case (sequence, int()) if sequence in (list, tuple) and Ellipsis not in arguments[:1]:
+            several = sequence is tuple and Ellipsis not in arguments
+            return _alternatives(arguments[min(step, len(arguments) - 1) if several else 0])
+    return []
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield the sections that a field may hold, or the items of its list."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if _is_section(annotation):
         yield annotation
     else:
         for each in get_args(annotation):

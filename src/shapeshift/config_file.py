@@ -72,6 +72,29 @@ def read_document(path: str | Path) -> Any:
     return _read(Path(path), ())
 
 
+def read_settings(path: str | Path) -> Any:
+    """Return what `read_document` does, of a file that is to be a configuration of one run.
+
+    Raises:
+        ShapeshiftError: as `read_document`; or the file is a study or a grid.
+    """
+    document = read_document(path)
+    if isinstance(document, dict):
+        if "grid" in document:
+            remedy = f"use `shapeshift reproduce {path}`"
+            raise ShapeshiftError(
+                f"is a study, not the configuration of one run; {remedy}", path=path
+            )
+        if "axes" in document:
+            remedy = (
+                f"a study names it (`grid: {Path(path).name}`), which `shapeshift reproduce` runs"
+            )
+            raise ShapeshiftError(
+                f"is a grid, not the configuration of one run; {remedy}", path=path
+            )
+    return document
+
+
 def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     """Read `path`, which was reached through the files in `extending`."""
     try:
@@ -81,7 +104,9 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
             raise
         raise ShapeshiftError(f"{error} (extended by {extending[-1]})") from error
     if document is None:
-        return {}
+        raise ShapeshiftError(
+            "is empty; expected sections such as 'model:' ({} stands for all defaults)", path=path
+        )
     if not isinstance(document, dict) or "extends" not in document:
         return document
     other = document.pop("extends")

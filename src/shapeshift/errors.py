@@ -33,8 +33,26 @@ class ShapeshiftError(Exception):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    match = closest(word, known)
+    return "" if match is None else f"; did you mean {match!r}?"
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known word that is most like `word`, in capitals or not; None if none is.
+
+    Args:
+        word: that is not known.
+        known: those that are.
+        cutoff: how much of the words must be the same, from 0 to 1.
+    """
+    spelling = {each.lower(): each for each in reversed([*known])}
+    matches = difflib.get_close_matches(word.lower(), [*reversed(spelling)], n=1, cutoff=cutoff)
+    return spelling[matches[0]] if matches else None
+
+
+def install_extra(name: str) -> str:
+    """Return how to install an extra of this package, to follow what is not installed."""
+    return f"install the extra {name} (pip install '.[{name}]' in a copy of the repository)"
 
 
 def reason(error: BaseException) -> str:

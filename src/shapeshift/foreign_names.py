@@ -77,6 +77,20 @@ NOT_HERE = {
 }
 """Name elsewhere → what to do instead, where there is no such key."""
 
+FOREIGN_POSITIONS = {
+    name: preset
+    for preset, names in {
+        "ape": "sin sincos sinusoid sinusoidal_absolute",
+        "learned": "embeddings learnable learned_absolute trainable",
+        "nope": "no no_position no_positions without",
+        "rope": "roformer rotary_embedding rotary_embeddings rotary_pos_emb",
+        "rpe": "relative relative_key relative_key_query shaw_relative",
+        "t5": "relative_bias relative_position_bias t5_bias",
+    }.items()
+    for name in names.split()
+}
+"""Name of a position representation elsewhere → preset here."""
+
 RENAMED = {
     "decoding.window": "decoding.buffer_size",
     "evaluation.edges": "evaluation.length_buckets",

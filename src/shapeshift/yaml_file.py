@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, nearest
 
 MAX_BYTES = 200_000
 _MAX_DEPTH = 50
@@ -129,7 +129,8 @@ def read_yaml(path: Path) -> Any:
             content = file.read(MAX_BYTES + 1)
         text = content.decode()
     except FileNotFoundError:
-        raise ShapeshiftError("no such configuration file", path=path) from None
+        beside = [each.name for each in path.parent.glob("*.y*ml")]
+        raise ShapeshiftError(f"no such file{nearest(path.name, beside)}", path=path) from None
     except (OSError, ValueError) as error:
         raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
     if len(content) > MAX_BYTES:

@@ -10,9 +10,10 @@ import torch
 
 from shapeshift.config import Config, load_config, parse_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
-from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
+from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
 
 def refused(document: object, *overrides: str) -> str:
@@ -37,9 +38,67 @@ NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
 XPOS = {"kind": "xpos", "stacks": "decoder"}
 
 
+def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "empty.yaml").write_text("# to be written\n")
+    (tmp_path / "mine.yaml").write_text("extends: empty.yaml\n")
+    for name in ("empty.yaml", "mine.yaml"):
+        with pytest.raises(
+            ShapeshiftError, match=r"empty\.yaml: is empty; .*stands for all defaults"
+        ):
+            load_config(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("title: mine\ngrid: {axes: {}}\n", "is a study, .* `shapeshift reproduce .*run.yaml`"),
+        ("axes: {position: presets}\n", "is a grid, .*`grid: run.yaml`"),
+    ],
+)
+def test_what_is_no_configuration_of_a_run_is_named(text: str, remedy: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ShapeshiftError, match=remedy):
+        load_config(tmp_path / "run.yaml")
+
+
+def test_a_file_beside_it_may_be_meant(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    with pytest.raises(ShapeshiftError, match=r"no such file; did you mean 'run\.yaml'"):
+        load_config(tmp_path / "rnu.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("SHAPE", "did you mean 'shape'?"),
+        ("rotary", "did you mean 'rope'?"),
+        ("roformer", "did you mean 'rope'?"),
+        ("shaw", "did you mean 'rpe'?"),
+        ("none", "did you mean 'nope'?"),
+        ("shifted", "set position.position_ids.name=shifted"),
+    ],
+)
+def test_a_name_that_is_no_preset_is_answered_with_what_is_meant(name: str, said: str) -> None:
+    assert said in refused({"position": name})
+
+
+def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
+    message = refused({"position": "kerple"})
+    remedy = re.search(r"write (position=)'(.*)' \(", message)
+    assert remedy is not None
+    assert "did you mean" not in message
+    (part,) = parse_config({}, [remedy[1] + remedy[2]]).position.scheme.parts
+    assert part.kind == "kerple"
+
+
+def test_names_elsewhere_are_those_of_presets() -> None:
+    assert {*FOREIGN_POSITIONS.values()} <= PRESETS.keys()
+    assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *KINDS, *POSITION_IDS}
+
+
 def test_nothing_given_is_the_default(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
-    path.write_text("# nothing\n")
+    path.write_text("{}  # nothing\n")
     assert parse_config({}) == load_config(path) == Config()
     assert Config().position.scheme == PRESETS["ape"]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from shapeshift.config import Config, parse_config
-from shapeshift.config_errors import find_key, key_paths
+from shapeshift.config_errors import find_key, key_paths, messages
 from shapeshift.errors import ShapeshiftError
 from shapeshift.foreign_names import FOREIGN_NAMES
+from shapeshift.lab.grid import GridConfig
+from shapeshift.papers.spec import ItemSpec
 
 
 @pytest.mark.parametrize("name", sorted(FOREIGN_NAMES))
@@ -60,3 +66,60 @@ def test_what_a_corpus_is_may_be_forgotten_where_it_is_clear() -> None:
     assert (corpus.source, corpus.train, corpus.test) == ("no", ["train"], ["t"])
     with pytest.raises(ShapeshiftError, match="did you mean 'cosine'"):
         parse_config({}, ["training.schedule=cosin"])
+
+
+WRONG = ("x", 3.5, -1, True, [], [[1]], [3.5, {}], {"x": 3}, {"x": {"y": [{}]}}, [{"x": 3.5}])
+INTERNAL = r"\w\[|\b(tuple|dict|literal|function|union|Input|instance|str|int|float)\b|[a-z]\.\d"
+
+
+@pytest.mark.parametrize("config", [Config, GridConfig, ItemSpec])
+def test_no_message_has_words_of_the_library_that_checks(config: type[BaseModel]) -> None:
+    checked = 0
+    for path in key_paths(config):
+        for wrong in WRONG:
+            document: Any = wrong
+            for key in reversed(path.split(".")):
+                document = {key: document}
+            for several in (document, _listed(document)):
+                try:
+                    config.model_validate(several)
+                except ValidationError as error:
+                    for message in messages(error, config):
+                        said = message.split(", got")[0].split("did you mean")[0]
+                        assert not re.search(INTERNAL, said), message
+                        checked += 1
+    assert checked > 500
+
+
+def _listed(document: Any) -> Any:
+    """Put the first section into a list, as tables are, and the next into a mapping by names."""
+    [(key, below)] = document.items()
+    return {key: [{name: {"a name": x} for name, x in below.items()}]} if _is_dict(below) else {}
+
+
+def _is_dict(below: Any) -> bool:
+    return isinstance(below, dict)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            {"tables": [{"columns": {"BLEU": {"split": "dev"}}}]},
+            "tables, entry 1, columns.BLEU.split: expected 'valid' or 'test' or 'train' or"
+            " 'each set', got 'dev'",
+        ),
+        (
+            {"tables": [{}, {"columns": 3}]},
+            "tables, entry 2, columns: expected a section of settings, got 3",
+        ),
+        ({"grid": 3}, "grid: expected text or a section of settings, got 3"),
+        ({"tables": [{"titel": "x"}]}, "tables, entry 1, titel: unknown key; did you mean"),
+    ],
+)
+def test_a_place_in_a_list_is_counted_from_1(document: Any, said: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        ItemSpec.model_validate(document)
+    assert any(each.startswith(said) for each in messages(raised.value, ItemSpec)), [
+        *messages(raised.value, ItemSpec)
+    ]

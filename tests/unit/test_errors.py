@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
-from shapeshift.errors import ShapeshiftError, nearest
+import shapeshift
+from shapeshift.errors import ShapeshiftError, install_extra, nearest
 
 
 def test_the_message_starts_with_the_place() -> None:
@@ -19,6 +22,18 @@ def test_nearest_word() -> None:
     assert nearest("maxupdates", ["max_updates", "seed"]) == "; did you mean 'max_updates'?"
     assert nearest("zzz", ["max_updates", "seed"]) == ""
     assert nearest("seed", iter([])) == ""
+    assert nearest("SEED", ["max_updates", "Seed"]) == "; did you mean 'Seed'?"
+
+
+def test_an_extra_that_a_message_names_is_one_that_there_is() -> None:
+    root = Path(shapeshift.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
+    project = tomllib.loads((root.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    named = set(re.findall(r"install_extra\([\"'](\w+)[\"']\)", text))
+    assert named
+    assert named <= project["project"]["optional-dependencies"].keys()
+    assert "pip install '.[hf]'" in install_extra("hf")
+    assert "shapeshift[" not in text  # on a package index the name may be somebody else's
 
 
 def test_a_value_of_any_length_leaves_a_message_that_can_be_read():

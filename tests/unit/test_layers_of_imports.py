@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "attention": {"positions", "errors"},
     "interop": {"attention", "positions", "errors"},
     "conformance": {"interop", "positions", "errors"},
-    "model": {"attention", "positions", *FOUNDATIONS},
+    "model": {"attention", "positions", "foreign_names", *FOUNDATIONS},
     "data": FOUNDATIONS,
     "decoding": {"model", "positions", "data", *FOUNDATIONS},
     "training": {"model", "positions", "data", *FOUNDATIONS},
@@ -49,7 +49,7 @@ MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
 MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
 MAY_IMPORT["serve"] = {*MAY_IMPORT["report"], "report"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT["serve"], "serve", "interop", "conformance"}
-MAY_IMPORT["__main__"] = {"cli"}
+MAY_IMPORT["__main__"] = {"cli", "errors"}
 
 
 def part_of(module: str) -> str:
@@ -124,7 +124,7 @@ def test_the_command_line_without_the_testbed_names_the_remedy() -> None:
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr.count("\n") == 1
-    assert "pip install 'shapeshift[testbed]'" in ended.stderr
+    assert "pip install '.[testbed]'" in ended.stderr
 
 
 def test_a_module_that_no_extra_installs_shows_its_traceback(monkeypatch) -> None:

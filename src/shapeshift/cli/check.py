@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 
 if TYPE_CHECKING:
     from torch import nn
@@ -97,7 +97,7 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
         kind = AutoModelForSeq2SeqLM if is_seq2seq else AutoModelForCausalLM
         model = kind.from_pretrained(name)
     except ModuleNotFoundError as error:
-        raise ShapeshiftError(f"{error}; pip install 'shapeshift[hf]'") from error
+        raise ShapeshiftError(f"{error}; {install_extra('hf')}") from error
     except (OSError, ValueError) as error:
         raise ShapeshiftError(
             f"{name!r} is neither the folder of a run, nor module:factory, nor a causal or"

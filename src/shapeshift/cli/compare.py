@@ -23,7 +23,6 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
-from shapeshift.errors import nearest
 
 Positions = Annotated[
     str,
@@ -139,13 +138,27 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")
         if not settings and name not in PRESETS:
-            raise usage_error(
-                options,
-                f"unknown preset {name!r}{nearest(name, PRESETS)}"
-                " (`shapeshift positions` lists them)",
-            )
+            raise usage_error(options, _no_preset(name))
         preset = [f"position={name}"] if name in PRESETS else []
         systems[name] = (*preset, *settings)
     if len(systems) < 2:
-        raise usage_error(options, "name two or more; `shapeshift train` trains one")
+        raise usage_error(
+            options,
+            "name two or more, separated by commas: --position ape,rope (`shapeshift train`"
+            " trains one)",
+        )
     return systems
+
+
+def _no_preset(name: str) -> str:
+    from shapeshift.model.position_config import no_preset
+    from shapeshift.positions import KINDS
+
+    problem = no_preset(name)
+    if name not in KINDS or "did you mean" in problem:
+        return problem
+    keys = f"position.parts.0.kind={name} position.parts.0.place={KINDS[name].build.places[0]}"
+    return (
+        f"{name!r} is a kind, not a preset; give --system '{name} position.name={name} {keys}'"
+        f" (`shapeshift positions {name}` describes it)"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +55,7 @@ def init(
     """
     from shapeshift.config import load_config
     from shapeshift.data.config import FilesCorpus
+    from shapeshift.data.corpora import require_text
     from shapeshift.data.sources.archives import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
@@ -74,16 +76,16 @@ def init(
         [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder)]
         for paths in (train, valid, test)
     ]
+    for prefix in chain(*prefixes):
+        require_text(Path(prefix), languages)
     if valid is None:
-        show(f"validation and test text are taken out of the training text: {folder}/")
         prefixes = [[str(prefix)] for prefix in hold_out(prefixes[0], folder, languages)]
+        show(f"validation and test text were taken out of the training text: {folder}/")
     corpus = FilesCorpus(
         source=source, target=target, train=prefixes[0], valid=prefixes[1], test=prefixes[2]
     )
     surveys = survey_corpus(corpus)
     for split, survey in surveys.items():
-        if not survey.num_pairs:
-            raise ShapeshiftError(f"there is no {split} text: expected a sentence or more")
         if survey.in_training:
             notice(
                 f"warning: {survey.in_training:,} of {survey.num_pairs:,} {split} sentences are in"
@@ -124,6 +126,7 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
 
     every = [*surveys.values()]
     title = "words, {}: mean / 95 % / longest"
+    notes: list[str] = []
     rows = [
         ("pairs", *(f"{one.num_pairs:,}" for one in every)),
         (title.format(corpus.source), *(lengths(one.source_words) for one in every)),
@@ -140,4 +143,6 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         counts = [getattr(one, name) for one in every]
         if any(counts):
             rows.append((about, *(f"{count:,}" for count in counts)))
-    return Table(("", *surveys), rows)
+            first = next(one for one in every if name in one.first)
+            notes.append(f"the first {about}: {first.place(name)}")
+    return Table(("", *surveys), rows, notes)

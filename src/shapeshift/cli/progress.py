@@ -70,7 +70,9 @@ class Display:
         now = time.monotonic()
         if phase not in self._tasks:
             printed = -math.inf if at_once else now
-            self._progress.add_task(phase, total=total, completed=done, note="", printed=printed)
+            self._progress.add_task(
+                phase, total=total, completed=done, note="", printed=printed, line=""
+            )
             self._tasks[phase] = self._progress.tasks[-1]
         task = self._tasks[phase]
         self._progress.update(task.id, completed=done, total=total)
@@ -80,7 +82,10 @@ class Display:
         if not output.console().is_terminal and now - task.fields["printed"] > LINE_EVERY_S:
             task.fields["printed"] = now
             count = f": {done:,} of {total:,}" if total else f": {done:,}" if done else ""
-            notice(" · ".join(filter(None, [phase + count, *notes])))
+            line = " · ".join(filter(None, [phase + count, *notes]))
+            if line != task.fields["line"]:
+                notice(line)
+            task.fields["line"] = line
 
     def end(self, phase: str) -> float:
         """Take a phase away; return how many seconds it took."""

@@ -113,7 +113,7 @@ def reproduce(
 
     settings, seeds = overrides or [], seed or []
     substitute: Grid | None = None
-    is_study = target is not None and target.endswith((".yaml", ".yml"))
+    is_study = target is not None and _is_path(target)
     if target is not None and "=" in target and not is_study:  # a setting, and no paper before it
         settings, target = [target, *settings], None
     if show_list:
@@ -145,6 +145,13 @@ def reproduce(
     for each in (item for item in items if item not in plan.items):
         notice(f"{name}:{each} has no run with this seed: left out")
     run_plan(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
+
+
+def _is_path(target: str) -> bool:
+    """Return whether a target is the path of a study: no paper has a suffix or a folder."""
+    if target.endswith((".yaml", ".yml")):
+        return True
+    return "=" not in target and ("/" in target or "." in target)
 
 
 def _list(

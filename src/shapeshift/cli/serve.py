@@ -11,7 +11,7 @@ import typer
 from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 
 
 def serve(
@@ -69,7 +69,7 @@ def serve(
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "h11", "prometheus_client"):
             raise
-        raise ShapeshiftError(f"{error}; pip install 'shapeshift[serve]'") from error
+        raise ShapeshiftError(f"{error}; {install_extra('serve')}") from error
 
     with bind(host, port) as listener:
         served = [ServedRun(path, settings) for path in dict.fromkeys(runs)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,7 @@ from shapeshift.data.sources.files import (
     require_regular,
 )
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, nearest
 
 # A hash of the English sentence selects one of ten groups; two of them are valid and test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
@@ -143,15 +143,103 @@ def require_files(corpus: FilesCorpus) -> None:
     missing = missing_files(corpus)
     if missing:
         prefix = missing[0].with_suffix("")
-        if prefix.is_file():
-            raise ShapeshiftError(
-                f"no such file; name text without the ending of its language: {prefix.stem}",
-                path=missing[0],
+        remedy = _what_is_there(prefix, (corpus.source, corpus.target))
+        if remedy is None:
+            remedy = (
+                "no such file, plain or gzipped; set data.corpus.root to the folder that holds it"
             )
-        raise ShapeshiftError(
-            "no such file, plain or gzipped; set data.corpus.root to the folder that holds it",
-            path=missing[0],
-        )
+        raise ShapeshiftError(remedy, path=missing[0])
+
+
+def require_text(prefix: Path, languages: tuple[str, str]) -> None:
+    """Raise a `ShapeshiftError` if there are no two files `<prefix>.<language>`, plain or
+    gzipped; it says what is there instead."""
+    for language in languages:
+        path = Path(f"{prefix}.{language}")
+        if not path.exists() and not Path(f"{path}.gz").exists():
+            remedy = _what_is_there(prefix, languages)
+            if remedy is None:
+                stems = _stems(prefix.parent, languages)
+                remedy = f"no such file, plain or gzipped{nearest(str(prefix), stems)}"
+            raise ShapeshiftError(remedy, path=path)
+
+
+def _what_is_there(prefix: Path, languages: tuple[str, str]) -> str | None:
+    """Return what to do where a file or a folder, not text in two files, has a prefix's name."""
+    source, target = (f".{language}" for language in languages)
+    if prefix.is_dir():
+        stems = _stems(prefix, languages)
+        has = f"in it are {', '.join(stems[:5])}" if stems else f"no {source} with a {target} in it"
+        return f"no such file; {prefix} is a folder: name the text in it ({has})"
+    if not prefix.is_file():
+        return None
+    if prefix.suffix in (source, target):
+        return f"no such file; name text without the ending of its language: {prefix.stem}"
+    stem = prefix.name.partition(".")[0]
+    read = f"gzip -dc {prefix} | cut -f" if prefix.suffix == ".gz" else "cut -f"
+    name = "" if prefix.suffix == ".gz" else f" {prefix}"
+    both = [
+        f"{read}{column}{name} > {prefix.with_name(stem)}{ending}"
+        for column, ending in ((1, source), (2, target))
+    ]
+    return (
+        f"no such file; text is one file for each language. Cut {prefix} in two, if it is"
+        f" separated by tabs: {'; '.join(both)}; then name {prefix.with_name(stem)}"
+    )
+
+
+def _stems(folder: Path, languages: tuple[str, str]) -> list[str]:
+    """Return the text of a folder that is there in both languages, without their endings."""
+    names = {path.name.removesuffix(".gz") for path in folder.glob("*")}
+    source, target = (f".{language}" for language in languages)
+    stems = [name.removesuffix(source) for name in names if name.endswith(source)]
+    return sorted(str(folder / stem) for stem in stems if f"{stem}{target}" in names)
+
+
+def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
+    """Read all text of a corpus once, before anything is made of it.
+
+    Args:
+        corpus: whose files are here.
+        on_progress: called with the number of pairs read, now and then.
+
+    Raises:
+        ShapeshiftError: a file cannot be read as text, has another number of lines than its
+            partner or its references, or a split has no lines.
+    """
+    done = 0
+    for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
+        before = done
+        references = corpus.references(split)
+        for number, entry in enumerate(corpus.prefixes(split)):
+            start = done
+            for _ in read_entry(corpus, entry):
+                done += 1
+                if done % _PROGRESS_EVERY == 0:
+                    on_progress(done)
+            if references:
+                _, path = entry_files(corpus, references[number])
+                lines = sum(1 for _ in read_lines(path))
+                if lines != done - start:
+                    raise ShapeshiftError(
+                        f"has {lines:,} lines, but {entry} has {done - start:,}; line n of one must"
+                        " belong to line n of the other",
+                        path=path,
+                    )
+        require_lines(corpus, split, done - before)
+
+
+def require_lines(corpus: FilesCorpus, split: Split, num_pairs: int) -> None:
+    """Raise a `ShapeshiftError` that names a file if a split has no pairs."""
+    if not num_pairs:
+        raise no_lines(entry_files(corpus, corpus.prefixes(split)[0])[0], split)
+
+
+def no_lines(path: str | Path, split: Split) -> ShapeshiftError:
+    """Return the error for a file of a split, `.gz` or not, that has no lines."""
+    names = {"train": "training", "valid": "validation", "test": "test"}
+    problem = f"has no lines; expected {names[split]} text, one sentence a line"
+    return ShapeshiftError(problem, path=find_file(path))
 
 
 def write_grammar(

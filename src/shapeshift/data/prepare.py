@@ -12,7 +12,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import shapeshift
 from shapeshift.data.builders import Counts, Pair, build
 from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, GrammarCorpus, Split
 from shapeshift.data.corpora import (
+    check_text,
     corpus_fingerprint,
     fetch,
     file_digest,
@@ -92,17 +93,16 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         corpus = write_grammar(config.corpus, directory / "corpus", report)
     else:
         corpus = local_corpus(config.corpus)
+        check_text(corpus, lambda done: report("check the text", done, None))
     subwords, num_train = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         counts = Counts()
         total = num_train if split == "train" else None
         pairs = _watched(read_split(corpus, split), f"encode {split}", total, report)
-        encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split), split)
+        encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split))
         built = build(encoded, config.dataset, split, counts)
         store = _write_split(directory, split, built, subwords)
-        if not counts.read:
-            raise ShapeshiftError(f"the {split} text has no lines; expected one sentence a line")
         if not counts.built:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
             raise ShapeshiftError(
@@ -181,19 +181,12 @@ def _encode(pairs: Iterator[tuple[str, str]], subwords: Subwords) -> Iterator[Pa
         yield from map(Pair, sources, targets, source_ids, target_ids)
 
 
-def _with_references(
-    pairs: Iterator[Pair], references: Iterator[str] | None, split: Split
-) -> Iterator[Pair]:
+def _with_references(pairs: Iterator[Pair], references: Iterator[str] | None) -> Iterator[Pair]:
     """Yield the pairs with the text that a translation is scored against as their target."""
     if references is None:
         yield from pairs
         return
-    for number, (pair, reference) in enumerate(zip_longest(pairs, references), start=1):
-        if pair is None or reference is None:
-            raise ShapeshiftError(
-                f"{split} has {'fewer' if pair is None else 'more'} lines than its references, as"
-                f" line {number:,} shows; compare data.corpus.{split} and {split}_references"
-            )
+    for pair, reference in zip(pairs, references, strict=True):  # `check_text` has counted them
         yield replace(pair, target=reference)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.data.config import SPLITS, FilesCorpus, Split
-from shapeshift.data.corpora import read_split
-from shapeshift.data.sources.files import read_parallel
+from shapeshift.data.corpora import no_lines, read_entry, require_lines
+from shapeshift.data.sources.files import find_file, read_parallel
 from shapeshift.disk import replacing
+from shapeshift.errors import ShapeshiftError
 
 MAX_HELD_OUT = 1_000
 """Source sentences of validation and of test text that are taken out of the training text, but no
@@ -41,6 +42,8 @@ class Survey:
         in_training: pairs whose source is also in the training text.
         source_words, target_words: words of each sentence.
         sources: hashes of the source sentences.
+        first: name of a count → number of the first such pair, from 1.
+        texts: what the pairs are from, entry after entry, and how many are from each.
     """
 
     num_pairs: int = 0
@@ -53,6 +56,23 @@ class Survey:
     source_words: array[int] = field(default_factory=lambda: array("i"))
     target_words: array[int] = field(default_factory=lambda: array("i"))
     sources: set[int] = field(default_factory=set)
+    first: dict[str, int] = field(default_factory=dict)
+    texts: list[tuple[str, int]] = field(default_factory=list)
+
+    def add(self, fault: str, found: bool) -> None:
+        """Count the pair at hand if something was found in it."""
+        if found:
+            setattr(self, fault, getattr(self, fault) + 1)
+            self.first.setdefault(fault, self.num_pairs)
+
+    def place(self, fault: str) -> str:
+        """Return where the first pair with a fault is: its text, and its line there."""
+        number = self.first[fault]
+        for text, count in self.texts:
+            if number <= count:
+                return f"line {number:,} of {text}"
+            number -= count
+        return f"pair {number:,}"
 
     @property
     def mean_words(self) -> float:
@@ -73,25 +93,44 @@ def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> 
         key, words = _key(source), (len(source.split()), len(target.split()))
         result.source_words.append(words[0])
         result.target_words.append(words[1])
+        result.add("empty", not min(words))
         if not min(words):
-            result.empty += 1
             continue
-        result.identical += source == target
-        result.uneven += max(words) > _UNEVEN * min(words)
-        result.misread += bool(_MISREAD.search(source) or _MISREAD.search(target))
-        result.repeated += key in result.sources
-        result.in_training += key in training
+        result.add("identical", source == target)
+        result.add("uneven", max(words) > _UNEVEN * min(words))
+        result.add("misread", bool(_MISREAD.search(source) or _MISREAD.search(target)))
+        result.add("repeated", key in result.sources)
+        result.add("in_training", key in training)
         result.sources.add(key)
     return result
 
 
 def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
-    """Look at all splits of a corpus."""
+    """Look at all splits of a corpus.
+
+    Raises:
+        ShapeshiftError: a split has no pairs; or see `read_parallel`.
+    """
     surveys: dict[Split, Survey] = {}
     for split in SPLITS:
         training = surveys["train"].sources if surveys else ()
-        surveys[split] = survey(read_split(corpus, split), training)
+        texts: list[tuple[str, int]] = []
+        surveys[split] = survey(_counted(corpus, split, texts), training)
+        require_lines(corpus, split, surveys[split].num_pairs)
+        surveys[split].texts = texts
     return surveys
+
+
+def _counted(
+    corpus: FilesCorpus, split: Split, texts: list[tuple[str, int]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of a split, and list its entries with their number of pairs."""
+    for entry in corpus.prefixes(split):
+        count = 0
+        for pair in read_entry(corpus, entry):
+            count += 1
+            yield pair
+        texts.append((entry, count))
 
 
 def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> list[Path]:
@@ -106,6 +145,9 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
 
     Returns:
         The training, the validation and the test files, without the ending of a language.
+
+    Raises:
+        ShapeshiftError: there are fewer than three sentences; or see `read_parallel`.
     """
 
     def pairs() -> Iterator[tuple[str, str]]:
@@ -113,6 +155,14 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
             yield from read_parallel(*(f"{prefix}.{language}" for language in languages))
 
     keys = sorted({_key(source) for source, _ in pairs()})
+    if not keys:
+        raise no_lines(f"{train[0]}.{languages[0]}", "train")
+    if len(keys) < 3:
+        raise ShapeshiftError(
+            f"has {len(keys)} different sentences; three or more are needed to take validation and"
+            " test text out of them",
+            path=find_file(f"{train[0]}.{languages[0]}"),
+        )
     count = max(1, min(MAX_HELD_OUT, len(keys) // 20))
     valid, test = set(keys[:count]), set(keys[count : 2 * count])
     prefixes = [folder / split for split in SPLITS]

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError, reason
+from shapeshift.errors import ShapeshiftError, install_extra, reason
 
 DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 """The NHK study's (LREC-COLING 2024, section 3.1)."""
@@ -138,8 +138,8 @@ def require_comet() -> ModuleType:
         import comet
     except ImportError as error:
         raise ShapeshiftError(
-            f"COMET needs unbabel-comet, which cannot be imported ({reason(error)}); pip install"
-            " 'shapeshift[comet]', or leave comet out of the metrics"
+            f"COMET needs unbabel-comet, which cannot be imported ({reason(error)});"
+            f" {install_extra('comet')}, or leave comet out of the metrics"
         ) from error
     for logger in ("pytorch_lightning", "lightning.pytorch"):  # they log each use of a device
         logging.getLogger(logger).setLevel(logging.WARNING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shapeshift.data.subwords import SEPARATOR, split_parts
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 
 
 def moses(language: str) -> Callable[[str], str]:
@@ -25,7 +25,7 @@ def moses(language: str) -> Callable[[str], str]:
         from sacremoses import MosesDetokenizer
     except ImportError as error:
         raise ShapeshiftError(
-            "evaluation.detokenize=moses needs sacremoses: pip install 'shapeshift[moses]'"
+            f"evaluation.detokenize=moses needs sacremoses: {install_extra('moses')}"
         ) from error
     detokenizer = MosesDetokenizer(lang=language)
 

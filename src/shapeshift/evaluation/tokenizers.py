@@ -10,7 +10,7 @@ import re
 
 from sacrebleu.metrics.bleu import BLEU
 
-from shapeshift.errors import ShapeshiftError, nearest, reason
+from shapeshift.errors import ShapeshiftError, install_extra, nearest, reason
 
 AUTO = "auto"
 """The tokenizer of the target language, see `BY_LANGUAGE`."""
@@ -65,7 +65,7 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
         return BLEU(tokenize=tokenizer)
     except (Exception, SystemExit) as error:  # of packages, of their dictionaries, of the network
         extra = _EXTRAS.get(tokenizer)
-        remedy = f"pip install 'shapeshift[{extra}]'" if extra else "connect to the internet"
+        remedy = install_extra(extra) if extra else "connect to the internet"
         raise ShapeshiftError(
             f"BLEU's tokenizer {tokenizer} cannot be used ({reason(error)}); {remedy}, or use"
             " another one (evaluation.tokenize=char, or --tokenize char)"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
@@ -106,8 +106,7 @@ def require() -> None:
         import ctranslate2  # noqa: F401
     except ImportError as error:
         raise ShapeshiftError(
-            "the export needs CTranslate2, which is not installed; pip install"
-            " 'shapeshift[ctranslate2]'"
+            f"the export needs CTranslate2, which is not installed; {install_extra('ctranslate2')}"
         ) from error
 
 

@@ -21,7 +21,7 @@ from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.disk import save
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -33,7 +33,7 @@ from .support import EXACT
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-NEEDED = "the export needs transformers, which is not installed; pip install 'shapeshift[hf]'"
+NEEDED = f"the export needs transformers, which is not installed; {install_extra('hf')}"
 
 
 def export(

@@ -27,7 +27,7 @@ from torch.export import Dim
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import Memory, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import LayerCache
@@ -89,8 +89,8 @@ def require() -> Any:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ShapeshiftError(
-            f"the export to ONNX needs {error.name}, which is not installed; pip install"
-            " 'shapeshift[onnx]'"
+            f"the export to ONNX needs {error.name}, which is not installed;"
+            f" {install_extra('onnx')}"
         ) from error
     return onnxruntime
 

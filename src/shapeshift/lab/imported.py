@@ -92,7 +92,7 @@ def _load(name: str) -> tuple[MarianMTModel, MarianTokenizer]:
     try:
         from transformers import AutoConfig, MarianMTModel, MarianTokenizer
     except ImportError as error:
-        raise ShapeshiftError(NEEDED.replace("export", "import")) from error
+        raise ShapeshiftError(NEEDED.replace("the export", "the import")) from error
     try:
         kind = AutoConfig.from_pretrained(name).model_type
         if kind != "marian":

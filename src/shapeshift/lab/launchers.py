@@ -16,7 +16,7 @@ import torch
 
 import shapeshift
 from shapeshift.disk import open_in_place
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, RefusedError
@@ -222,7 +222,7 @@ class Slurm:
             import submitit
         except ImportError as error:
             raise ShapeshiftError(
-                "SLURM needs submitit, which is not installed; pip install 'shapeshift[slurm]'"
+                f"SLURM needs submitit, which is not installed; {install_extra('slurm')}"
             ) from error
         self.num_slots = num_jobs
         self._gpus_per_run = gpus_per_run

@@ -12,7 +12,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 from pydantic import Field as PydanticField
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model.config import ModelConfig
 from shapeshift.positions import (
     KINDS,
@@ -27,8 +28,8 @@ from shapeshift.positions import (
     place,
 )
 from shapeshift.positions.placement import check_numbers
-from shapeshift.positions.registry import Entry, check_options, entry
-from shapeshift.schema import PlainName, Strict
+from shapeshift.positions.registry import Entry, check_options
+from shapeshift.schema import PlainName, Strict, expected
 
 
 class PositionConfig(Strict):
@@ -138,11 +139,13 @@ def _check_options(scheme: Scheme) -> None:
         try:
             _options_model(registered)(**options)
         except ValidationError as error:
-            errors += [
-                f"{registered.build.__name__}.{'.'.join(map(str, each['loc']))}: {each['msg']}, got"
-                f" {each['input']!r}"
-                for each in error.errors()
-            ]
+            wanted: dict[str, list[str]] = {}  # of an option of several types, each has its error
+            for each in error.errors():
+                wanted.setdefault(str(each["loc"][0]), []).append(expected(each))
+            for option, several in wanted.items():
+                words = " or ".join(dict.fromkeys(several))
+                where = f"{registered.build.__name__}.{option}"
+                errors.append(f"{where}: expected {words}, got {options[option]!r}")
     if errors:
         raise ShapeshiftError("; ".join(errors))
 
@@ -165,7 +168,9 @@ DEFAULT_POSITION = "ape"
 
 def expand_preset(name: str) -> dict[str, Any]:
     """Return the preset `name` spelled out as a configuration."""
-    scheme = entry(PRESETS, name, "preset")
+    if name not in PRESETS:
+        raise ShapeshiftError(no_preset(name))
+    scheme = PRESETS[name]
     parts = []
     for part in scheme.parts:
         fields = asdict(part)
@@ -178,6 +183,40 @@ def expand_preset(name: str) -> dict[str, Any]:
     }
 
 
+def no_preset(name: str) -> str:
+    """Return what to say of a name that is no preset's: how to have the kind, or which preset is
+    meant."""
+    plain = name.lower().replace("-", "_")
+    preset = FOREIGN_POSITIONS.get(plain) or _preset_of(plain)
+    if preset is not None:
+        return f"unknown preset {name!r}; did you mean {preset!r}?"
+    if name in KINDS:
+        part = f"{{kind: {name}, place: {KINDS[name].build.places[0]}}}"
+        return (
+            f"{name!r} is a kind, not a preset; write position='{{name: mine, parts: [{part}]}}'"
+            f" (`shapeshift positions {name}` describes it)"
+        )
+    if name in POSITION_IDS:
+        return (
+            f"{name!r} are position ids, not a preset; set position.position_ids.name={name}"
+            f" (`shapeshift positions {name}` describes them)"
+        )
+    return f"unknown preset {name!r}{nearest(name, PRESETS)} (known: {', '.join(PRESETS)})"
+
+
+def _preset_of(kind: str) -> str | None:
+    """Return the preset that is this kind alone, with absolute positions."""
+    schemes = [(name, scheme) for name, scheme in PRESETS.items() if len(scheme.parts) == 1]
+    simple = [
+        name
+        for name, scheme in schemes
+        if scheme.parts[0].kind == kind
+        and scheme.parts[0].layers is None
+        and scheme.position_ids.name == "absolute"
+    ]
+    return simple[0] if simple else "nope" if kind == "none" else None
+
+
 def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a position as it is if it has a list of `parts`, and else the preset of its name with
     the rest laid over it.
@@ -188,10 +227,10 @@ def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given.get("parts"), list):
         return dict(given)
     if isinstance(given.get("name", DEFAULT_POSITION), str):
-        try:
-            preset = expand_preset(given.get("name", DEFAULT_POSITION))
-        except ShapeshiftError as error:
-            raise ShapeshiftError(f"{error}, and no parts are given") from error
+        name = given.get("name", DEFAULT_POSITION)
+        if name not in PRESETS and given.keys() - {"name"}:
+            raise ShapeshiftError(f"{no_preset(name)}, and no parts are given")
+        preset = expand_preset(name)
         if isinstance(given.get("position_ids"), dict):
             given = {**given, "position_ids": {**preset["position_ids"], **given["position_ids"]}}
         return {**preset, **given}

@@ -135,10 +135,11 @@ def test_a_pipe_gets_a_line_for_each_event(show, clock):
 
 def test_the_time_left_stands_behind_what_is_finished(show):
     shown = show()
-    seconds = iter((0.0, 60.0, 60.0, 60.0))
-    with GridDisplay(CELLS, lambda: next(seconds)) as display:
+    now = [0.0]
+    with GridDisplay(CELLS, lambda: now[0]) as display:
         display.changed(CELLS[7], FINISHED)
-        display.changed(CELLS[0], CellStatus(State.WAITING))
+        display.changed(CELLS[0], CellStatus(State.RUNNING, "train"))
+        now[0] = 60.0
         display.changed(CELLS[0], replace(FINISHED, state=State.RUNNING, step="train"))
         display.changed(CELLS[0], FINISHED)
     # One cell in a minute, and six are left.
@@ -153,6 +154,15 @@ def test_cells_of_several_grids_are_named_with_their_grid(show):
         display.changed(other, SCORING)
     names = [line.split(":")[0] for line in shown().splitlines()]
     assert names == ["mine ape/1 train", "other ape/2 score-test"]
+
+
+def test_a_line_that_says_nothing_new_is_not_repeated(show, clock):
+    shown = show()
+    with GridDisplay(CELLS[:1]) as display:
+        for _ in range(100):  # while its data are prepared
+            display.changed(CELLS[0], CellStatus(State.RUNNING, "train", max_updates=2000))
+            clock[0] += 1
+    assert shown().splitlines() == ["ape/1 train: 0 of 2,000"]
 
 
 def test_a_failure_shows_its_last_lines(show):

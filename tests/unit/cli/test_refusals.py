@@ -19,7 +19,7 @@ REFUSED = [  # in text, settings and folders
     (f"{TRAIN} training.max_updates=many", "training.max_updates: expected a whole number, got"),
     (f"{TRAIN} model.size=huge", "model.size: expected 'tiny', 'small', 'base' or 'big', got"),
     (f"{TRAIN} model=big", "model: expected a section of settings, got 'big'"),
-    (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected at least 1 item, got []"),
+    (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected 1 or more entries, got []"),
     (f"{TRAIN} data.corpus.train='[train.en]'", "without the ending of its language: train"),
     (f"{TRAIN} training.device=cuda:99", "use auto or cpu"),
     (
@@ -28,7 +28,20 @@ REFUSED = [  # in text, settings and folders
     ),
     ("train mine.yaml --run run training.seed=7", "holds a run with another training.seed"),
     (f"{INIT} --train nothing", "no such file"),
-    (f"{INIT} --train text/empty", "there is no train text"),
+    (f"{INIT} --train text/empty", "text/empty.en: has no lines; expected training text"),
+    (f"{INIT} --train text/train --valid text/valid --test text/empty", "text/empty.en: has no"),
+    (f"{INIT} --train text/all.tsv", "cut -f1 text/all.tsv > text/all.en; cut -f2 text/all.tsv >"),
+    (f"{INIT} --train text", "text is a folder: name the text in it (in it are text/empty,"),
+    (f"{INIT} --train text/trian", "did you mean 'text/train'?"),
+    (f"{TRAIN} data.corpus.train='[all.tsv]'", "cut -f1 text/all.tsv > text/all.en"),
+    (f"{TRAIN} data.corpus.test='[short]'", "text/short.en has 20 lines but text/short.de has 21"),
+    (f"{TRAIN} data.corpus.test='[empty]'", "text/empty.en: has no lines"),
+    ("train study.yaml", "use `shapeshift reproduce study.yaml`"),
+    ("compare study.yaml", "use `shapeshift reproduce study.yaml`"),
+    ("prepare blank.yaml", "blank.yaml: is empty"),
+    ("compare blank.yaml", "blank.yaml: is empty"),
+    ("reproduce mine.ymal", "mine.ymal: no such file; did you mean 'mine.yaml'?"),
+    ("reproduce shapes/table2", "shapes/table2: no such file"),
     (f"{INIT} --train text/train --output mine.yaml", "exists already"),
     ("positions rop", "did you mean 'rope'"),
     ("translate text", "text: not a run"),
@@ -82,7 +95,9 @@ MISUSED = [
     (f"{SAME} --paired text/test.en --metric comet", "leave comet out"),
     (f"{SAME} --set decoding.beam=3", "--set"),
     (f"{SAME} --set evaluation.metrics=[bleu]", "--set"),
-    ("compare mine.yaml --position ape", "name two or more"),
+    ("compare mine.yaml --position ape rope", "separated by commas: --position ape,rope"),
+    ("compare mine.yaml --position ape,SHAPE", "did you mean 'shape'"),
+    ("compare mine.yaml --position ape,kerple", "--system 'kerple position.name=kerple position."),
     ("compare mine.yaml --position ape,shappe", "did you mean 'shape'"),
     ("compare mine.yaml --position ape,ape", "'ape' is given twice"),
     ("compare mine.yaml --system '../x position=ape'", "expected the name"),
@@ -103,6 +118,9 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         PROGRAM["write_project"]()
+        Path("text/all.tsv").write_text("A line.\tEine Zeile.\n")
+        Path("blank.yaml").touch()
+        Path("study.yaml").write_text("title: mine\ngrid: {axes: {position: presets}}\n")
     config = (folder / "run" / "config.yaml").read_bytes()
     yield folder
     assert (folder / "run" / "config.yaml").read_bytes() == config

@@ -102,7 +102,7 @@ def test_the_missing_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     code, _, err = shapeshift(folder, "serve", "run")
     assert code == 1
-    assert "pip install 'shapeshift[serve]'" in err
+    assert "pip install '.[serve]'" in err
     assert err.count("\n") == 1
 
 

@@ -135,9 +135,10 @@ def test_somebody_elses_directory_is_left_alone(text, tmp_path):
 
 def test_a_failure_leaves_nothing_behind(text, tmp_path):
     (text / "valid.de").write_bytes((text / "valid.de").read_bytes() + b"one more\n")
-    before = snapshot(text)
+    before, stages = snapshot(text), []
     with pytest.raises(ShapeshiftError, match=r"has 23 lines but .* has 24"):
-        prepare(config(text), tmp_path / "out")
+        prepare(config(text), tmp_path / "out", lambda stage, *_: stages.append(stage))
+    assert {*stages} == {"check the text"}
     assert snapshot(text) == before
     assert {x.name for x in tmp_path.iterdir()} == {"text", ".out.lock"}
 
@@ -174,7 +175,7 @@ def test_a_dataset_without_pairs_is_an_error(text, tmp_path):
         prepare(config(text, Extrapolate(max_length=1), vocab_size=24), tmp_path / "out")
     (text / "test.en").write_text("")
     (text / "test.de").write_text("")
-    with pytest.raises(ShapeshiftError, match="test text has no lines"):
+    with pytest.raises(ShapeshiftError, match=r"test\.en: has no lines; expected test text"):
         prepare(config(text, vocab_size=24), tmp_path / "out")
 
 

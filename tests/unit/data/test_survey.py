@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from shapeshift.data.survey import hold_out, survey
+import pytest
+
+from shapeshift.data.config import FilesCorpus
+from shapeshift.data.survey import hold_out, survey, survey_corpus
+from shapeshift.errors import ShapeshiftError
 
 PAIRS = [
     ("a b c", "x y"),
@@ -21,6 +25,29 @@ def test_what_may_be_wrong_with_pairs_is_counted():
     assert (found.num_pairs, found.empty, found.identical) == (8, 1, 1)
     assert (found.repeated, found.uneven, found.misread) == (1, 1, 2)
     assert [*found.source_words] == [3, 3, 0, 1, 1, 1, 1, 5]
+
+
+def test_the_first_pair_with_a_fault_is_named_with_its_text_and_line(tmp_path):
+    for name, pairs in (("a", PAIRS[:1]), ("b", PAIRS), ("c", PAIRS[:1])):
+        for side, ending in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (tmp_path / f"{name}.{ending}").write_text(text, encoding="utf-8")
+    corpus = FilesCorpus(
+        root=tmp_path, source="en", target="de", train=["a", "b"], valid=["c"], test=["c"]
+    )
+    found = survey_corpus(corpus)
+    assert found["train"].place("misread") == "line 6 of b"
+    assert found["train"].place("repeated") == "line 1 of b"
+    assert found["test"].place("in_training") == "line 1 of c"
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
+    for ending in ("en", "de"):
+        (tmp_path / f"a.{ending}").write_text("".join(f"{n}\n" for n in range(count)))
+    with pytest.raises(ShapeshiftError, match=r"a\.en: has (no lines|2 different sentences)"):
+        hold_out([str(tmp_path / "a")], tmp_path / "parts", ("en", "de"))
+    assert not (tmp_path / "parts").exists()
 
 
 def test_sources_that_training_has_are_counted():

@@ -30,5 +30,5 @@ def test_each_part_is_detokenised_by_itself(monkeypatch):
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[moses\]'"):
+    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[moses\]'"):
         moses("de")

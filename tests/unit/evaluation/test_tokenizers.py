@@ -104,7 +104,7 @@ def test_a_name_that_sacrebleu_does_not_have_is_refused_before_anything_begins()
 )
 def test_the_extra_of_a_tokenizer_is_named(tokenizer, module, extra, monkeypatch):
     monkeypatch.setattr(module, "MeCab", None)
-    with pytest.raises(ShapeshiftError, match=rf"pip install 'shapeshift\[{extra}\]'") as refused:
+    with pytest.raises(ShapeshiftError, match=rf"pip install '\.\[{extra}\]'") as refused:
         make_bleu(tokenizer)
     assert "\n" not in str(refused.value)
 

@@ -242,5 +242,5 @@ def test_a_full_disk_leaves_nothing(make, tmp_path):
 
 def test_without_ctranslate2_the_extra_is_named(make, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ctranslate2\]'"):
+    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[ctranslate2\]'"):
         run(make(PRESETS["ape"]), tmp_path / "model")

@@ -255,5 +255,5 @@ def test_what_sbatch_prints_is_one_line(make_cell, tmp_path, monkeypatch, capfd)
 
 def test_without_submitit_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[slurm\]'"):
+    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[slurm\]'"):
         Slurm(Path("jobs"), 1, {})

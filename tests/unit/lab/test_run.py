@@ -262,7 +262,7 @@ ABSENT += " train: [a], valid: [b], test: [c]}"
         (["training.device=cuda:99"], None, "use auto or cpu"),
         ([COMET, "evaluation.comet_model=none"], "comet", "COMET needs unbabel-comet"),
         (["evaluation.detokenize=moses", ABSENT], "sacremoses", "needs sacremoses"),
-        (["evaluation.tokenize=ja-mecab"], "MeCab", r"pip install 'shapeshift\[ja\]'"),
+        (["evaluation.tokenize=ja-mecab"], "MeCab", r"pip install '\.\[ja\]'"),
     ],
 )
 def test_what_a_run_needs_is_looked_for_before_anything_is_made(
@@ -331,5 +331,5 @@ def test_bleu_s_tokenizer_is_looked_for_before_translating(trained, copied, monk
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     run = Run(copied.directory, ["evaluation.tokenize=ja-mecab"])
     monkeypatch.setattr(Run, "translator", None)  # nothing is translated
-    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[ja\]'"):
+    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[ja\]'"):
         translate_and_score(run, prepared_root=trained.prepared)

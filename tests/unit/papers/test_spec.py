@@ -74,13 +74,13 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("rows: [position]\n", "rows: [positon]\n", "tables.0: plot: x is no axis"),
+        ("rows: [position]\n", "rows: [positon]\n", "tables, entry 1: plot: x is no axis"),
         ("baseline: {position", "baseline: {positon", "the grid has no axis 'positon'; did"),
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
         ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis position"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
         ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
-        ("rule: better", "rule: best", "claims.0.rule"),
+        ("rule: better", "rule: best", "claims, entry 1, rule"),
         ("rule: better", "rule: threshold", "threshold"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
         ("seeds: [1, 2, 3]", "seed: [1, 2, 3]", "seed"),

@@ -23,7 +23,7 @@ from typing import Any
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.folders import build_once
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.integrity import verify
 
 RECORD = "corpus.json"
@@ -105,7 +105,7 @@ def require_datasets() -> Any:
         import datasets
     except ImportError as error:
         raise ShapeshiftError(
-            "a corpus from the hub needs the library datasets: pip install 'shapeshift[hub]'"
+            f"a corpus from the hub needs the library datasets: {install_extra('hub')}"
         ) from error
     return datasets
 

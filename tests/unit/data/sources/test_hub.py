@@ -173,7 +173,7 @@ def test_errors_of_the_library_are_one_line(error, message, library, corpus):
 
 def test_the_extra_is_named(monkeypatch, corpus):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install 'shapeshift\[hub\]'"):
+    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[hub\]'"):
         fetch(corpus)
 
 
