@@ -47,8 +47,8 @@ class Sinusoidal(Encoding):
         super().__init__(add_to)
         if dim % 2 or dim < 4:
             raise ShapeshiftError(
-                f"sinusoidal positions need an even width of 4 or more, got {dim}; choose such a"
-                " model.dim"
+                f"sinusoidal positions need an even width of 4 or more, got dim={dim}; choose an"
+                " even dim (in a configuration, model.dim)"
             )
         check_choice("channels", channels, Channels)
         check_positive(base=base)
