@@ -29,7 +29,7 @@ class Sinusoidal(Encoding):
             is what Tensor2Tensor and fairseq compute.
         start: the number of a sequence's first token (0 in the paper).
         base: 10000 in the paper.
-        add_to: see `Encoding`.
+        add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
 
     Raises:
         ShapeshiftError: if D is odd or smaller than 4, or `channels` none of the three.
