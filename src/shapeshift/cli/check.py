@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -69,38 +70,87 @@ def check(
         for ids in finding.ids:
             more = " …" * (len(ids) > SHOWN_IDS)
             show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids[:SHOWN_IDS]))}{more}")
+        if finding.advice:
+            show(f"{finding.property}, {finding.side}: {finding.advice}")
     if failures:
         raise typer.Exit(1)
 
 
 def _load(name: str) -> tuple[nn.Module, Run | None]:
     """Return the model that a user names, and the run that it is of."""
-    model: nn.Module
     if (Path(name) / "config.yaml").exists():
         from shapeshift.lab.run import load_run
 
         run = load_run(name)
         return run.model(), run
-    module, _, function = name.partition(":")
-    if function and not Path(name).exists():
-        sys.path.insert(0, "")  # the current folder
-        try:
-            factory = getattr(import_module(module), function)
-        except (ImportError, AttributeError) as error:
-            raise ShapeshiftError(f"cannot import {name!r}: {error}") from error
-        model = factory()
-        return model, None
+    _refuse_files(name)
+    if ":" in name and not Path(name).exists():
+        return _call(*name.split(":", 1)), None
     try:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
         is_seq2seq = AutoConfig.from_pretrained(name).is_encoder_decoder
         kind = AutoModelForSeq2SeqLM if is_seq2seq else AutoModelForCausalLM
-        model = kind.from_pretrained(name)
+        model: nn.Module = kind.from_pretrained(name)
     except ModuleNotFoundError as error:
-        raise ShapeshiftError(f"{error}; {install_extra('hf')}") from error
+        where = "" if Path(name).exists() else "there is no such folder, and "
+        raise ShapeshiftError(
+            f"{name!r}: {where}a model of Hugging Face needs transformers ({error});"
+            f" {install_extra('hf')}"
+        ) from error
     except (OSError, ValueError) as error:
         raise ShapeshiftError(
             f"{name!r} is neither the folder of a run, nor module:factory, nor a causal or"
             f" encoder-decoder model of Hugging Face: {str(error).strip().splitlines()[0]}"
         ) from error
     return model, None
+
+
+def _refuse_files(name: str) -> None:
+    """Raise a `ShapeshiftError` for a file of Python code, for a folder that does not exist, and
+    for one that holds no model."""
+    path, _, function = name.partition(":")
+    code = Path(path if path.endswith(".py") else f"{path}.py")
+    if code.is_file() and (path.endswith(".py") or not (function or Path(name).is_dir())):
+        module = ".".join(code.with_suffix("").parts)
+        raise ShapeshiftError(
+            f"{name!r} is a file of Python code; write {module}:{function or 'build'}, where"
+            f" {function or 'build'} is its function that returns a model"
+        )
+    if path.endswith(".py"):
+        raise ShapeshiftError(f"no such file: {path}")
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise ShapeshiftError(
+            f"{name} holds neither a run (config.yaml) nor a model of Hugging Face (config.json)"
+        )
+    first, *others = folder.parts or (name,)
+    is_path = name.startswith((".", "/", "~")) or name.endswith("/") or len(others) > 1
+    is_path = is_path or (bool(others) and (first == "runs" or Path(first).is_dir()))
+    if is_path and not function and not folder.exists():
+        raise ShapeshiftError(f"no such folder: {name}")
+
+
+def _call(module: str, function: str) -> nn.Module:
+    """Return the model of `module:function`; a module's own model is one, too."""
+    from torch import nn
+
+    sys.path.insert(0, "")  # the current folder
+    name = f"{module}:{function}"
+    try:
+        factory = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ShapeshiftError(f"cannot import {name!r}: {error}") from error
+    if isinstance(factory, nn.Module):
+        return factory
+    if not callable(factory):
+        raise ShapeshiftError(f"{name!r} is no function that returns a model")
+    try:
+        signature(factory).bind()
+    except TypeError as error:
+        raise ShapeshiftError(
+            f"{name!r} is called without arguments, but has a {error}; write a function without"
+            " arguments that returns the model"
+        ) from error
+    model: nn.Module = factory()
+    return model

@@ -12,6 +12,45 @@ import typer
 from shapeshift.cli.output import results_console, show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
 
+PURPOSE = {
+    "none": "A decoder with a causal mask can work out positions by itself; an encoder cannot, and"
+    " reads a set. Choose it where the order of tokens does not matter.",
+    "sinusoidal": "Adds fixed sines and cosines of a token's position. Simple, fast, understood by"
+    " every engine; choose it as the baseline. It usually gets worse beyond the longest text in"
+    " training.",
+    "learned": "Adds a trained vector for each position, as BERT and GPT-2 do. Choose it to compare"
+    " with such a model; it ends at the last row of its table.",
+    "shaw": "Adds trained vectors for the distance between two tokens to keys and values. Choose it"
+    " first for translation; it takes more time than absolute positions.",
+    "skew": "Adds trained vectors for the distance between two tokens to the keys of each head."
+    " Choose it to compare with Shaw's, which also has them at the values.",
+    "t5": "Adds a trained number for each range of distances to the scores. Choose it for relative"
+    " positions in little extra time, or to continue a T5.",
+    "alibi": "Subtracts a fixed multiple of the distance from the scores. Choose it for language"
+    " models that read much longer texts than in training.",
+    "kerple": "Subtracts a trained, logarithmic function of the distance from the scores. Choose it"
+    " for language models that read much longer texts than in training.",
+    "fire": "Adds a trained function of the distance, divided by how far the query stands in the"
+    " text, to the scores. Choose it for language models that read longer texts than in training.",
+    "rotary": "Turns queries and keys by their positions, so that scores depend on distances. No"
+    " parameters, and what most language models use; choose it first for those, and with `scaling`"
+    " to let a trained one read longer texts.",
+    "xpos": "Rotary positions whose scores also fade with distance. Choose it for decoders that"
+    " read longer texts than in training.",
+    "tupe": "Compares positions apart from words, with projections of their own. It was proposed"
+    " for BERT-like pre-training.",
+    "absolute": "Tokens have the numbers 0, 1, 2, …; the usual choice.",
+    "shifted": "While training, each sequence begins at a random number (SHAPE), so that the model"
+    " learns to compare positions. Choose it if you must keep absolute positions: nothing changes"
+    " at inference.",
+    "randomized": "While training, tokens have random increasing numbers, so that large ones are"
+    " known. Choose it for algorithmic tasks with long training.",
+}
+"""What a kind or position ids do, and when to choose them, in plain words."""
+
+SIZES = {"dim": 512, "num_heads": 8, "head_dim": 64}
+"""Of the model in the examples."""
+
 
 def positions(
     name: Annotated[
@@ -73,7 +112,7 @@ def _describe(name: str) -> None:
     else:
         known = [*PRESETS, *KINDS, *POSITION_IDS]
         raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, known)}")
-    described = [] if name in POSITION_IDS else [part.kind for part in scheme.parts]
+    described = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     ids = scheme.position_ids.name
     if name in POSITION_IDS or ids != "absolute":
         described.append(ids)
@@ -82,9 +121,7 @@ def _describe(name: str) -> None:
     for title in dict.fromkeys(described):
         entry = KINDS.get(title) or POSITION_IDS[title]
         show(f"\n{title}: {entry.summary} ({entry.source})\n")
-        text = inspect.getdoc(entry.build) or ""
-        # Paragraphs and items in one line each, which fits a terminal of any width.
-        _show_text(re.sub(r"(?<=\S)\n(?=\S| {8,}\S)", " ", text.partition("\nRaises:")[0]))
+        _show_text(f"{PURPOSE[title]}\n\n{_documentation(entry.build)}")
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
@@ -94,8 +131,43 @@ def _describe(name: str) -> None:
         f"parameters added to transformer-base: {catalogue.count_parameters(scheme):,}\n"
         f"exports to {', '.join(catalogue.EXPORTS)}; CTranslate2:"
         f" {support(scheme, ModelConfig(size='base'))}\n"
+        f"in Python: {_python(name)}\n"
         f"in a configuration: {usage}"
     )
+
+
+def _documentation(build: type) -> str:
+    """Return a class's documentation without the sizes, which the model gives, and errors;
+    paragraphs and items in one line each, which fits a terminal of any width."""
+    from shapeshift.positions import Representation
+
+    if build is Representation:
+        return ""  # it explains how to write a kind
+    text = (inspect.getdoc(build) or "").partition("\nRaises:")[0]
+    text = re.sub(r"(?<=\S)\n(?=\S| {8,}\S)", " ", text)
+    text = re.sub(r"^    (dim|num_heads|head_dim|causal): .*\n?", "", text, flags=re.MULTILINE)
+    legend = "D is the width of the model, H the number of heads, E = D / H; i and j are positions."
+    details, _, options = text.partition("\nArgs:")
+    listed = f"\n\nOptions:\n{options.strip(chr(10))}" if options.strip() else ""
+    return f"{details.rstrip()}\n\n{legend}{listed}"
+
+
+def _python(name: str) -> str:
+    """Return a Python expression that builds a preset, a kind or position ids."""
+    from shapeshift.positions import POSITION_IDS, get
+
+    if name == "shape":
+        return f"shapeshift.SHAPE(dim={SIZES['dim']})"
+    if name in POSITION_IDS and name != "randomized":
+        return f"shapeshift.positions.{POSITION_IDS[name].build.__name__}()"
+    try:
+        kind = type(get(name, **SIZES))
+    except ShapeshiftError:  # it is more than one module
+        stack = 'shapeshift.positions.Stack("decoder", 512, 8, 6, causal=True)'
+        return f'shapeshift.positions.place(shapeshift.positions.PRESETS["{name}"], {stack})'
+    taken = inspect.signature(kind).parameters
+    sizes = [f", {size}={value}" for size, value in SIZES.items() if size in taken]
+    return f'shapeshift.positions.get("{name}"{"".join(sizes)})'
 
 
 def _show_text(text: str) -> None:
@@ -105,5 +177,6 @@ def _show_text(text: str) -> None:
         indent = " " * (len(line) - len(line.lstrip()))
         hanging = indent and indent + "    "
         lines = textwrap.wrap(" ".join(line.split()), width, initial_indent=indent,
-                              subsequent_indent=hanging, break_long_words=False)  # fmt: skip
+                              subsequent_indent=hanging, break_long_words=False,
+                              break_on_hyphens=False)  # fmt: skip
         show("\n".join(lines))

@@ -27,6 +27,12 @@ LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max
 RELATIVE = ("rotary_emb", "alibi", "relative_attention_bias")
 """Part of the name of a module or attribute, in models whose attention sees distances alone."""
 
+ARGUMENTS = (
+    "attention_mask", "position_ids", "past_key_values", "use_cache", "decoder_input_ids",
+    "decoder_attention_mask",
+)  # fmt: skip
+"""What `forward` is given, after the ids."""
+
 SOURCE_LENGTH, TARGET_LENGTH = 7, 4
 """Of the fixed side of an encoder-decoder."""
 
@@ -37,9 +43,15 @@ class UnsupportedError(Exception):
 
 @dataclass
 class Cache:
-    """What incremental decoding keeps between calls; `state` is the model's own."""
+    """What incremental decoding keeps between calls.
+
+    Attributes:
+        state: the model's own.
+        length: tokens that were read.
+    """
 
     state: Any = None
+    length: int = 0
 
 
 class Subject:
@@ -47,7 +59,8 @@ class Subject:
 
     Args:
         model: is copied before it is changed.
-        side: `decoder` or `encoder`.
+        side: `decoder` or `encoder`. A decoder by itself whose earlier outputs depend on later
+            tokens is checked as an encoder.
         claim: what the model says of its positions; None is what its modules say.
 
     Attributes:
@@ -106,12 +119,17 @@ class ModuleSubject(Subject):
     from it where the model takes them, as `generate` does. `forward` takes ids first, and
     optionally `attention_mask`, `position_ids`, `past_key_values` with `use_cache`, and
     `decoder_input_ids` with `decoder_attention_mask`. It returns logits, a tuple of logits and the
-    cache, or an object with `logits` and `past_key_values`.
+    cache, or an object with `logits` and `past_key_values`. A mask or positions that it requires
+    are given in every call.
+
+    Raises:
+        ShapeshiftError: `forward` takes no ids first, or requires another argument.
     """
 
     def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
-        super().__init__(model, side, claim)
         self.names = inspect.signature(model.forward).parameters
+        self.required = _required(model)
+        super().__init__(model, side, claim)
         self.is_seq2seq = "decoder_input_ids" in self.names
         reads_target = self.is_seq2seq and side == "decoder"
         self.mask_name = "decoder_attention_mask" if reads_target else "attention_mask"
@@ -148,12 +166,31 @@ class ModuleSubject(Subject):
             kwargs["use_cache"] = cache is not None
         if cache is not None:
             kwargs["past_key_values"] = cache.state
+        before = 0 if cache is None else cache.length
+        for name in self.required - kwargs.keys():
+            kwargs[name] = self._default(name, first, ids, before)
         out = self.model(first, **kwargs)
         if cache is not None:
-            cache.state = out[1] if isinstance(out, tuple) else out.past_key_values
+            kept = out[1:2] if isinstance(out, tuple) else (getattr(out, "past_key_values", None),)
+            cache.state = kept[0] if kept else None
+            cache.length += ids.shape[1]
+            if cache.state is None:
+                raise UnsupportedError("it returns no cache")
         if not isinstance(out, Tensor):
-            out = out[0] if isinstance(out, tuple) else out.logits
+            out = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
         return out  # type: ignore[no-any-return]
+
+    def _default(self, name: str, first: Tensor, ids: Tensor, before: int) -> Tensor | None:
+        """Return what a required argument gets where the call says nothing of it."""
+        if name == "position_ids":
+            return torch.arange(before, before + ids.shape[1]).expand_as(ids)
+        if name == self.mask_name:
+            return ids.new_ones(len(ids), before + ids.shape[1])
+        if name == "attention_mask":  # of the source of an encoder-decoder
+            return torch.ones_like(first)
+        if name == "decoder_attention_mask":
+            return ids.new_ones(len(ids), TARGET_LENGTH)
+        return None
 
 
 class TransformerSubject(Subject):
@@ -163,7 +200,8 @@ class TransformerSubject(Subject):
     is_seq2seq = True
 
     def __init__(self, model: nn.Module, side: str, claim: Claim | None = None):
-        super().__init__(model, side, claim)
+        # Without modules for positions, its configuration says that it has none.
+        super().__init__(model, side, claim or _claim(model) or "none")
         self.takes_mask, self.takes_cache = side == "encoder", side == "decoder"
 
     def logits(
@@ -208,6 +246,24 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     return [decoder, ModuleSubject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
 
 
+def _required(model: nn.Module) -> set[str]:
+    """Return the arguments of `forward` after the ids that have no default."""
+    name = type(model).__name__
+    remedy = "wrap it in a module with forward(ids) or forward(ids, attention_mask)"
+    first, *others = inspect.signature(model.forward).parameters.values()
+    if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        raise ShapeshiftError(f"forward of {name} does not take token ids first; {remedy}")
+    various = (first.VAR_POSITIONAL, first.VAR_KEYWORD)
+    required = {x.name for x in others if x.default is x.empty and x.kind not in various}
+    unknown = sorted(required.difference(ARGUMENTS))
+    if unknown:
+        raise ShapeshiftError(
+            f"forward of {name} requires {' and '.join(map(repr, unknown))}, which `check` does not"
+            f" know; {remedy}, and return that from your function"
+        )
+    return required
+
+
 def _usable_ids(model: nn.Module) -> Tensor:
     """Return ids that are no special tokens: not the first four, nor one of the configuration."""
     config = getattr(model, "config", None)
@@ -235,10 +291,18 @@ def _limit(model: nn.Module) -> int | None:
 
 
 def _claim(model: nn.Module) -> Claim | None:
-    """Return whether a model's positions are absolute or relative, from what it consists of."""
+    """Return whether a model's positions are absolute or relative, from what it consists of.
+
+    A `Representation` of no kind is what layers without a `position` have, which claims nothing;
+    what `use_position` put there was chosen.
+    """
+    replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]
     kinds = [part for part in model.modules() if isinstance(part, Representation)]
+    kinds = [kind for kind in kinds if type(kind) is not Representation]
+    if replaced and not kinds:
+        return "none"
     if kinds and all(kind.shift_invariant for kind in kinds):
-        return "none" if {type(kind) for kind in kinds} == {Representation} else "relative"
+        return "relative"
     if kinds or any(True for _ in find(model)):
         return "absolute"
     for part in (*model.modules(), getattr(model, "config", None)):

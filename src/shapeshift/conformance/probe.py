@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from shapeshift.errors import ShapeshiftError
+
 from .adapter import Cache, Subject, UnsupportedError
 
 LENGTHS = (2, 3, 4, 5, 7, 10, 18, 34, 70, 150, 300)
@@ -59,6 +61,12 @@ class Probe:
 
     What counts as equal comes from a control: how far logits move if every weight is rounded as
     float32 rounds, relatively at random by up to 2^-24.
+
+    Attributes:
+        sees_ahead: whether outputs depend on later tokens, as those of an encoder do.
+
+    Raises:
+        ShapeshiftError: the model does not return logits for each token.
     """
 
     def __init__(self, subject: Subject, max_length: int):
@@ -69,6 +77,27 @@ class Probe:
         inputs = [self.ids(n) for n in self.lengths[-3:]]
         noise = [difference(disturbed.logits(x), self.subject.logits(x)) for x in inputs]
         self.allowed = max(SAFETY * max(noise), 1e-9)
+        self.sees_ahead = not self.subject.aligned or self._sees_ahead()
+        if self.sees_ahead:
+            self.subject.side = "encoder"
+        if self.subject.takes_cache:
+            self.subject.takes_cache = self._returns_cache()
+
+    def _sees_ahead(self) -> bool:
+        ids = self.ids(min(10, self.lengths[-1]))
+        changed = torch.cat((ids[:, :-1], ids[:, -2:-1]), dim=1)
+        before, again, after = (self.subject.logits(x)[:, :-1] for x in (ids, ids, changed))
+        is_repeatable = difference(again, before) <= self.allowed
+        return is_repeatable and difference(after, before) > self.allowed
+
+    def _returns_cache(self) -> bool:
+        try:
+            self.subject.logits(self.ids(2), cache=Cache())
+        except UnsupportedError:
+            return False
+        except Exception:  # which the properties report
+            return True
+        return True
 
     def room(self, length: int) -> int:
         """Return how many positions are left after `length` tokens."""
@@ -140,6 +169,7 @@ def pad(ids: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
 def in_double(subject: Subject) -> Subject:
     """Return a copy on the CPU in evaluation mode, in float64 if the model is small and can."""
     in_float = subject.changed(lambda model: model.cpu().eval().requires_grad_(False).float())
+    _check_output(in_float)
     if sum(parameter.numel() for parameter in subject.model.parameters()) > DOUBLE_UP_TO:
         return in_float
     wide = in_float.changed(lambda model: model.double())
@@ -156,6 +186,22 @@ def in_double(subject: Subject) -> Subject:
     # A mask of float64's lowest number is -inf in a softmax that is computed in float32.
     works = all(x.dtype is torch.float64 and x[:, -1].isfinite().all() for x in out)
     return wide if works else in_float
+
+
+def _check_output(subject: Subject) -> None:
+    """Raise a `ShapeshiftError` if the model does not return logits for each token."""
+    ids = subject.usable_ids[None, :2].expand(3, -1)
+    out: object = subject.logits(ids)
+    returned = f"a {type(out).__name__} without logits"
+    if isinstance(out, Tensor):
+        fits = out.ndim == 3 and out.shape[0] == 3 and out.shape[2] > 1
+        if fits and (out.shape[1] == 2 or not subject.aligned):
+            return
+        returned = f"a tensor of shape {tuple(out.shape)} for ids of shape (3, 2)"
+    raise ShapeshiftError(
+        f"forward of {type(subject.model).__name__} returned {returned}; `check` needs outputs for"
+        " each token, (B, T, V), such as what a classifier has before it pools"
+    )
 
 
 def line(error: Exception) -> str:

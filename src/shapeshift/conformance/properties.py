@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .adapter import UnsupportedError
+from .adapter import Subject, UnsupportedError
 from .probe import Case, Probe, difference, line, pad
 
 SAFETY_BF16 = 8
@@ -19,6 +19,14 @@ SAFETY_BF16 = 8
 
 TESTABLE = 2048
 """The longest sequence that is run, to see what is beyond a limit."""
+
+
+FOLLOWS_MASK = "its positions follow the mask, so that padding shifts nothing"
+NO_EFFECT = "its position_ids have no effect"
+CAUSAL = (
+    "a causal mask orders the tokens also without positions; whether there are any shows only with"
+    " position_ids or padding"
+)
 
 
 class RefusedError(Exception):
@@ -50,8 +58,12 @@ def left_padding(probe: Probe, length: int) -> Iterator[Case]:
     """Padding on the left changes nothing, as `generate` pads a batch of prompts; nor for what is
     decoded after it with a cache."""
     subject = probe.subject
-    if subject.side == "encoder" and subject.claim not in ("relative", "none"):
-        raise UnsupportedError("absolute positions count from the first column; pad on the right")
+    if subject.side == "encoder" and not subject.takes_position_ids:
+        _require_claim(subject)
+        if subject.claim == "absolute":
+            raise UnsupportedError(
+                "absolute positions count from the first column; pad on the right"
+            )
     if subject.side == "decoder" and subject.is_seq2seq:
         raise UnsupportedError("targets of an encoder-decoder begin in the first column")
     yield from _padding(probe, length, left=True)
@@ -98,7 +110,8 @@ def packing(probe: Probe, length: int) -> Iterator[Case]:
         yield by_ids
         return
     is_second = torch.arange(row.shape[1]) >= length
-    allowed = (is_second[:, None] == is_second).tril()
+    allowed = is_second[:, None] == is_second
+    allowed = allowed if probe.sees_ahead else allowed.tril()
     mask = torch.zeros(allowed.shape, dtype=alone.dtype)
     mask.masked_fill_(~allowed, torch.finfo(alone.dtype).min)
     try:
@@ -156,19 +169,18 @@ def bfloat16(probe: Probe, length: int) -> Iterator[Case]:
 def shift(probe: Probe, length: int) -> Iterator[Case]:
     """Adding one number to all positions changes nothing, or something, as the model claims."""
     subject, ids, room = probe.subject, probe.ids(length), probe.room(length)
-    if subject.claim is None:
-        raise UnsupportedError("its claim is not known; give positions: absolute, relative or none")
+    _require_claim(subject)
     base = probe.shifted(ids, 0)
     is_absolute = subject.claim == "absolute"
     for by in (1, 5) if is_absolute or length > 34 else (1, 5, 64, 300, 1001):
         if by > room:
             return
         what, out = f"positions from {by} on", probe.shifted(ids, by)
-        # In float32, an angle at position p is off by p · 2^-24.
-        allowed = probe.allowed * (1 if is_absolute else max(1, by / 8))
-        case = Case(what, difference(out, base), allowed, ids, must_differ=is_absolute)
-        if case.margin > 1 and is_absolute and not subject.takes_position_ids:
-            raise UnsupportedError("its positions follow the mask, so that padding shifts nothing")
+        case = Case(what, difference(out, base), _allowed(probe, by), ids, must_differ=is_absolute)
+        if not subject.takes_position_ids and subject.claim != "none":
+            unmoved = case.margin > 1 if is_absolute else not _sees_gap(probe, ids)
+            if unmoved:
+                raise UnsupportedError(FOLLOWS_MASK)
         yield case
 
 
@@ -185,42 +197,40 @@ def beyond(probe: Probe, length: int) -> Iterator[Case]:
         raise UnsupportedError("neither a table nor a trained length is known")
     if limit > TESTABLE and not subject.takes_position_ids:
         raise UnsupportedError(f"{limit} positions are too many to test")
-    if limit > TESTABLE or subject.claim == "absolute":
-        yield from _beyond_table(probe, limit)
-    if limit > TESTABLE:
-        return
-    ids = probe.ids(limit + 5)
-    cuts = ((limit + 1, 1, 1, 2), (limit - 1, 1, 1, 1, 3)) if subject.takes_cache else ()
-    full = _or_refused(partial(subject.logits, ids))
-    yield probe.same("beyond the limit", full, full, ids)
-    for sizes in cuts:
-        out = probe.pieces(ids, sizes)
-        yield probe.same(f"with a cache, in pieces of {sizes}", out, full, ids)
+    if limit <= TESTABLE:
+        ids = probe.ids(limit + 5)
+        cuts = ((limit + 1, 1, 1, 2), (limit - 1, 1, 1, 1, 3)) if subject.takes_cache else ()
+        full = _or_refused(partial(subject.logits, ids))
+        yield probe.same("beyond the limit", full, full, ids)
+        for sizes in cuts:
+            out = probe.pieces(ids, sizes)
+            yield probe.same(f"with a cache, in pieces of {sizes}", out, full, ids)
+    yield from _beyond_table(probe, limit)
 
 
 def _beyond_table(probe: Probe, limit: int) -> Iterator[Case]:
-    ids, start = probe.ids(4), limit + 1
+    """Positions beyond the table: other ones for a model that sees a shift, else the same."""
+    subject, ids, start = probe.subject, probe.ids(4), limit + 1
     first, second = probe.shifted(ids, 0), probe.shifted(ids, 1)
     after, further = (_or_refused(partial(probe.shifted, ids, start + n)) for n in (0, 1))
-    yield probe.same(f"positions from {start} on", after, after, ids)
-    if probe.subject.claim == "absolute" and difference(first, second) > probe.allowed:
-        yield probe.differ(f"positions from {start} and from {start + 1} on", after, further, ids)
-        yield probe.differ(f"positions from {start} and from 1 on", after, second, ids)
-
-
-def _or_refused(compute: Callable[[], Tensor]) -> Tensor:
-    try:
-        return compute()
-    except Exception as error:
-        raise RefusedError(line(error)) from error
+    what = f"positions from {start}"
+    if subject.claim in ("relative", "none"):
+        yield Case(f"{what} and from 0 on", difference(after, first), _allowed(probe, start), ids)
+        return
+    if difference(first, second) <= probe.allowed:
+        _require_claim(subject)
+        raise UnsupportedError(NO_EFFECT if subject.takes_position_ids else FOLLOWS_MASK)
+    yield probe.differ(f"{what} and from {start + 1} on", after, further, ids)
+    yield probe.differ(f"{what} and from 1 on", after, second, ids)
 
 
 def effect(probe: Probe, length: int) -> Iterator[Case]:
     """Positions have an effect: other numbers give other logits, or, where the model takes no
-    numbers, another order does."""
+    numbers, another order does; they have none where the model claims none."""
     subject, ids = probe.subject, probe.ids(length)
     if length != max(n for n in probe.lengths if n <= 10):
         return
+    compare = probe.same if subject.claim == "none" else probe.differ
     plain = subject.logits(ids)[:, -1]
     if subject.takes_position_ids and probe.room(2 * length) >= 0:
         try:
@@ -228,10 +238,63 @@ def effect(probe: Probe, length: int) -> Iterator[Case]:
         except UnsupportedError:
             pass
         else:
-            compare = probe.same if subject.claim == "none" else probe.differ
             yield compare("position ids twice as far apart", out, plain, ids)
             return
-    if subject.claim == "none":
-        raise UnsupportedError("it claims to have no positions")
+    if subject.claim == "none" and not probe.sees_ahead:
+        raise UnsupportedError(CAUSAL)
     swapped = torch.cat((ids[:, 1:2], ids[:, :1], ids[:, 2:]), dim=1)
-    yield probe.differ("the first two tokens swapped", subject.logits(swapped)[:, -1], plain, ids)
+    yield compare("the first two tokens swapped", subject.logits(swapped)[:, -1], plain, ids)
+    if not probe.sees_ahead:
+        yield from _effect_in_a_decoder(probe, ids)
+
+
+def _effect_in_a_decoder(probe: Probe, ids: Tensor) -> Iterator[Case]:
+    """A causal mask gives an order without positions, but then one token repeated gives the same
+    logits everywhere, and neither padding in a gap nor a shift changes anything."""
+    subject = probe.subject
+    repeated = ids[:, :1].expand_as(ids)
+    out = subject.logits(repeated)
+    case = probe.differ("one token repeated, last and first", out[:, -1], out[:, 0], repeated)
+    if case.margin <= 1 or _sees_gap(probe, ids):
+        return
+    is_shiftable = subject.takes_mask or subject.takes_position_ids
+    if subject.claim != "absolute" or not is_shiftable:
+        raise UnsupportedError(CAUSAL)
+    if probe.room(ids.shape[1]) < 1:
+        return
+    yield probe.differ("positions from 1 on", probe.shifted(ids, 1), probe.shifted(ids, 0), ids)
+
+
+def _sees_gap(probe: Probe, ids: Tensor) -> bool:
+    """Return whether padding between tokens changes the logits; it does not where positions follow
+    the mask, or where there are none."""
+    subject = probe.subject
+    if not subject.takes_mask:
+        return False
+    gap, half = min(3, probe.room(ids.shape[1])), ids.shape[1] // 2
+    wide = torch.cat((ids[:, :half], ids[:, :1].repeat(1, gap), ids[:, half:]), dim=1)
+    mask = torch.ones_like(wide)
+    mask[:, half : half + gap] = 0
+    return difference(subject.logits(wide, mask)[:, -1], subject.logits(ids)[:, -1]) > probe.allowed
+
+
+def _allowed(probe: Probe, by: int) -> float:
+    """Return what relative positions may differ after a shift: in float32, an angle at position p
+    is off by p · 2^-24. Absolute ones must differ by more than is allowed elsewhere."""
+    return probe.allowed * (1 if probe.subject.claim == "absolute" else max(1, by / 8))
+
+
+def _require_claim(subject: Subject) -> None:
+    if subject.claim is None:
+        raise UnsupportedError(
+            "its claim is not known; give --positions absolute, relative or none"
+        )
+
+
+def _or_refused(compute: Callable[[], Tensor]) -> Tensor:
+    try:
+        return compute()
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        raise RefusedError(line(error)) from error

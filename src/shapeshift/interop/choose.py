@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError, nearest
 
-from .families import find, not_positions
+from .families import CALLED_WITH_ROWS, family_of, find, not_positions
 
 _PLACE = re.compile(r"(^|_)(wpe|pos|positions?|positional)(_|$)")
 """In the name of a position embedding, but not of `post_attention_layernorm`."""
@@ -43,8 +43,8 @@ def choose_modules(
     for name in names:
         owner, _, attribute = name.rpartition(".")
         if name in every:
-            if modules is not None and re.search("relative|distance|(^|_)rel_", attribute):
-                raise not_positions(every[name], ", but distances, by its name")
+            if modules is not None:
+                _refuse_others(name, every)
         elif isinstance(getattr(every.get(owner), attribute, None), Tensor):
             raise ShapeshiftError(
                 f"{name!r} of {type(model).__name__} is a tensor, not a module; name the module"
@@ -86,6 +86,34 @@ def token_arguments(
         if isinstance(value, Tensor)
         and (name in _TOKENS or (is_root and number == 0 and not _PLACE.search(name)))
     ]
+
+
+def holds_tokens(name: str, why: str) -> ShapeshiftError:
+    """Return the error for a table of tokens."""
+    return ShapeshiftError(
+        f"{name!r} holds tokens and not positions: {why}; name the module that is called with"
+        " position numbers"
+    )
+
+
+def _refuse_others(name: str, every: Mapping[str, nn.Module]) -> None:
+    """Raise a `ShapeshiftError` for a module that is certainly not called with position numbers:
+    one of torch's that is no table, and the model's table of tokens."""
+    module = every[name]
+    if family_of(module) is not CALLED_WITH_ROWS:
+        return
+    is_of_torch = type(module).__module__.startswith("torch.nn.")
+    if is_of_torch and not isinstance(module, nn.Embedding | nn.Sequential):
+        raise not_positions(module)
+    if re.search("relative|distance|(^|_)rel_", name.rpartition(".")[2]):
+        raise not_positions(module, ", but distances, by its name")
+    for part in every.values():
+        try:
+            tokens = part.get_input_embeddings()  # type: ignore[operator]
+        except (AttributeError, NotImplementedError):
+            continue
+        if tokens is module:
+            raise holds_tokens(name, f"it is the input embedding of {type(part).__name__}")
 
 
 def _why(every: Mapping[str, nn.Module]) -> str:

@@ -16,8 +16,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
-from .choose import choose_modules, owners, token_arguments
-from .families import CALLED_WITH_ROWS, Family, family_of
+from .choose import choose_modules, holds_tokens, owners, token_arguments
+from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
 
 _HANDLES = "_shapeshift_handles"
 _RENAMED = {"past_key_values_length": "cache_length"}
@@ -62,9 +62,10 @@ def shift_positions(
 
     Raises:
         ShapeshiftError: if K is negative or T smaller than 1; no position embedding is found; a
-            name in `modules` does not exist; the model, or a part of it, is shifted already; or a
-            learned table is too short. In a training pass: if what was named in `modules` does not
-            run, or is not called with position numbers, such as a table of tokens.
+            name in `modules` does not exist, or is a layer of torch or the model's table of tokens;
+            the model, or a part of it, is shifted already; or a learned table is too short. In a
+            training pass: if what was named in `modules` does not run, is not called with position
+            numbers, or gives the same embeddings for shifted ones.
     """
     if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
         raise ShapeshiftError(
@@ -132,6 +133,9 @@ class _Shift:
         self._has_run = False
         self._tokens: list[Tensor] = []  # that the modules around it were called with
         self._may_get_tokens = self._family is CALLED_WITH_ROWS
+        self._may_count_itself = (  # and not look up the numbers that it is called with
+            self._may_get_tokens and type(module).forward is not nn.Embedding.forward
+        )
         self._is_sinusoidal = False
         self._table_seen: tuple[Any, ...] | None = None
         self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
@@ -156,11 +160,8 @@ class _Shift:
         self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         if self._may_get_tokens and not torch.compiler.is_compiling():
             tokens, self._tokens = self._tokens, []
-            if any(ids.shape == rows.shape and torch.equal(ids, rows) for ids in tokens):
-                raise ShapeshiftError(
-                    f"{self._name!r} holds tokens and not positions: it is called with the model's"
-                    " token ids; name the module that is called with position numbers"
-                )
+            if any(_begins_or_ends_with(ids, self._rows) for ids in tokens):
+                raise holds_tokens(self._name, "it is called with the model's token ids")
             self._may_get_tokens = rows.shape[-1] < 2  # one token may be id 0
 
     def shift(
@@ -181,7 +182,13 @@ class _Shift:
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
-        return self._look_up(module, shifted, args, kwargs)
+        embedded = self._look_up(module, shifted, args, kwargs)
+        if not torch.compiler.is_compiling() and self._may_count_itself and not output.is_meta:
+            moved = not torch.equal(shifted, rows.expand_as(shifted))
+            self._may_count_itself = not moved or torch.equal(embedded, output)
+            if moved and self._may_count_itself and _differs_by_rows_alone(output, args, kwargs):
+                raise not_positions(module, " (shifted ones give the same embeddings)")
+        return embedded
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A forward hook of the model: what is shifted must have run."""
@@ -208,6 +215,7 @@ class _Shift:
             f"{self._name}: its learned table has {room} positions, but position {last} with"
             f" max_offset={self._max_offset} needs {last + 1 + self._max_offset};"
             f" use {' or '.join(remedies) or 'shorter sequences and a smaller max_offset'}"
+            + (", or name the module that gets the positions" * self._may_count_itself)
         )
 
     def _draw(self, rows: Tensor) -> Tensor:
@@ -268,6 +276,24 @@ class _Shift:
 def _is_shifted(module: nn.Module) -> bool:
     hooks = module._forward_hooks.values()
     return any(isinstance(getattr(hook, "__self__", None), _Shift) for hook in hooks)
+
+
+def _begins_or_ends_with(ids: Tensor, rows: Tensor) -> bool:
+    """Return whether `rows (B, T)` are `ids`, or their first or last T, as a decoder's input is."""
+    length = rows.shape[-1]
+    if ids.ndim != 2 or length > ids.shape[1] or ids.shape[0] != rows.shape[0]:
+        return False
+    return torch.equal(ids[:, :length], rows) or torch.equal(ids[:, ids.shape[1] - length :], rows)
+
+
+def _differs_by_rows_alone(
+    embedded: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> bool:
+    """Return whether embeddings differ between positions and depend on no other tensor; a table of
+    zeros, to be trained, may look its numbers up yet."""
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+    vectors = embedded.reshape(-1, embedded.shape[-1])
+    return len(tensors) == 1 and not torch.equal(vectors, vectors[:1].expand_as(vectors))
 
 
 def _num_sequences(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:

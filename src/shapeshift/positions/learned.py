@@ -25,7 +25,7 @@ class Learned(Encoding):
         dim: D.
         num_positions: rows of the table; positions 0 … num_positions − 1.
         std: of the initial values; None takes D^-0.5, as the token embeddings.
-        add_to: see `Encoding`.
+        add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
 
     Raises:
         ShapeshiftError: in `encode`, if a position lies outside the table.

@@ -192,8 +192,8 @@ def check_rotation(head_dim: int, base: float, pairs: str) -> None:
     """Raise a `ShapeshiftError` if E channels cannot turn in pairs, or not at these speeds."""
     if head_dim < 2 or head_dim % 2:
         raise ShapeshiftError(
-            f"rotary positions turn pairs of channels, but heads have {head_dim};"
-            " choose model.dim and model.num_heads with an even quotient"
+            f"rotary positions turn pairs of channels, got head_dim={head_dim}; choose an even"
+            " head_dim (in a configuration, model.dim / model.num_heads)"
         )
     check_positive(base=base)
     check_choice("pairs", pairs, Pairs)

@@ -29,7 +29,7 @@ class Sinusoidal(Encoding):
             is what Tensor2Tensor and fairseq compute.
         start: the number of a sequence's first token (0 in the paper).
         base: 10000 in the paper.
-        add_to: see `Encoding`.
+        add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
 
     Raises:
         ShapeshiftError: if D is odd or smaller than 4, or `channels` none of the three.
@@ -47,8 +47,8 @@ class Sinusoidal(Encoding):
         super().__init__(add_to)
         if dim % 2 or dim < 4:
             raise ShapeshiftError(
-                f"sinusoidal positions need an even width of 4 or more, got {dim}; choose such a"
-                " model.dim"
+                f"sinusoidal positions need an even width of 4 or more, got dim={dim}; choose an"
+                " even dim (in a configuration, model.dim)"
             )
         check_choice("channels", channels, Channels)
         check_positive(base=base)

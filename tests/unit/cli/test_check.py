@@ -21,7 +21,7 @@ class Forgetful(LlamaForCausalLM):
     def forward(self, ids, attention_mask=None, past_key_values=None, use_cache=False):
         return super().forward(ids, past_key_values=past_key_values, use_cache=use_cache)
 
-def make():
+def make(size=16):
     return Forgetful(LlamaConfig(vocab_size=30, hidden_size=16, num_hidden_layers=1,
         num_attention_heads=2, intermediate_size=16, max_position_embeddings=32))
 """
@@ -46,9 +46,63 @@ def test_a_factory_with_a_bug_fails_with_the_smallest_input(tmp_path: Path) -> N
     assert re.search(r"^left padding, decoder: \d+ \d+ \d+$", out, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["nowhere", "no_such_module:make", "math:make"])
-def test_what_is_no_model_is_one_line(tmp_path: Path, name: str) -> None:
-    code, _, err = shapeshift(tmp_path, "check", name)
+FILES = """
+from torch import nn
+
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(30, 8)
+    def forward(self, ids):
+        return (self.tokens(ids).mean(1, keepdim=True) + self.tokens(ids)) @ self.tokens.weight.T
+
+def build():
+    return Bag()
+
+def sized(dim):
+    return Bag()
+
+bag, number = Bag(), 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "bag_models.py").write_text(FILES)
+    (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["bag_models:build", "bag_models:bag"])
+def test_a_model_without_positions_fails_with_advice(folder: Path, name: str) -> None:
+    code, out, err = shapeshift(folder, "check", name, "--max-length", "5")
+    assert code == 1, err
+    assert "effect, encoder: other positions, or another order" in out
+    assert "give --positions none" in out
+    code, out, _ = shapeshift(folder, "check", name, "--positions", "none", "--max-length", "5")
+    assert (code, "FAIL" in out) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "nowhere"),
+        ("no_such_module:make", "cannot import 'no_such_module:make'"),
+        ("math:make", "cannot import 'math:make'"),
+        ("bag_models:number", "no function that returns a model"),
+        ("bag_models:sized", "'bag_models:sized' is called without arguments, but .*'dim'"),
+        ("bag_models", "write bag_models:build"),
+        ("bag_models.py", "write bag_models:build"),
+        ("bag_models.py:sized", "write bag_models:sized"),
+        ("other.py:build", r"no such file: other\.py"),
+        ("runs/none", "no such folder: runs/none"),
+        ("./none", "no such folder: ./none"),
+        ("runs", r"neither a run \(config\.yaml\) nor a model of Hugging Face"),
+    ],
+)
+def test_what_is_no_model_is_one_line(folder: Path, name: str, message: str) -> None:
+    code, _, err = shapeshift(folder, "check", name)
     assert code == 1
     assert err.startswith("shapeshift: error: ")
     assert err.count("\n") == 1
+    assert re.search(message, err)

@@ -8,8 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import shapeshift
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
+from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
@@ -36,6 +38,10 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
 
+def test_each_has_a_purpose() -> None:
+    assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
+
+
 @pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
 def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
@@ -49,6 +55,10 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     )
     assert "parameters added to transformer-base: " in result.output
     assert "exports to torch.compile, torch.export; CTranslate2: " in result.output
+    text = " ".join(result.output.split())
+    eval(text.partition("in Python: ")[2].partition(" in a conf")[0], {"shapeshift": shapeshift})
+    assert "hoose it " in text or name in ("absolute", "tupe")
+    assert "head_dim: E." not in result.output
     described = [KINDS[part.kind] for part in position.scheme.parts]
     if name in POSITION_IDS:
         described = [POSITION_IDS[name]]

@@ -6,14 +6,16 @@ from copy import deepcopy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shapeshift.conformance import PROPERTIES, Finding, Subject, check
 from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 
 from . import tiny_models
+from .seeded_bugs import Bug, Decoder
 
 FAST = {"ape", "rope", "Llama", "BART"}
 SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
@@ -95,7 +97,143 @@ def test_any_model_through_a_subject() -> None:
     assert findings["cached = full"].detail == "it has no cache"
 
 
-@pytest.mark.parametrize(("model", "message"), [(3, "nn.Module"), (nn.Linear(2, 2), "vocab_size")])
+class Encoder(nn.Module):
+    """An encoder of one's own: a learned table, bidirectional layers of torch, right padding."""
+
+    def __init__(self, places: str = "all", layer: type = nn.TransformerEncoderLayer) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.vocab_size, self.max_length, self.places = 60, 16, places
+        self.tokens, self.table = nn.Embedding(60, 16), nn.Embedding(16, 16)
+        self.layers = nn.ModuleList(layer(16, 2, 16, batch_first=True) for _ in range(2))
+        self.out = nn.Linear(16, 60)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        pos = torch.arange(ids.shape[1])
+        pos = pos.clamp(max=15) if self.places == "clamped" else pos
+        x = self.tokens(ids) + (0 if self.places == "none" else self.table(pos))
+        padding = None if attention_mask is None else attention_mask == 0
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=padding)
+        return self.out(x)
+
+
+class Causal(Encoder):
+    """Called with ids and a mask that it requires."""
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:  # type: ignore[override]
+        x = self.tokens(ids) + (
+            0 if self.places == "none" else self.table(attention_mask.cumsum(1))
+        )
+        padding = torch.zeros_like(ids, dtype=x.dtype).masked_fill(attention_mask == 0, -1e9)
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], dtype=x.dtype)
+        for layer in self.layers:
+            x = layer(x, src_mask=mask.clamp(min=-1e9), src_key_padding_mask=padding)
+        return self.out(x)
+
+
+def by_property(model: nn.Module, claim: str | None = None) -> dict[str, Finding]:
+    return {x.property: x for x in check(model, positions=claim, max_length=10)}  # type: ignore[arg-type]
+
+
+def test_an_encoder_is_found_by_what_it_sees() -> None:
+    for claim, reason in ((None, "give --positions absolute"), ("absolute", "pad on the right")):
+        findings = by_property(Encoder(), claim)
+        assert {x.side for x in findings.values()} == {"encoder"}
+        assert not [x for x in findings.values() if x.outcome == "FAIL"]
+        assert reason in findings["left padding"].detail
+        assert findings["beyond the end"].detail.startswith("refused: IndexError")
+    assert by_property(tiny_models.build("BERT"))["cached = full"].detail == "it has no cache"
+    assert {x.side for x in by_property(tiny_models.build("GPT-2")).values()} == {"decoder"}
+
+
+@pytest.mark.parametrize(
+    "model", [Encoder("clamped"), Bug(Decoder, "learned", "").build("table clamped")]
+)
+def test_a_clamped_table_is_found_without_a_claim(model: nn.Module) -> None:
+    finding = by_property(model)["beyond the end"]
+    assert (finding.outcome, "and from" in finding.detail) == ("FAIL", True)
+
+
+def test_nothing_passes_that_proves_nothing() -> None:
+    for layer in (nn.TransformerEncoderLayer, TransformerEncoderLayer):
+        findings = by_property(Encoder("none", layer))
+        for name in ("left padding", "shift", "beyond the end"):
+            assert (findings[name].outcome, findings[name].detail[:12]) == (
+                "not applicable",
+                "its claim is",
+            )
+    bloom = by_property(tiny_models.build("BLOOM"))
+    assert "follow the mask" in bloom["shift"].detail
+    assert "causal mask" in bloom["effect"].detail
+
+
+def test_a_rotary_table_that_ends_is_found() -> None:
+    class Clamped(tiny_models.hf.LlamaForCausalLM):  # type: ignore[misc]
+        def forward(self, input_ids, attention_mask=None, position_ids=None, **kwargs):  # type: ignore[no-untyped-def]
+            if position_ids is not None:
+                position_ids = position_ids.clamp(max=159)
+            return super().forward(input_ids, attention_mask, position_ids, **kwargs)
+
+    torch.manual_seed(0)
+    config = tiny_models.hf.LlamaConfig(**tiny_models.SIZES)
+    finding = by_property(Clamped(config))["beyond the end"]
+    assert (finding.outcome, "from 161 and from 0 on" in finding.detail) == ("FAIL", True)
+
+
+def test_a_model_that_forgot_its_positions_fails() -> None:
+    finding = by_property(Encoder("none"))["effect"]
+    assert finding.outcome == "FAIL"
+    assert "no positions; if it should, " in finding.advice
+    assert {x.outcome for x in by_property(Encoder("none"), "none").values()} == {
+        "pass",
+        "not applicable",
+    }
+    assert by_property(Encoder(), "none")["effect"].outcome == "FAIL"
+
+
+def test_a_causal_mask_is_no_position() -> None:
+    found = {
+        (places, claim): by_property(Causal(places), claim)["effect"].outcome
+        for places in ("all", "none")
+        for claim in (None, "absolute", "none")
+    }
+    assert found["all", None] == found["all", "absolute"] == "pass"
+    assert found["none", "absolute"] == "FAIL"
+    assert found["none", None] == found["none", "none"] == "not applicable"
+
+
+class Pooled(Encoder):
+    def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids)[:, 0, :2]
+
+
+class Lengths(Encoder):
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids)
+
+
+class Named(Encoder):
+    def forward(self, **batch: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(**batch)
+
+
+class Mapped(Encoder):
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"scores": super().forward(ids)}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (3, "nn.Module"),
+        (nn.Linear(2, 2), "vocab_size"),
+        (Pooled(), r"a tensor of shape \(3, 2\).*outputs for each token, \(B, T, V\)"),
+        (Mapped(), "a dict without logits; .*outputs for each token"),
+        (Lengths(), r"requires 'lengths', .*wrap it in a module with forward\(ids\) or"),
+        (Named(), "does not take token ids first; wrap it"),
+    ],
+)
 def test_what_cannot_be_checked_is_refused(model: nn.Module, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         check(model)

@@ -52,8 +52,9 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Marian": ("MarianMTModel", SEQ2SEQ),
     "M2M100": ("M2M100ForConditionalGeneration", SEQ2SEQ),
 }
+ENCODERS = {"BERT": ("BertLMHeadModel", SIZES)}
 WITH_FINDING = {"dynamic NTK": ("LlamaForCausalLM", SIZES | {"rope_parameters": DYNAMIC})}
-ALL = {**DECODER_ONLY, **OTHERS, **WITH_FINDING}
+ALL = {**DECODER_ONLY, **OTHERS, **ENCODERS, **WITH_FINDING}
 
 
 def build(name: str, **settings: Any) -> nn.Module:

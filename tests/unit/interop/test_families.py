@@ -84,16 +84,20 @@ def test_a_shift_is_nothing_but_other_rows_of_the_table(example: Example) -> Non
 
 
 @each(ALL)
-def test_a_table_of_tokens_is_refused_in_the_first_pass(example: Example) -> None:
+def test_a_table_of_tokens_is_refused_in_the_first_pass_at_the_latest(example: Example) -> None:
     model = example.build()
     sizes = {name: getattr(part, "num_embeddings", None) for name, part in model.named_modules()}
     names = [name for name, size in sizes.items() if size == 50]  # the vocabulary's
     assert names
-    for name in names:
+
+    def train(name: str) -> None:
+        model = example.build()
         shift_positions(model, 10, modules=name)
+        model(**example.inputs(some_ids(4)))
+
+    for name in names:
         with pytest.raises(ShapeshiftError, match=r"holds tokens and not|has not run"):
-            model(**example.inputs(some_ids(4)))
-        unshift(model)
+            train(name)
 
 
 @each(ALL)

@@ -303,6 +303,8 @@ def with_others(model: nn.Module) -> nn.Module:
         (PLACES, {"max_offset": 40, "max_length": 40}, "shorter sequences and a smaller max_off"),
         ([], {}, "no absolute position embedding"),
         (["embedder.place"], {}, r"no module 'embedder\.place'; did you mean 'embedder\.places'\?"),
+        ("out", {}, "first argument of Linear is not position numbers"),
+        ("drop", {}, "first argument of Dropout is not position numbers"),
         ("relative_attention_bias", {}, "is not position numbers, .* but distances"),
         ("learned", {}, "'learned' of Model is a tensor, not a .*SHAPE"),
         ("fixed", {}, "'fixed' of Model is a tensor.* such as an nn.Embedding"),
@@ -318,11 +320,91 @@ def test_what_cannot_be_shifted_is_refused_and_leaves_nothing_behind(
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
+def test_the_input_embedding_is_refused_at_once() -> None:
+    class Named(Model):
+        def get_input_embeddings(self) -> nn.Module:
+            return self.embedder.tokens
+
+    with pytest.raises(
+        ShapeshiftError, match=r"holds tokens .* it is the input embedding of Named"
+    ):
+        shift_positions(Named(), 5, modules="embedder.tokens")
+
+
+@pytest.mark.parametrize("part", [slice(None, -1), slice(1, None)])
+def test_tokens_without_the_first_or_last_are_tokens(part: slice, ids: Tensor) -> None:
+    class Shortened(Model):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids[:, part])
+
+    shift_positions(model := Shortened(), 5, modules="embedder.tokens")
+    with pytest.raises(ShapeshiftError, match=r"'embedder\.tokens' holds tokens and not positions"):
+        model(ids)
+
+
+class Hidden(nn.Module):
+    """Called with hidden states."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
 def test_a_module_that_is_not_called_with_numbers_is_refused_in_the_first_pass(ids: Tensor) -> None:
     model = Model()
+    model.out = Hidden()
     shift_positions(model, 5, modules="out")
-    with pytest.raises(ShapeshiftError, match="first argument of Linear is not position numbers"):
+    with pytest.raises(ShapeshiftError, match="first argument of Hidden is not position numbers"):
         model(ids)
+
+
+class Counting(nn.Embedding):
+    """Called with tokens, of which it takes the number."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(torch.arange(ids.shape[1]).expand(ids.shape))
+
+
+class Above(nn.Sequential):
+    """Calls what it holds with tokens of its own making."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids.flip(1))
+
+
+def test_a_module_on_which_a_shift_changes_nothing_is_refused(ids: Tensor) -> None:
+    model = Above(Counting(ROWS, DIM))
+    expected = model(ids)
+    shift_positions(model, 4, modules="0")
+    assert torch.equal(model.eval()(ids), expected)
+    with pytest.raises(ShapeshiftError, match=r"of Counting is not .*\(shifted ones give the same"):
+        model.train()(ids)
+    unshift(model)
+    shift_positions(model, 20, modules="0")  # more than the table has for what look like positions
+    with pytest.raises(ShapeshiftError, match="or name the module that gets the positions"):
+        model(ids)
+    unshift(model)
+    shift_positions(model, 0, modules="0")
+    assert torch.equal(model(ids), expected)
+
+
+@pytest.mark.parametrize("with_tokens", [False, True])
+def test_a_table_of_zeros_may_look_its_numbers_up_yet(with_tokens: bool, ids: Tensor) -> None:
+    class Plus(nn.Embedding):
+        def forward(self, pos: Tensor, x: Tensor | None = None) -> Tensor:
+            return super().forward(pos) + (0 if x is None else x)
+
+    class Owner(Embedder):
+        def forward(self, ids: Tensor) -> Tensor:
+            pos, x = torch.arange(ids.shape[1]).expand(ids.shape), self.tokens(ids)
+            return self.places(pos, x) if with_tokens else self.places(pos) + x
+
+    model = Owner()
+    model.places = Plus(ROWS, DIM)
+    nn.init.zeros_(model.places.weight)
+    shift_positions(model, 4, modules="places")
+    assert torch.allclose(model(ids), model.tokens(ids))
+    nn.init.normal_(model.places.weight)
+    assert not torch.allclose(model(ids), model(ids))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from copy import deepcopy
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import shapeshift
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import (
     MultiheadAttention,
@@ -17,6 +19,7 @@ from shapeshift.interop.torch_nn import (
     TransformerEncoderLayer,
 )
 from shapeshift.positions import (
+    PRESETS,
     T5,
     TUPE,
     Absolute,
@@ -25,6 +28,7 @@ from shapeshift.positions import (
     Shaw,
     Shifted,
     Sinusoidal,
+    Stack,
 )
 
 B, Q, K, D, H = 3, 5, 7, 16, 4
@@ -278,3 +282,32 @@ def test_mistakes_are_explained() -> None:
     x = torch.randn(Q, B, D)
     with pytest.raises(ShapeshiftError, match="give the causal mask"):
         MultiheadAttention(D, H)(x, x, x, is_causal=True)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, x in PRESETS.items() if any(part.at == "embedding" for part in x.parts)]
+)
+def test_a_preset_at_the_embedding_is_refused_with_what_works(name: str) -> None:
+    for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
+        with pytest.raises(ShapeshiftError, match=f"{name!r} adds positions to the emb") as refused:
+            layer(D, H, position=name)
+    with pytest.raises(ShapeshiftError, match="adds positions to the embeddings"):
+        TransformerDecoderLayer(D, H, cross_position=name)
+    [advised] = re.findall(r"shapeshift\.[a-zA-Z.]+(?:\(.*?\))?", str(refused.value))
+    advised = eval(advised, {"shapeshift": shapeshift})
+    x, pos = torch.randn(B, Q, D), torch.arange(Q)[None]
+    sines = Sinusoidal(dim=D)
+    if name in ("ape", "shape"):
+        torch.testing.assert_close(advised.eval()(x), sines.embed(x, pos))
+    elif name == "learned":
+        assert not torch.equal(advised.embed(x, pos), x)
+    else:
+        embedding = advised(PRESETS[name], Stack("encoder", D, H, 1, causal=False)).embedding
+        torch.testing.assert_close(embedding.embed(x, pos), sines.embed(x, pos))
+
+
+def test_sinusoids_in_each_attention_are_asked_for_by_their_class() -> None:
+    layer = TransformerEncoderLayer(D, H, position=Sinusoidal(dim=D, add_to="qk"))
+    assert layer(torch.randn(Q, B, D)).shape == (Q, B, D)
+    with pytest.raises(ShapeshiftError, match=r"got Scheme; shapeshift\.positions\.place"):
+        TransformerEncoderLayer(D, H, position=PRESETS["rope"])

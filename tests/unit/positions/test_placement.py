@@ -152,7 +152,8 @@ def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
     built = get(name, dim=16, num_heads=2, head_dim=8)
     assert type(built) is KINDS[name].build
     if "self" in built.places and not built.causal_only:
-        attention = MultiheadAttention(16, 2, batch_first=True, position=name)
+        position = built if name == "learned" else name  # a preset at the embedding, too
+        attention = MultiheadAttention(16, 2, batch_first=True, position=position)
         assert type(attention.position) is KINDS[name].build
         assert attention(*[torch.randn(1, 5, 16)] * 3)[0].shape == (1, 5, 16)
 

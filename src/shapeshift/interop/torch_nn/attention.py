@@ -38,11 +38,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         bias: whether the projections have one.
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
         position: acts in the attention, see `shapeshift.positions.Representation`; or the name of
-            a preset or a kind, see `shapeshift.positions.get`; None is none.
+            a preset or a kind, see `shapeshift.positions.get`; None is none. For sines and cosines
+            in each attention, which "ape" is not, give `Sinusoidal(dim=D, add_to="qk")`.
         device, dtype: of the projections.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E.
+        ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E, or
+            names a preset that acts at the embedding.
     """
 
     def __init__(

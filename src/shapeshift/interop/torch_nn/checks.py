@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation, get
+from shapeshift.positions import PRESETS, Representation, Scheme, get
 from shapeshift.positions.checks import can_read, describe, is_integer
 
 FORBIDS = -1000.0
@@ -70,15 +70,40 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
     """Return a position, built if its name is given; None is no position.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H.
+        ShapeshiftError: if D is no multiple of H; or for a preset that acts at the embedding, or
+            what is neither a position nor a name.
     """
     if num_heads < 1 or dim % num_heads:
         raise ShapeshiftError(
             f"embed_dim must be a multiple of num_heads, got {dim} and {num_heads}"
         )
     if isinstance(position, str):
+        _refuse_embedding(position, dim)
         return get(position, dim=dim, num_heads=num_heads, head_dim=dim // num_heads)
+    if position is not None and not isinstance(position, Representation):
+        raise ShapeshiftError(
+            f"position must be a Representation, or the name of one, got {type(position).__name__};"
+            " shapeshift.positions.place builds the modules of a Scheme, one for each layer"
+        )
     return Representation() if position is None else position
+
+
+def _refuse_embedding(name: str, dim: int) -> None:
+    """Raise a `ShapeshiftError` for a preset with a part at the embedding, which attention cannot
+    add."""
+    scheme = PRESETS.get(name, Scheme())
+    if all(part.at != "embedding" for part in scheme.parts):
+        return
+    remedies = {
+        "ape": f"call shapeshift.SHAPE(dim={dim}, max_offset=0) with the embeddings",
+        "shape": f"call shapeshift.SHAPE(dim={dim}) with the embeddings",
+        "learned": f"call embed(x, pos) of shapeshift.positions.get('learned', dim={dim}) with the"
+        " embeddings and torch.arange(T)[None]",
+    }
+    raise ShapeshiftError(
+        f"the preset {name!r} adds positions to the embeddings, and a layer's position acts in its"
+        f" attention; {remedies.get(name, 'build its modules with shapeshift.positions.place')}"
+    )
 
 
 def check_place(name: str, position: Representation, place: str) -> None:
