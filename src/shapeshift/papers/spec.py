@@ -331,6 +331,20 @@ class ItemSpec(Strict):
             raise ValueError("needs one of tables, by_length, curves and analyses")
         return self
 
+    @model_validator(mode="after")
+    def _names_apart(self) -> ItemSpec:
+        plots = [table.plot for table in self.tables if table.plot]
+        for parts in ((*self.tables, *self.by_length), (*plots, *self.by_length)):
+            titles: dict[str, str] = {}
+            for part in parts:
+                if part.name and part.name.casefold() in titles:
+                    raise ValueError(
+                        f"{titles[part.name.casefold()]!r} and {part.title!r} have the same name"
+                        f" {part.name!r}, and would have the same files; give one of them another"
+                    )
+                titles |= {part.name.casefold(): part.title} if part.name else {}
+        return self
+
 
 def read_spec(path: Path) -> ItemSpec:
     """Read an item.

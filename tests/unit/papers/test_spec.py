@@ -2,11 +2,15 @@
 
 import pytest
 import yaml
+from matplotlib.figure import Figure as Drawing
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
+from shapeshift.papers.document import DocumentFigure, DocumentTable
+from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.spec import check_names, read_spec
+from shapeshift.papers.study import Study
 
 SHIPPED = sorted(path for path in ITEMS.glob("*.yaml") if path.stem != "papers")
 
@@ -105,3 +109,42 @@ def test_an_unknown_grid_is_answered_with_the_nearest(write):
         read_study(write(yaml.safe_dump(document)))
     with pytest.raises(ShapeshiftError, match=r"nowhere\.yaml"):
         read_study(write(yaml.safe_dump({**document, "grid": "nowhere.yaml"})))
+
+
+def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
+    document = yaml.safe_load(STUDY)
+    [table] = document["tables"]
+    document["tables"] = [table, table, {**table, "name": "mine-2"}, {**table, "name": "Mine"}]
+    document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
+    document["tables"][1] = {**table, "name": "mine-ape"}
+    paper, grid = read_study(write(yaml.safe_dump(document)))
+    steps = {grid.name: grid.config.steps}
+    study = Study({grid.name: grid.cells("full")}, steps, tmp_path, tmp_path)
+    content = paper.items["mine"].build(study)
+    names = [each.name for each in content.tables]
+    assert names[:4] == ["mine-3", "mine-ape", "mine-2", "Mine"]
+    assert names[4:] == ["mine-ape-2", "mine-rope", "mine-shape"]
+
+
+def test_equal_names_are_refused(write):
+    document = yaml.safe_load(STUDY)
+    table = {**document["tables"][0], "name": "all"}
+    by_length = {"title": "By length", "systems": "position", "name": "ALL"}
+    plots = [{**table, "name": None, "plot": {**table["plot"], "name": "p"}}] * 2
+    for parts in ({"tables": [table, table]}, {"tables": [table], "by_length": [by_length]}):
+        with pytest.raises(ShapeshiftError, match=r"mine\.yaml: .* have the same name '(all|ALL)'"):
+            read_study(write(yaml.safe_dump(document | parts)))
+    with pytest.raises(ShapeshiftError, match="have the same name 'p'"):
+        read_study(write(yaml.safe_dump(document | {"tables": plots})))
+
+
+def test_a_part_whose_name_is_taken_gets_a_number_and_keeps_its_figure():
+    table = DocumentTable(name="x", title="t", header=("a",), rows=())
+    figure = DocumentFigure(name="x", title="t", table="x", alt="nothing")
+    content = Content()
+    for _ in range(3):
+        content.add(Content([table], [Figure(figure, Drawing())]))
+    names = ["x", "x-2", "x-3"]
+    assert [each.name for each in content.tables] == names
+    abouts = [each.about for each in content.figures]
+    assert [(about.name, about.table) for about in abouts] == [(name, name) for name in names]
