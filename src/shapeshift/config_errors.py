@@ -49,13 +49,13 @@ def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
             case "union_tag_invalid" if field is not None:
                 tag, known = str(problem["ctx"]["tag"]), variants(field)
                 yield (
-                    f"{where}: unknown {field.discriminator} {_shown(tag)}{nearest(tag, known)}"
+                    f"{where}: unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
                     f" (known: {', '.join(known)})"
                 )
             case "model_type" | "dict_type":
-                yield f"{where}: expected a section of settings, got {_shown(problem['input'])}"
+                yield f"{where}: expected a section of settings, got {shown(problem['input'])}"
             case _:
-                yield f"{where}: {_expected(problem['msg'])}, got {_shown(problem['input'])}"
+                yield f"{where}: {expected(problem['msg'])}, got {shown(problem['input'])}"
 
 
 _IN_PLAIN_WORDS = {
@@ -66,10 +66,12 @@ _IN_PLAIN_WORDS = {
     "Input should be less than": "expected less than",
     "Input should be ": "expected ",
     "List should have ": "expected ",
+    "Tuple should have ": "expected ",
+    "Dictionary should have ": "expected ",
 }
 
 
-def _expected(message: str) -> str:
+def expected(message: str) -> str:
     """Return what was expected, from a message of pydantic's."""
     message = message.partition(", unable")[0].partition(" after validation")[0]
     for start, words in _IN_PLAIN_WORDS.items():
@@ -78,7 +80,7 @@ def _expected(message: str) -> str:
     return message
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as a message names it: not longer than a line."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"

@@ -1,15 +1,23 @@
 """Items as data: what their files may say, and that those that are shipped fit their grids."""
 
+import re
+import runpy
+from pathlib import Path
+
 import pytest
 import yaml
 from matplotlib.figure import Figure as Drawing
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation import metrics as evaluation
+from shapeshift.lab.measures import MEASURES
 from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
 from shapeshift.papers.document import DocumentFigure, DocumentTable
 from shapeshift.papers.item import Content, Figure
+from shapeshift.papers.metrics import FACTS, METRICS
+from shapeshift.papers.names import check_names
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.spec import check_names, read_spec
+from shapeshift.papers.spec import read_spec, sections
 from shapeshift.papers.study import Study
 
 SHIPPED = sorted(path for path in ITEMS.glob("*.yaml") if path.stem != "papers")
@@ -32,7 +40,7 @@ claims:
     rule: better
     test: {position: shape}
     against: {position: ape}
-    paper: none
+    expected: none
 """
 
 
@@ -78,28 +86,46 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("rows: [position]\n", "rows: [positon]\n", "tables.0: plot: x is no axis"),
+        ("rows: [position]\n", "rows: [positon]\n", "tables, entry 1: plot: x is no axis"),
         ("baseline: {position", "baseline: {positon", "the grid has no axis 'positon'; did"),
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
-        ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis position"),
+        ("test: {position: shape}", "test: {position: shap}", "claims, entry 1, test: the axis"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
         ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
-        ("rule: better", "rule: best", "claims.0.rule"),
+        ("rule: better", "rule: best", "claims, entry 1, rule: expected 'better', 'no"),
         ("rule: better", "rule: threshold", "threshold"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
         ("seeds: [1, 2, 3]", "seed: [1, 2, 3]", "seed"),
         ("split: valid", "on: train", "on"),
-        ("paper: none", "paper: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
+        ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
         ("title: Positions on my text", "titel: Mine", "title"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
+        ("rows:", "by_length: []\n    rows:", "belongs at the top level, not in tables, entry 1"),
+        ("tables:", "by_length: {}\ntables:", "by_length: expected a list of sections"),
+        ("tables:", "axes: {}\ntables:", "axes: unknown key; it belongs in grid, not at the top"),
+        ("split: valid", "xyz: 1", "columns.valid BLEU.xyz: unknown key (known: metric, grid"),
+        ("split: valid", "split: vald", "expected 'valid', 'test', 'train' or 'each set', got 'v"),
+        ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
+        ("split: valid", "metric: BLEU", "split: missing; say which text BLEU is of"),
+        ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
+        ("split: valid", "metric: training_s, split: valid", "leave split out"),
+        ("split: valid", "metric: COMET, split: valid", "set it to [bleu, chrf, comet]"),
+        ("split: valid", "grid: shape-table2", "a study has one grid"),
+        ("steps: [score-valid, score-test]", "steps: [score-test]", "the step score-valid, which"),
+        ("score-valid, ", "score-vald, ", "steps: unknown measure 'score-vald'; did you mean"),
+        ("rule: better", "rule: better\n    metric: chrF", "better compares BLEU alone"),
+        ("seeds: [1, 2, 3]", "seeds: 3", "write [1, 2, 3] for 3 runs, or [3] for one run"),
+        ("seeds: [1, 2, 3]", "seeds: [a]", "grid.seeds, entry 1: expected a whole number, got 'a'"),
+        ("  axes:", "  base: own.yaml\n  axes:", "own.yaml; its path is relative to the folder"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert old in STUDY
     path = write(STUDY.replace(old, new, 1))
     with pytest.raises(ShapeshiftError) as error:
-        read_study(path)[1].cells("full")
+        read_study(path)
     assert expected in str(error.value)
+    assert "literal[" not in str(error.value)
     assert str(path) in str(error.value)
 
 
@@ -148,3 +174,33 @@ def test_a_part_whose_name_is_taken_gets_a_number_and_keeps_its_figure():
     assert [each.name for each in content.tables] == names
     abouts = [each.about for each in content.figures]
     assert [(about.name, about.table) for about in abouts] == [(name, name) for name in names]
+
+
+def test_a_score_may_be_named_as_in_the_settings(write):
+    asked = STUDY.replace("{split: valid}", "{metric: chrF, split: valid}")
+    [table] = read_spec(write(asked)).tables
+    assert table.columns["valid BLEU"].metric == "chrF2"
+    read_study(write(asked))
+
+
+def test_steps_of_ones_own_may_measure_anything(write):
+    text = STUDY.replace("steps: [", "steps: ['my:own', ")
+    read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+
+
+def test_every_metric_that_a_shipped_item_asks_for_is_described():
+    asked = {c.metric for p in SHIPPED for t in read_spec(p).tables for c in t.columns.values()}
+    assert asked <= {*METRICS, *FACTS}
+    steps = {step for metric in METRICS.values() for step in metric.steps}
+    assert steps <= set(MEASURES)
+    assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
+
+
+def test_the_page_of_the_file_is_fresh_and_names_every_key():
+    docs = Path(__file__).parents[3] / "docs"
+    made = runpy.run_path(str(docs / "generate_configuration.py"))["study_document"]()
+    page = (docs / "study.md").read_text(encoding="utf-8")
+    assert page == made, "run: python docs/generate_configuration.py"
+    for model in sections().values():
+        assert {name for name in model.model_fields if f"| `{name}` |" not in page} == set()
+    assert re.findall(r"\| +\|$", page.partition("## Metrics")[0], re.MULTILINE) == []
