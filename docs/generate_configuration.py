@@ -1,8 +1,8 @@
-"""Write docs/configuration.md from the models that check a configuration.
+"""Write docs/configuration.md and docs/study.md from the models that check these files.
 
     python docs/generate_configuration.py
 
-Types, limits, defaults and meanings stand in the code alone; a test compares the file with it.
+Types, limits, defaults and meanings stand in the code alone; tests compare the pages with it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,22 @@ from pydantic_core import PydanticUndefined
 
 from shapeshift.config import Config
 from shapeshift.data.sources.presets import CORPORA
+from shapeshift.lab.grid import GridConfig, Recipe, Rule
+from shapeshift.lab.measures import MEASURES
 from shapeshift.model import SIZES
+from shapeshift.papers.metrics import FACTS, METRICS, Metric
+from shapeshift.papers.spec import (
+    ByLengthSpec,
+    ClaimSpec,
+    ColumnSpec,
+    CurvesSpec,
+    ItemSpec,
+    PlotSpec,
+    PublishedSpec,
+    TableSpec,
+)
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 from shapeshift.positions.registry import Entry
-
-TARGET = Path(__file__).with_name("configuration.md")
 
 INTRO = """\
 # Configuration
@@ -56,6 +67,34 @@ shapeshift train multi30k training.max_updates=5000 position=shape
   command line, not in that file: its hash is in `SHA256SUMS`, and an edited file is refused.
 """
 
+STUDY_INTRO = """\
+# A study file
+
+<!-- Made by docs/generate_configuration.py from the code: change it there. -->
+
+A study file says which runs there are, which tables and figures to make of them, and which claims
+to test. [Your own study](tutorials/own-study.md) explains one step by step. `shapeshift reproduce
+FILE --dry-run` checks every name in it. The items of the papers are such files, too.
+
+An *axis* is a name in `grid.axes`, a *setting* a name below it. `mapping` is from an axis to a
+setting where nothing else is said. The rules of claims are those of
+[How verdicts are formed](reproducing.md#how-verdicts-are-formed).
+"""
+
+STUDY_PARTS: dict[str, tuple[str, type[BaseModel]]] = {
+    "Top level": ("", ItemSpec),
+    "`grid`": ("", GridConfig),
+    "`grid.scales.NAME`": ("", Recipe),
+    "`grid.rules`": ("A list. An entry: ", Rule),
+    "`tables`": ("A list. An entry: ", TableSpec),
+    "`tables.columns.TITLE`": ("", ColumnSpec),
+    "`tables.plot`": ("", PlotSpec),
+    "`tables.published`": ("", PublishedSpec),
+    "`by_length`": ("A list. An entry: ", ByLengthSpec),
+    "`curves`": ("", CurvesSpec),
+    "`claims`": ("A list. An entry: ", ClaimSpec),
+}
+
 LIMITS = {"ge": "≥ ", "gt": "> ", "le": "≤ ", "lt": "< ", "min_length": "length ≥ "}
 
 
@@ -67,6 +106,32 @@ def document() -> str:
         if name == "model":
             parts.append(_sizes())
     return "\n".join(parts)
+
+
+def study_document() -> str:
+    """Return the whole page of a study's file."""
+    parts = [STUDY_INTRO]
+    for title, (start, model) in STUDY_PARTS.items():
+        parts.append(f"## {title}\n\n{start}{_summary(model)}\n")
+        parts.append(_fields(model, list(model.model_fields)))
+    steps = ", ".join(f"`{name}`" for name in MEASURES)
+    parts = [part.replace("`MEASURES`", steps) for part in parts]
+    parts.append(
+        "## Metrics\n\nWhat `metric` may name. A step of your own may add others. `score-SPLIT` is"
+        "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score.\n"
+    )
+    rows = [(f"`{name}`", *_metric(metric)) for name, metric in METRICS.items()]
+    rows += [(f"`{name}`", meaning, "") for name, meaning in FACTS.items()]
+    parts.append(_table(("metric", "what it is", "step"), rows))
+    return "\n".join(parts)
+
+
+def _metric(metric: Metric) -> tuple[str, str]:
+    """Return what a metric is and what makes it."""
+    part = f"; has a `bucket`, such as `{metric.bucket}`" * bool(metric.bucket)
+    score = f" (`{metric.setting}`)" * metric.is_score
+    steps = ("score-SPLIT",) if metric.is_score else metric.steps
+    return metric.meaning + score + part, " or ".join(f"`{step}`" for step in steps)
 
 
 def _section(name: str, annotation: Any) -> Iterator[str]:
@@ -225,12 +290,16 @@ def _type_name(annotation: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(map(_type_name, options))
     if origin in (list, tuple):
+        if options and options[-1] is not ... and origin is tuple:
+            return f"[{', '.join(map(_type_name, options))}]"
         kinds = dict.fromkeys(_type_name(option) for option in options if option is not ...)
         return f"list of {' or '.join(kinds)}"
     if origin is dict:
         return "mapping"
     if hasattr(annotation, "__metadata__"):  # Annotated
         return _type_name(annotation.__origin__)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
     names = {Path: "path", NoneType: "null", bool: "true or false", str: "text"}
     return names.get(annotation) or str(getattr(annotation, "__name__", annotation))
 
@@ -244,6 +313,10 @@ def _default(field: FieldInfo) -> str:
 
 def _yaml(value: Any) -> str:
     """Return a value as one would write it on a line of YAML."""
+    if isinstance(value, BaseModel):
+        return _yaml(value.model_dump(exclude_defaults=True))
+    if value == "":
+        return '""'
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -260,4 +333,5 @@ def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(document(), encoding="utf-8")
+    for name, text in (("configuration", document()), ("study", study_document())):
+        Path(__file__).with_name(f"{name}.md").write_text(text, encoding="utf-8")

@@ -41,13 +41,13 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from shapeshift.config import Config, parse_config
-from shapeshift.config_errors import messages
 from shapeshift.config_file import lay_over, read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.identity import cell_key
+from shapeshift.lab.spec_errors import sections_of, spec_messages
 from shapeshift.positions import KINDS, PRESETS
 from shapeshift.schema import Strict
 
@@ -90,12 +90,27 @@ Base = str | dict[str, Any]
 _PSEUDO_AXES = ("scale", "seed")
 
 
-class Recipe(Strict):
+class _Seeded(Strict):
+    """A section with seeds: one number could be meant as one seed or as so many."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_seeds(cls, given: Any) -> Any:
+        number = given.get("seeds") if isinstance(given, dict) else None
+        if isinstance(number, int):
+            meant = f"[{number}] for one run with this seed"
+            if 1 < number < 20:
+                meant = f"{[*range(1, number + 1)]} for {number} runs, or {meant}"
+            raise ValueError(f"seeds: expected a list, got {number}; write {meant}")
+        return given
+
+
+class Recipe(_Seeded):
     """What a scale lays over the base.
 
     Attributes:
         base: instead of the grid's.
-        overrides: before those of the axes.
+        overrides: of settings, before those of the axes.
         seeds: instead of the grid's.
     """
 
@@ -105,7 +120,12 @@ class Recipe(Strict):
 
 
 class Rule(Strict):
-    """Overrides for the cells that a condition holds for."""
+    """Overrides for the runs that a condition holds for.
+
+    Attributes:
+        when: axis, `scale` or `seed` → one value or a list.
+        overrides: after those of the axes.
+    """
 
     when: Condition = Field(min_length=1)
     overrides: Overrides
@@ -115,17 +135,24 @@ ONLY_SCALE = "full"
 """The scale of a grid whose file names none."""
 
 
-class GridConfig(Strict):
-    """What the file of a grid says; see the module.
+class GridConfig(_Seeded):
+    """The runs: all combinations of the settings of named axes, each once for every seed.
 
     Attributes:
         title: what the grid reproduces or asks, for people.
-        axes: axis → setting → overrides, or axis → the name of a catalogue.
-        scales: name → recipe; by default one, `ONLY_SCALE`, that changes nothing.
-        seeds: of training.
-        base: the configuration that all cells share.
-        rules, exclude, only, impossible: see the module.
-        steps: what is measured once a cell is trained; see `lab.measures`.
+        axes: axis → setting → overrides, or axis → the name of a catalogue: `presets` (a setting
+            `position=NAME` for each preset), `kinds` or `second-kinds` (one for each kind of the
+            first or second part).
+        scales: name → section; by default one, `full`, that changes nothing.
+        seeds: of training, each a run.
+        base: the configuration that all runs share: a file, relative to this one, or a mapping.
+        rules: overrides for some of the runs.
+        exclude: conditions (axis, `scale` or `seed` → one value or a list); runs for which one of
+            them holds are left out.
+        only: conditions; runs for which none of them holds are left out.
+        impossible: what to do with runs whose position has no meaning, such as a kind at a place
+            that it does not act at.
+        steps: what is measured once a run is trained: `MEASURES`, or `package.module:function`.
     """
 
     title: str = ""
@@ -192,6 +219,7 @@ class Grid:
     Args:
         path: the file.
         document: the grid, where it is a part of what the file says; by default all of it.
+        sections: of the whole file then, see `spec_errors.spec_messages`.
 
     Attributes:
         name: the file's, without its suffix.
@@ -202,14 +230,20 @@ class Grid:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
 
-    def __init__(self, path: str | Path, document: Any = None):
+    def __init__(
+        self,
+        path: str | Path,
+        document: Any = None,
+        sections: Mapping[str, type[BaseModel]] | None = None,
+    ):
         self.path = Path(path)
         self.name = self.path.stem
         document = read_document(self.path) if document is None else document
         try:
             self.config = GridConfig.model_validate(document)
         except ValidationError as error:
-            raise ShapeshiftError("; ".join(messages(error, GridConfig)), path=self.path) from error
+            lines = spec_messages(error, GridConfig, sections or dict(sections_of(GridConfig)))
+            raise ShapeshiftError("; ".join(lines), path=self.path) from error
         self._listed = {name for name, given in document["axes"].items() if isinstance(given, str)}
 
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
@@ -290,7 +324,15 @@ class Grid:
 
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
-        return read_document(self.path.parent / base) if isinstance(base, str) else deepcopy(base)
+        if not isinstance(base, str):
+            return deepcopy(base)
+        path = self.path.parent / base
+        if not path.is_file():
+            raise ShapeshiftError(
+                f"base: there is no file {path}; its path is relative to the folder of this file",
+                path=self.path,
+            )
+        return read_document(path)
 
     def _combinations(self, recipe: Recipe) -> Iterator[tuple[dict[str, str], int]]:
         names = [*self.config.axes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -14,8 +14,8 @@ from shapeshift.papers.by_length import add_lengths
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import add_curves
 from shapeshift.papers.document import DocumentFigure, DocumentTable
-from shapeshift.papers.item import Content, Figure, Item
-from shapeshift.papers.spec import ItemSpec, PlotSpec
+from shapeshift.papers.item import Content, Figure, Item, apart
+from shapeshift.papers.spec import ByLengthSpec, ItemSpec, PlotSpec, TableSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.tables import TableBuilder, published_table
 
@@ -44,28 +44,39 @@ def build(spec: ItemSpec, name: str, grid: str, study: Study) -> Content:
         study: its runs.
     """
     content, published = Content(), []
+    names = _names(spec, name)
     for table in spec.tables:
         builder = TableBuilder(grid, table, study, trained=spec.trained)
-        ours = builder.table(table.name or name)
-        content.tables.append(ours)
-        content.lacks_text |= bool(builder.problems) and not spec.trained
+        ours = builder.table(next(names))
+        part = Content([ours], lacks_text=bool(builder.problems) and not spec.trained)
         if table.published:
             published.append(published_table(table, table.published, ours))
         if table.plot:
             draw = _plot if table.plot.x in table.rows else _scatter
-            content.figures += draw(builder, table.plot, ours, grid, study)
+            part.figures += draw(builder, table.plot, ours, grid, study)
+        content.add(part)
     for figure in spec.by_length:
-        add_lengths(content, study, figure, figure.name or name, grid)
+        part = Content()
+        add_lengths(part, study, figure, next(names), grid)
+        content.add(part)
     if spec.curves:
-        add_curves(content, study, spec.curves, name, grid)
+        part = Content()
+        add_curves(part, study, spec.curves, name, grid)
+        content.add(part)
     for each in spec.analyses:
-        own = find_analysis(each)(study, grid)
-        content.tables += own.tables
-        content.figures += own.figures
-        content.values |= own.values
-    content.tables += published
+        content.add(find_analysis(each)(study, grid))
+    content.add(Content(published))
     content.findings += judge_claims(spec, grid, study, content.values, content.tables)
     return content
+
+
+def _names(spec: ItemSpec, name: str) -> Iterator[str]:
+    """Yield the name of each table and of each figure by length: the one that it was given, or the
+    item's, with a number where that is taken."""
+    parts: list[TableSpec | ByLengthSpec] = [*spec.tables, *spec.by_length]
+    taken = {part.name.casefold() for part in parts if part.name}
+    for part in parts:
+        yield part.name or apart(name, taken)
 
 
 def find_analysis(name: str, path: Path | None = None) -> Callable[[Study, str], Content]:

@@ -47,15 +47,23 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
     from shapeshift.papers.build import find_analysis, item_of
-    from shapeshift.papers.planning import find_grid
-    from shapeshift.papers.spec import check_names, read_spec
+    from shapeshift.papers.names import check_names, check_scores
+    from shapeshift.papers.planning import check_steps, find_grid
+    from shapeshift.papers.spec import read_spec, sections
 
     spec = read_spec(path)
+    if spec.other_grids:
+        raise ShapeshiftError(
+            f"a study has one grid; take out grid: {spec.other_grids[0]} of its column or figure",
+            path=path,
+        )
     if isinstance(spec.grid, str):
         grid = find_grid(spec.grid, relative_to=path.parent)
     else:
-        grid = Grid(path, spec.grid)
+        grid = check_steps(Grid(path, spec.grid, sections()))
     check_names(spec, grid.config, path)
+    for scale in grid.config.scales:
+        check_scores(spec, grid.cells(scale), path)
     for name in spec.analyses:
         find_analysis(name, path)
     item = item_of(spec, path.stem, grid.name)

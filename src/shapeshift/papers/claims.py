@@ -7,8 +7,10 @@ from itertools import product
 from statistics import fmean
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
+from shapeshift.lab.measures import mean_of
 from shapeshift.papers.by_length import bounds_label, length_bounds
 from shapeshift.papers.document import DocumentTable, Finding
+from shapeshift.papers.metrics import METRICS
 from shapeshift.papers.spec import ALL, DEVIATION, ClaimSpec, ItemSpec
 from shapeshift.papers.study import Settings, Study
 from shapeshift.papers.tables import each_set
@@ -85,8 +87,10 @@ def _pairs(grid: str, claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Set
 def _measured(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
     """Return a measurement of the runs themselves."""
     parts = {}
+    metric = METRICS.get(claim.metric)
+    dataset = mean_of(claim.split) if metric and metric.is_score else None
     for place in _combinations(grid, claim, study):
-        rows = study.rows(grid, claim.metric, place | claim.test)
+        rows = study.rows(grid, claim.metric, place | claim.test, dataset=dataset)
         values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else NOT_MEASURED)

@@ -137,13 +137,13 @@ class DocumentFigure(Strict):
 
 
 class Finding(Strict):
-    """A claim of the paper, and whether it holds for our runs.
+    """A claim, and whether it holds for our runs.
 
     Attributes:
         claim: one sentence.
         verdict: what our measurements say.
         measured: the numbers, with seeds and significance.
-        paper: the paper's numbers.
+        paper: what was expected, such as the paper's numbers.
     """
 
     claim: str

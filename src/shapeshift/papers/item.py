@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 from matplotlib.figure import Figure as Drawing
 
@@ -37,6 +38,39 @@ class Content:
     findings: list[Finding] = field(default_factory=list)
     values: dict[str, dict[int, float]] = field(default_factory=dict)
     lacks_text: bool = False
+
+    def add(self, part: Content) -> None:
+        """Add a part of the item; a table or figure of it whose name is taken gets a number, since
+        a name is that of files.
+
+        Args:
+            part: tables and figures that name each other, values, whether text is lacking.
+        """
+        taken = {table.name.casefold() for table in self.tables}
+        drawn = {figure.about.name.casefold() for figure in self.figures}
+        renamed = {table.name: apart(table.name, taken) for table in part.tables}
+        self.tables += [
+            table.model_copy(update={"name": renamed[table.name]}) for table in part.tables
+        ]
+        for figure in part.figures:
+            table = renamed.get(figure.about.table, figure.about.table)
+            names = {"name": apart(figure.about.name, drawn), "table": table}
+            self.figures.append(replace(figure, about=figure.about.model_copy(update=names)))
+        self.values |= part.values
+        self.lacks_text |= part.lacks_text
+
+
+def apart(name: str, taken: set[str]) -> str:
+    """Return a name that is not among those taken, by a number behind it if need be, and add it.
+
+    Args:
+        name: that is wanted.
+        taken: in lower case, since some disks do not tell `A` from `a`.
+    """
+    numbers = (f"{name}-{number}" for number in count(2))
+    free = next(each for each in chain([name], numbers) if each.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 @dataclass(frozen=True)

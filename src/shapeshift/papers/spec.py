@@ -22,7 +22,7 @@ An item is a YAML file. `papers.build` makes its content:
         split: valid
         test: {k: 16}
         against: {k: 0}
-        paper: 25.8 against 12.5
+        expected: 25.8 against 12.5
 
 Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
@@ -31,16 +31,16 @@ the paper stand here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from shapeshift.config_errors import messages
 from shapeshift.config_file import read_document
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Condition, GridConfig, Name
+from shapeshift.lab.spec_errors import sections_of, spec_messages
+from shapeshift.papers.metrics import OTHER_NAMES
 from shapeshift.schema import PlainName, Strict
 
 ALL = "*"
@@ -54,6 +54,8 @@ Rule = Literal["better", "no worse", "equivalent", "threshold"]
 DEVIATION = "deviation from the paper (%)"
 """In `metric` of a claim: the largest of the first table's counts."""
 
+MetricName = Annotated[str, AfterValidator(lambda name: OTHER_NAMES.get(name, name))]
+
 Published = int | float | tuple[float, ...] | str | None
 """A number, as it is if it is whole; mean and standard deviation; median, mean and standard
 deviation; text; a dash."""
@@ -65,10 +67,11 @@ class ColumnSpec(Strict):
     Attributes:
         metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
             is what the library declares of the position, `trained lengths` what was trained on.
-        grid: whose runs were measured, if not the item's; it has the axes of the rows, too.
+        grid: for items of a paper: whose runs were measured, if not the item's; it has the axes of
+            the rows, too.
         only: further settings of the runs.
-        split: that was translated, the mean over its files; `each set`: a column for each file
-            of both splits, and one for their average; `null` for measurements of a run.
+        split: the text that was translated, the mean over its files; `each set`: a column for each
+            file of both splits, and one for their average; `null` for measurements of a run.
         bucket: part of a measurement, such as `length 256` of `step_memory`; `trained lengths`:
             sentences of the lengths in training.
         lengths: BLEU on these sentences, from the comparison with the baseline.
@@ -81,7 +84,7 @@ class ColumnSpec(Strict):
         difference: instead of a metric: the first of these columns minus the second.
     """
 
-    metric: str = "BLEU"
+    metric: MetricName = "BLEU"
     grid: str = ""
     only: dict[Name, Name] = Field(default_factory=dict)
     split: Split | Literal["train", "each set"] | None = None
@@ -136,7 +139,7 @@ class TableSpec(Strict):
     """A table of measurements.
 
     Attributes:
-        name: of its files; by default the item's name.
+        name: of its files; by default that of the study's file, with a number where it is taken.
         title: caption.
         rows: axes; a row for each combination of their settings that has runs.
         buckets: name → part of the measurements, or `null` for the whole: a row for each of them.
@@ -150,8 +153,8 @@ class TableSpec(Strict):
             deviation.
         baseline: settings of the row that the others are tested against, in each column of BLEU.
             Axes that it leaves out keep the tested row's setting.
-        plot: of the table.
-        published: the paper's table.
+        plot: a figure of the table.
+        published: the paper's table, to stand beside it.
         notes: lines to stand below.
         scale_notes: scale → a line to stand below at that scale.
     """
@@ -204,9 +207,10 @@ class ByLengthSpec(Strict):
     """BLEU by source length: a table, and a figure with a line for each system.
 
     Attributes:
-        name: of the files of both; by default the item's.
+        name: of the files of both; by default that of the study's file, with a number where it is
+            taken.
         title: of both.
-        grid: see `ColumnSpec`.
+        grid: for items of a paper: whose runs are shown, if not the item's.
         systems: axis of the systems.
         only: settings of the runs.
         panels: axis with one panel of the figure for each of its settings.
@@ -243,17 +247,17 @@ class CurvesSpec(Strict):
 
 
 class ClaimSpec(Strict):
-    """A claim of the paper and the measurements that can test it.
+    """A claim and the measurements that can test it.
 
     Attributes:
         claim: one sentence.
-        rule: see `papers.verdicts`.
-        split: that was translated.
+        rule: how the verdict is formed.
+        split: the text that was translated.
         minus: that was translated as well: the claim is about what is lost from `split` to it.
         lengths: only sentences of these lengths, of the tested runs' training.
-        metric: of `rule: threshold`: a measurement, a value of an analysis, or `DEVIATION`.
+        metric: of `rule: threshold`: a metric, or a value that an analysis returns.
         margin: of `no worse` and `equivalent`, BLEU.
-        at_most, at_least: of `threshold`, one of them.
+        at_most, at_least: limit of `threshold`, one of them.
         test: settings of the tested runs.
         against: settings that differ in the runs that they are compared with.
         each: axis → settings; the claim is about all of their combinations.
@@ -261,7 +265,7 @@ class ClaimSpec(Strict):
         against_buckets: compare with these parts of the measurements of the same runs, on the
             average BLEU over all sets.
         scales: those whose models, data and training lengths can test it; by default all.
-        paper: the paper's numbers.
+        expected: what was expected, such as the paper's numbers, to be shown beside the result.
     """
 
     claim: str
@@ -269,7 +273,7 @@ class ClaimSpec(Strict):
     split: Split | Literal["original-order"] = "test"
     minus: Literal["swapped-order"] | None = None
     lengths: Lengths | None = None
-    metric: str = "BLEU"
+    metric: MetricName = "BLEU"
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
     at_least: float | None = None
@@ -279,7 +283,7 @@ class ClaimSpec(Strict):
     pairs: tuple[tuple[dict[Name, Name], dict[Name, Name]], ...] = ()
     against_buckets: tuple[Name, ...] = ()
     scales: tuple[Name, ...] = ()
-    paper: str
+    expected: str = ""
 
     @model_validator(mode="after")
     def _fits_together(self) -> ClaimSpec:
@@ -295,17 +299,20 @@ class ClaimSpec(Strict):
 
 
 class ItemSpec(Strict):
-    """An item of a paper.
+    """A study, or an item of a paper.
 
     Attributes:
-        title: what it is in the paper.
-        grid: name of a file in `configs/grids`, or a path relative to this file; or the grid
-            itself, as such a file says it.
+        title: for people.
+        grid: the runs: name of a file in `configs/grids`, or a path relative to this file; or the
+            grid itself, as such a file says it.
         trained: whether it needs trained runs; else prepared data suffice.
         only: settings of the runs that it needs; by default all.
-        tables, by_length, curves, claims: made of its runs, and what they say.
+        tables: of measurements.
+        by_length: BLEU by source length, each as a table and a figure.
+        curves: validation perplexity during training, as tables and figures.
         analyses: `module:function`; each is called with the study and the name of the grid, and
-            returns a `papers.item.Content`.
+            returns a `papers.item.Content`: tables, figures, and values for claims.
+        claims: to be tested.
     """
 
     title: str
@@ -331,6 +338,23 @@ class ItemSpec(Strict):
             raise ValueError("needs one of tables, by_length, curves and analyses")
         return self
 
+    @model_validator(mode="after")
+    def _names_apart(self) -> ItemSpec:
+        plots = (table.plot for table in self.tables if table.plot)
+        figures = [(part.name, part.title) for part in self.by_length if part.name]
+        tables = [(part.name, part.title) for part in self.tables if part.name]
+        plotted = [(part.name, part.title) for part in plots if part.name]
+        for parts in (tables + figures, plotted + figures):
+            titles: dict[str, str] = {}
+            for name, title in parts:
+                if name.casefold() in titles:
+                    raise ValueError(
+                        f"{titles[name.casefold()]!r} and {title!r} have the same name {name!r},"
+                        " and would have the same files; give one of them another"
+                    )
+                titles[name.casefold()] = title
+        return self
+
 
 def read_spec(path: Path) -> ItemSpec:
     """Read an item.
@@ -348,78 +372,10 @@ def read_spec(path: Path) -> ItemSpec:
     try:
         return ItemSpec.model_validate(document)
     except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, ItemSpec)), path=path) from error
+        lines = spec_messages(error, ItemSpec, sections())
+        raise ShapeshiftError("; ".join(lines), path=path) from error
 
 
-def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
-    """Check the axes, settings and scales that an item names against its grid.
-
-    Args:
-        spec: the item.
-        grid: what its grid says.
-        path: of the item's file, for the message.
-
-    Raises:
-        ShapeshiftError: once for all names that the grid does not have.
-    """
-    problems = [
-        f"{place}: {problem}"
-        for place, condition in _named(spec)
-        for axis, settings in condition.items()
-        if (problem := _unknown(grid, axis, settings))
-    ]
-    for number, claim in enumerate(spec.claims):
-        for scale in claim.scales:
-            if scale not in grid.scales:
-                hint = nearest(scale, grid.scales)
-                problems.append(
-                    f"claims.{number}.scales: the grid has no scale {scale!r}{hint} (it has"
-                    f" {', '.join(grid.scales)})"
-                )
-    if problems:
-        raise ShapeshiftError("; ".join(problems), path=path)
-
-
-def _named(spec: ItemSpec) -> Iterator[tuple[str, Condition]]:
-    """Yield the place in the file and the axes and settings that it names."""
-    yield "only", spec.only
-    if spec.curves:
-        yield "curves", {spec.curves.each: (), spec.curves.systems: ()}
-    for number, table in enumerate(spec.tables):
-        place = f"tables.{number}"
-        yield f"{place}.rows", dict.fromkeys(table.rows, ())
-        yield f"{place}.across", {table.across: ()} if table.across else {}
-        yield f"{place}.only", _condition(table.only)
-        yield f"{place}.baseline", _condition(table.baseline)
-        yield f"{place}.labels", {table.rows[0]: tuple(table.labels)} if table.labels else {}
-        for title, column in table.columns.items():
-            yield f"{place}.columns.{title}", {} if column.grid else _condition(column.only)
-    for number, figure in enumerate(spec.by_length):
-        if not figure.grid:
-            axes = dict.fromkeys(filter(None, (figure.systems, figure.panels)), ())
-            yield f"by_length.{number}", axes | _condition(figure.only)
-    for number, claim in enumerate(spec.claims):
-        place = f"claims.{number}"
-        yield f"{place}.test", _condition(claim.test)
-        yield f"{place}.against", _condition(claim.against)
-        each = {axis: () if names == (ALL,) else names for axis, names in claim.each.items()}
-        yield f"{place}.each", each
-        for pair in claim.pairs:
-            for side in pair:
-                yield f"{place}.pairs", _condition(side)
-
-
-def _condition(settings: Mapping[str, str]) -> Condition:
-    return {axis: (setting,) for axis, setting in settings.items()}
-
-
-def _unknown(grid: GridConfig, axis: str, settings: Sequence[str]) -> str:
-    """Return what is wrong with the name of an axis or of its settings; empty if nothing is."""
-    if axis not in grid.axes:
-        known = ", ".join(grid.axes)
-        return f"the grid has no axis {axis!r}{nearest(axis, grid.axes)} (it has {known})"
-    for setting in settings:
-        if setting not in grid.axes[axis]:
-            hint, known = nearest(setting, grid.axes[axis]), ", ".join(grid.axes[axis])
-            return f"the axis {axis} has no setting {setting!r}{hint} (it has {known})"
-    return ""
+def sections() -> dict[str, type[BaseModel]]:
+    """Return what a study's file has, its grid among it: place → section."""
+    return dict([*sections_of(ItemSpec), *sections_of(GridConfig, "grid")])

@@ -16,13 +16,11 @@ from shapeshift.lab.results import Row
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.by_length import bounds_label, length_bounds, trained_lengths
 from shapeshift.papers.document import DocumentTable, Entry, counted, missing, number, words
+from shapeshift.papers.metrics import FACTS
 from shapeshift.papers.spec import ColumnSpec, Published, PublishedSpec, TableSpec
 from shapeshift.papers.study import Axes, Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant
 from shapeshift.positions import KINDS
-
-FACTS = ("shift invariant", "trained lengths")
-"""Metrics that are no measurements: what the library declares, what the settings say."""
 
 _STATISTIC = "statistic"
 _EMBEDDINGS = "layer 0"

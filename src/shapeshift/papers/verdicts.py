@@ -94,7 +94,7 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     if num_seeds < MIN_SEEDS:
         return "one run" if num_seeds == 1 else "two runs"
     tests = [part.comparison for part in parts.values() if part.comparison is not None]
-    if any(max(test.score, test.baseline_score) < LEARNED for test in tests):
+    if any(map(_is_untrained, tests)):
         return "inconclusive"
     if claim.rule == "better":
         return _judge_better(parts)
@@ -111,7 +111,7 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
         claim=claim.claim,
         verdict=judge(claim, parts, scale),
         measured=describe(claim, parts) or "no runs at this scale",
-        paper=claim.paper,
+        paper=claim.expected,
     )
 
 
@@ -145,6 +145,11 @@ def mark_note(baseline: str, tests: str = "tests of the column") -> str:
         f"{MARK} significantly different from {baseline}: paired bootstrap, p < {LEVEL} after"
         f" Holm's correction over the {tests}"
     )
+
+
+def _is_untrained(test: Comparison) -> bool:
+    """Return whether neither system has learned anything."""
+    return max(test.score, test.baseline_score) < LEARNED
 
 
 def _judge_better(parts: Mapping[str, Part]) -> Verdict:
@@ -185,6 +190,9 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
         counted.append(f"{len(parts) - len(ordered)} without runs")
     if claim.rule == "better" and ordered:
         counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
+    untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
+    if untrained:
+        counted.append(f"{len(untrained)} of systems that have both learned nothing")
     extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
     return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
 
@@ -192,6 +200,17 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
 def shown(p_value: float) -> str:
     """Return a p-value for people."""
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def _scores(test: Comparison) -> str:
+    """Return both scores and their difference, `30.12 against 29.82 (+0.30)`, with as many decimals
+    as it takes for the numbers to fit each other."""
+    for decimals in range(2, 7):
+        score, baseline = round(test.score, decimals), round(test.baseline_score, decimals)
+        told = f"{test.difference:+.{decimals}f}"
+        if told == f"{score - baseline:+.{decimals}f}":
+            break
+    return f"{score:.{decimals}f} against {baseline:.{decimals}f} ({told})"
 
 
 def _described(claim: ClaimSpec, part: Part) -> str:
@@ -204,7 +223,8 @@ def _described(claim: ClaimSpec, part: Part) -> str:
     test = part.comparison
     if test is None:
         return f"{part.mean:.3f}" + ("" if part.is_exact else f"{spread} ({seeds})")
-    return (
-        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
-        f" {shown(test.p_value)}{spread}, {seeds})"
-    )
+    told = _scores(test).removesuffix(")") + f", {shown(test.p_value)}{spread}, {seeds})"
+    if _is_untrained(test):
+        told += f": both are under {LEARNED:g} BLEU and have learned nothing, so that no verdict"
+        told += " can be formed"
+    return told

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from shapeshift.disk import save
+from shapeshift.disk import save, writing
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import Table
+from shapeshift.lab.figures import FORMATS
 from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.results import csv_text
-from shapeshift.papers.document import DocumentTable, ItemDocument
+from shapeshift.papers.document import FILE, DocumentTable, ItemDocument
 from shapeshift.papers.item import Figure
 
 _LATEX = {
@@ -36,20 +38,36 @@ _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
 def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
-    rest is.
+    rest is. Files of tables and figures that an earlier document there has, and this one has not,
+    are removed.
 
     Raises:
-        ShapeshiftError: a file cannot be written.
+        ShapeshiftError: a file cannot be written or removed.
     """
     paths = []
     for table in document.tables:
-        texts = {"md": markdown(table), "tex": latex(table), "csv": comma_separated(table)}
-        for suffix, text in texts.items():
+        for suffix, text in _SUFFIXES.items():
             paths.append(directory / f"{table.name}.{suffix}")
-            save(paths[-1], text)
+            save(paths[-1], text(table))
     for figure in figures:
         paths += save_figure(figure.drawing, directory / figure.about.name)
+    written = {path.name.casefold() for path in paths}
+    for name in _earlier_files(directory):
+        if name.casefold() not in written:
+            with writing(directory / name):
+                (directory / name).unlink(missing_ok=True)
     return [*paths, document.save(directory)]
+
+
+def _earlier_files(directory: Path) -> list[str]:
+    """Return the files of tables and figures that the document in a folder names."""
+    try:
+        earlier = ItemDocument.load(directory / FILE)
+    except ShapeshiftError:  # none, or it cannot be read: it says nothing of any file
+        return []
+    names = [f"{table.name}.{suffix}" for table in earlier.tables for suffix in _SUFFIXES]
+    names += [f"{figure.name}.{suffix}" for figure in earlier.figures for suffix in FORMATS]
+    return [name for name in names if Path(name).name == name]
 
 
 def text_table(table: DocumentTable) -> Table:
@@ -91,6 +109,14 @@ def comma_separated(table: DocumentTable) -> str:
     """Return a table as CSV: numbers in full, words as they are shown."""
     rows = [[x.text if x.value is None else x.value for x in row] for row in table.rows]
     return csv_text([table.header, *rows])
+
+
+_SUFFIXES: dict[str, Callable[[DocumentTable], str]] = {
+    "md": markdown,
+    "tex": latex,
+    "csv": comma_separated,
+}
+"""Of the files of a table → what makes their text."""
 
 
 def _latex_row(texts: Iterable[str]) -> str:

@@ -39,7 +39,7 @@ class ReportPaper:
     Attributes:
         name: as in `shapeshift reproduce NAME`.
         title: for people.
-        citation: authors, year, title, venue.
+        citation: authors, year, title, venue; of studies, their files.
         items: what was reproduced.
     """
 
@@ -47,6 +47,11 @@ class ReportPaper:
     title: str
     citation: str
     items: tuple[ReportItem, ...]
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether it is a paper, not studies of one's own."""
+        return self.name in PAPERS
 
 
 class Anchors:
@@ -104,7 +109,7 @@ def _item(path: Path, anchors: Anchors) -> ReportItem:
 
 def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
     own = [item for item in items if item.document.paper == name]
-    known = PAPERS.get(name, {"title": name, "items": []})
+    known = PAPERS.get(name, {"title": name.capitalize(), "items": []})
 
     def place(item: ReportItem) -> tuple[object, ...]:
         document = item.document
@@ -115,8 +120,9 @@ def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
             document.labelled_scale,
         )
 
-    citation = own[0].document.citation
-    return ReportPaper(name, known["title"], citation, tuple(sorted(own, key=place)))
+    items = tuple(sorted(own, key=place))
+    citation = "; ".join(dict.fromkeys(item.document.citation for item in items))
+    return ReportPaper(name, known["title"], citation, items)
 
 
 def _rank(name: str, order: Sequence[str]) -> int:

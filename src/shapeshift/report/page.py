@@ -16,8 +16,6 @@ from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.report.collect import ReportPaper, collect
 from shapeshift.report.view import Field, View
 
-TITLE = "Shapeshift: what was reproduced"
-
 PAGE = "report.html"
 """Name of the page, unless the user gives another one."""
 
@@ -52,7 +50,6 @@ def page(papers: Sequence[ReportPaper], root: Path) -> str:
     script = asset("page.js")
     return render(
         "page.html",
-        title=TITLE,
         style=asset("page.css"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

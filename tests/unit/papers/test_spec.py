@@ -1,12 +1,24 @@
 """Items as data: what their files may say, and that those that are shipped fit their grids."""
 
+import re
+import runpy
+from pathlib import Path
+
 import pytest
 import yaml
+from matplotlib.figure import Figure as Drawing
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation import metrics as evaluation
+from shapeshift.lab.measures import MEASURES
 from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
+from shapeshift.papers.document import DocumentFigure, DocumentTable
+from shapeshift.papers.item import Content, Figure
+from shapeshift.papers.metrics import FACTS, METRICS
+from shapeshift.papers.names import check_names
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.spec import check_names, read_spec
+from shapeshift.papers.spec import read_spec, sections
+from shapeshift.papers.study import Study
 
 SHIPPED = sorted(path for path in ITEMS.glob("*.yaml") if path.stem != "papers")
 
@@ -28,7 +40,7 @@ claims:
     rule: better
     test: {position: shape}
     against: {position: ape}
-    paper: none
+    expected: none
 """
 
 
@@ -77,25 +89,43 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
         ("rows: [position]\n", "rows: [positon]\n", "tables, entry 1: plot: x is no axis"),
         ("baseline: {position", "baseline: {positon", "the grid has no axis 'positon'; did"),
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
-        ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis position"),
+        ("test: {position: shape}", "test: {position: shap}", "claims, entry 1, test: the axis"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
         ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
-        ("rule: better", "rule: best", "claims, entry 1, rule"),
+        ("rule: better", "rule: best", "claims, entry 1, rule: expected 'better', 'no"),
         ("rule: better", "rule: threshold", "threshold"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
         ("seeds: [1, 2, 3]", "seed: [1, 2, 3]", "seed"),
         ("split: valid", "on: train", "on"),
-        ("paper: none", "paper: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
+        ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
         ("title: Positions on my text", "titel: Mine", "title"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
+        ("rows:", "by_length: []\n    rows:", "belongs at the top level, not in tables, entry 1"),
+        ("tables:", "by_length: {}\ntables:", "by_length: expected a list of sections"),
+        ("tables:", "axes: {}\ntables:", "axes: unknown key; it belongs in grid, not at the top"),
+        ("split: valid", "xyz: 1", "columns.valid BLEU.xyz: unknown key (known: metric, grid"),
+        ("split: valid", "split: vald", "expected 'valid', 'test', 'train' or 'each set', got 'v"),
+        ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
+        ("split: valid", "metric: BLEU", "split: missing; say which text BLEU is of"),
+        ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
+        ("split: valid", "metric: training_s, split: valid", "leave split out"),
+        ("split: valid", "metric: COMET, split: valid", "set it to [bleu, chrf, comet]"),
+        ("split: valid", "grid: shape-table2", "a study has one grid"),
+        ("steps: [score-valid, score-test]", "steps: [score-test]", "the step score-valid, which"),
+        ("score-valid, ", "score-vald, ", "steps: unknown measure 'score-vald'; did you mean"),
+        ("rule: better", "rule: better\n    metric: chrF", "better compares BLEU alone"),
+        ("seeds: [1, 2, 3]", "seeds: 3", "write [1, 2, 3] for 3 runs, or [3] for one run"),
+        ("seeds: [1, 2, 3]", "seeds: [a]", "grid.seeds, entry 1: expected a whole number, got 'a'"),
+        ("  axes:", "  base: own.yaml\n  axes:", "own.yaml; its path is relative to the folder"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert old in STUDY
     path = write(STUDY.replace(old, new, 1))
     with pytest.raises(ShapeshiftError) as error:
-        read_study(path)[1].cells("full")
+        read_study(path)
     assert expected in str(error.value)
+    assert "literal[" not in str(error.value)
     assert str(path) in str(error.value)
 
 
@@ -105,3 +135,72 @@ def test_an_unknown_grid_is_answered_with_the_nearest(write):
         read_study(write(yaml.safe_dump(document)))
     with pytest.raises(ShapeshiftError, match=r"nowhere\.yaml"):
         read_study(write(yaml.safe_dump({**document, "grid": "nowhere.yaml"})))
+
+
+def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
+    document = yaml.safe_load(STUDY)
+    [table] = document["tables"]
+    document["tables"] = [table, table, {**table, "name": "mine-2"}, {**table, "name": "Mine"}]
+    document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
+    document["tables"][1] = {**table, "name": "mine-ape"}
+    paper, grid = read_study(write(yaml.safe_dump(document)))
+    steps = {grid.name: grid.config.steps}
+    study = Study({grid.name: grid.cells("full")}, steps, tmp_path, tmp_path)
+    content = paper.items["mine"].build(study)
+    names = [each.name for each in content.tables]
+    assert names[:4] == ["mine-3", "mine-ape", "mine-2", "Mine"]
+    assert names[4:] == ["mine-ape-2", "mine-rope", "mine-shape"]
+
+
+def test_equal_names_are_refused(write):
+    document = yaml.safe_load(STUDY)
+    table = {**document["tables"][0], "name": "all"}
+    by_length = {"title": "By length", "systems": "position", "name": "ALL"}
+    plots = [{**table, "name": None, "plot": {**table["plot"], "name": "p"}}] * 2
+    for parts in ({"tables": [table, table]}, {"tables": [table], "by_length": [by_length]}):
+        with pytest.raises(ShapeshiftError, match=r"mine\.yaml: .* have the same name '(all|ALL)'"):
+            read_study(write(yaml.safe_dump(document | parts)))
+    with pytest.raises(ShapeshiftError, match="have the same name 'p'"):
+        read_study(write(yaml.safe_dump(document | {"tables": plots})))
+
+
+def test_a_part_whose_name_is_taken_gets_a_number_and_keeps_its_figure():
+    table = DocumentTable(name="x", title="t", header=("a",), rows=())
+    figure = DocumentFigure(name="x", title="t", table="x", alt="nothing")
+    content = Content()
+    for _ in range(3):
+        content.add(Content([table], [Figure(figure, Drawing())]))
+    names = ["x", "x-2", "x-3"]
+    assert [each.name for each in content.tables] == names
+    abouts = [each.about for each in content.figures]
+    assert [(about.name, about.table) for about in abouts] == [(name, name) for name in names]
+
+
+def test_a_score_may_be_named_as_in_the_settings(write):
+    asked = STUDY.replace("{split: valid}", "{metric: chrF, split: valid}")
+    [table] = read_spec(write(asked)).tables
+    assert table.columns["valid BLEU"].metric == "chrF2"
+    read_study(write(asked))
+
+
+def test_steps_of_ones_own_may_measure_anything(write):
+    text = STUDY.replace("steps: [", "steps: ['my:own', ")
+    read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+
+
+def test_every_metric_that_a_shipped_item_asks_for_is_described():
+    asked = {c.metric for p in SHIPPED for t in read_spec(p).tables for c in t.columns.values()}
+    assert asked <= {*METRICS, *FACTS}
+    steps = {step for metric in METRICS.values() for step in metric.steps}
+    assert steps <= set(MEASURES)
+    assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
+
+
+def test_the_page_of_the_file_is_fresh_and_names_every_key():
+    docs = Path(__file__).parents[3] / "docs"
+    made = runpy.run_path(str(docs / "generate_configuration.py"))["study_document"]()
+    page = (docs / "study.md").read_text(encoding="utf-8")
+    assert page == made, "run: python docs/generate_configuration.py"
+    for model in sections().values():
+        assert {name for name in model.model_fields if f"| `{name}` |" not in page} == set()
+    assert re.findall(r"\| +\|$", page.partition("## Metrics")[0], re.MULTILINE) == []

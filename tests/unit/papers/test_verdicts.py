@@ -11,7 +11,7 @@ SEEDS = (1, 2, 3)
 
 def claim(rule="better", **given):
     pair = {} if rule == "threshold" else {"test": {"k": "16"}, "against": {"k": "0"}}
-    return ClaimSpec(claim="It is.", rule=rule, paper="said so", **pair, **given)
+    return ClaimSpec(claim="It is.", rule=rule, expected="said so", **pair, **given)
 
 
 def compared(*gains, p=0.01, base=30.0):
@@ -73,7 +73,14 @@ def test_what_has_no_runs_or_has_learned_nothing():
     good = compared(2.0, 2.0, 2.0)
     assert judge(claim(), {}, "tiny") == "not run"
     assert verdict(claim(), good, Part({}, reason="no finished run")) == "not run"
-    assert verdict(claim(), compared(0.5, 0.5, 0.5, base=0.4)) == "inconclusive"
+    nothing = {"x": compared(0.5, 0.5, 0.5, base=0.4)}
+    made = finding(claim(), nothing, "tiny")
+    assert made.verdict == "inconclusive"
+    assert made.measured.endswith(
+        "both are under 2 BLEU and have learned nothing, so that no verdict can be formed"
+    )
+    many = {str(n): good for n in range(6)} | nothing
+    assert "1 of systems that have both learned nothing" in describe(claim(), many)
     assert verdict(claim(), good) == "supported"
 
 
@@ -119,3 +126,10 @@ def test_many_parts_are_counted_and_the_extremes_named():
     assert "0: 27.00 against 30.00" in told
     assert "6: 33.00 against 30.00" in told
     assert "3: " not in told
+
+
+def test_the_difference_fits_the_numbers_beside_it():
+    close = Part(dict.fromkeys(SEEDS, 0.0), Comparison(20.096, 20.074, dict.fromkeys(SEEDS, 0.5)))
+    assert "20.096 against 20.074 (+0.022" in describe(claim(), {"x": close})
+    alike = Part(dict.fromkeys(SEEDS, 0.0), Comparison(20.071, 20.074, dict.fromkeys(SEEDS, 0.5)))
+    assert "20.071 against 20.074 (-0.003" in describe(claim(), {"x": alike})

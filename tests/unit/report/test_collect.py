@@ -24,8 +24,8 @@ def test_papers_items_and_scales_are_in_order(tmp_path):
     papers = collect(tmp_path)
     assert [(paper.name, paper.title) for paper in papers] == [
         ("shape", "SHAPE"),
-        ("adder", "adder"),
-        ("zebra", "zebra"),
+        ("adder", "Adder"),
+        ("zebra", "Zebra"),
     ]
     assert [paper.citation for paper in papers] == ["of shape", "of adder", "of zebra"]
     shape, _, zebra = papers

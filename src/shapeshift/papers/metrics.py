@@ -1,0 +1,83 @@
+"""The measurements that a study may ask for, and the steps that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measurement.
+
+    Attributes:
+        meaning: what it is, for people.
+        steps: of a grid; one of them makes it. None for what every run has, and for scores.
+        setting: of a score: the name in `evaluation.metrics`, without which it is not computed.
+        bucket: such as there are, where it is measured in parts alone.
+    """
+
+    meaning: str
+    steps: tuple[str, ...] = ()
+    setting: str = ""
+    bucket: str = ""
+
+    @property
+    def is_score(self) -> bool:
+        """Whether it scores translations of a split, by the step `score-SPLIT`."""
+        return bool(self.setting)
+
+
+_PARTED = "on Interpolate, where the joined sentences are scored one by one"
+
+METRICS: dict[str, Metric] = {
+    "BLEU": Metric("sacreBLEU", setting="bleu"),
+    "chrF2": Metric("sacreBLEU's chrF", setting="chrf"),
+    "chrF2++": Metric("sacreBLEU's chrF++", setting="chrf++"),
+    "COMET": Metric("COMET, times 100", setting="comet"),
+    "BLEU by sentence": Metric(f"BLEU {_PARTED}", setting="bleu"),
+    "chrF2 by sentence": Metric(f"chrF {_PARTED}", setting="chrf"),
+    "chrF2++ by sentence": Metric(f"chrF++ {_PARTED}", setting="chrf++"),
+    "parameters": Metric("number of trained parameters"),
+    "training_s": Metric("seconds of training"),
+    "tokens_per_s": Metric("target tokens a second in training, the median"),
+    "valid_loss": Metric("validation loss at the end of training"),
+    "valid_perplexity": Metric("validation perplexity at the end of training"),
+    "speed": Metric("speed of training over that of `ape` on the same batches", ("speed",)),
+    "decoding_speed": Metric("speed of decoding over that of `ape`", ("decoding-speed",)),
+    "step_bytes": Metric(
+        "most bytes in use in a training step", ("step-memory",), bucket="length 256"
+    ),
+    "step_memory": Metric("the same over that of `ape`", ("step-memory",), bucket="length 256"),
+    "exports": Metric("1 if `torch.export` can export it, else 0", ("export",)),
+    "plain_loss": Metric("validation loss", ("loss-by-offset",)),
+    "shuffled_loss": Metric("validation loss with the source in random order", ("loss-by-offset",)),
+    "shifted_loss": Metric(
+        "validation loss with all positions shifted",
+        ("loss-by-offset",),
+        bucket="offset 100",
+    ),
+    "shift_similarity": Metric(
+        "how alike the encoder's states are under different offsets",
+        ("similarity", "learning"),
+        bucket="layer 1",
+    ),
+    "misparted_percent": Metric(
+        "outputs with another number of sentences than their source, in percent",
+        ("swapped-order", "learning"),
+        bucket="swapped order",
+    ),
+}
+"""Name → what it is."""
+
+FACTS = {
+    "shift invariant": "what the library declares of the position",
+    "trained lengths": "source lengths that were trained on",
+}
+"""Metrics that are no measurements: what the library declares, what the settings say."""
+
+OTHER_NAMES = {
+    **{metric.setting: name for name, metric in reversed(METRICS.items()) if metric.is_score},
+    "chrF": "chrF2",
+    "chrF++": "chrF2++",
+}
+"""What people call scores, and `evaluation.metrics` does."""
