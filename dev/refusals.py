@@ -61,6 +61,9 @@ def write_project() -> None:
         for split, part in splits.items():
             Path(f"text/{split}.{language}").write_text("".join(part), encoding="utf-8")
         Path(f"text/latin.{language}").write_text("ö\n".join(lines), encoding="latin-1")
+    Path("text/all.tsv").write_text("A line.\tEine Zeile.\n", encoding="utf-8")
+    Path("blank.yaml").touch()
+    Path("study.yaml").write_text("title: mine\ngrid: {axes: {}}\n", encoding="utf-8")
     Path("mine.yaml").write_text(CONFIG, encoding="utf-8")
     Path("notes.yaml").write_text("Things to do\n", encoding="utf-8")
     Path("broken.yaml").write_text(CONFIG.replace("[valid]", "[valid"), encoding="utf-8")

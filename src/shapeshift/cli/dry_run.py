@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
 from shapeshift.cli.output import console, duration, notice, show_table
+from shapeshift.threads import num_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +26,7 @@ def show_estimate(config: Config) -> None:
     from shapeshift.lab.requirements import measure_run
     from shapeshift.training.estimate import disk_bytes
 
+    busy = busy_note()
     num_parameters, measured = measure_run(config)
     training = config.training
     tokens = training.accumulation * training.batch.max_tokens
@@ -42,7 +45,8 @@ def show_estimate(config: Config) -> None:
         f"measured here on batches of {batch} of random text, a vocabulary of"
         f" {config.data.subwords.vocab_size:,}"
         + ("" if measured.is_whole else ", and scaled up to whole batches"),
-        "without validation and translation",
+        "without validation and translation, on a machine that does nothing else",
+        *filter(None, [busy]),
     ]
     scheme = config.position.scheme
     parts = [("part", str(part)) for part in scheme.parts] or [("part", "none")]
@@ -64,6 +68,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.preflight import find_origins, measure_runs, missing
 
+    busy = busy_note()
     with console().status("") as status:
         every = measure_runs(plan.runs, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
@@ -85,7 +90,9 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
     header = ("runs", "number", "parameters", "updates", "an update", "time of one", "disk of one")
     notes = [
         "time: measured here on a few batches of random text; without validation, translation and"
-        " measures; the last row is all runs, one after the other",
+        " measures, on a machine that does nothing else; the last row is all runs, one after the"
+        " other",
+        *filter(None, [busy]),
     ]
     show_table(Table(header, rows, notes))
     _show_origins(find_origins(every))
@@ -99,4 +106,15 @@ def _show_origins(parts: Sequence[Origin]) -> None:
     lost = any(not part.here and part.where is None for part in parts)
     remedy = "missing: put it in place, or set data.corpus.root to the folder that holds it"
     rows = [(part.what, part.state) for part in parts]
-    show_table(Table(("text", ""), rows, [remedy] * lost))
+    show_table(Table(("text", "where it is"), rows, [remedy] * lost), numbers=False)
+
+
+def busy_note() -> str | None:
+    """Return a note for what was measured while other programs were at work, if they were."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load < num_cores() / 2:
+        return None
+    return (
+        f"another program was using the processor (load {load:.1f} on {num_cores()} cores): on an"
+        " idle machine it takes less time"
+    )

@@ -53,13 +53,11 @@ def init(
     model and a number of updates for that much text, measures a few steps, and says how long
     training will take here. On a terminal it asks for what is not given.
     """
-    from shapeshift.config import load_config
     from shapeshift.data.config import FilesCorpus
     from shapeshift.data.corpora import require_text
     from shapeshift.data.sources.archives import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
-    from shapeshift.training.estimate import measure
 
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
@@ -94,18 +92,30 @@ def init(
             )
     show_table(_table(surveys, corpus))
     write(output, suggest(corpus, surveys["train"]))
+    _show_estimate(output, surveys["train"])
+    show("Next, train one model, or compare several positions:")
+    show(f"  shapeshift train {output}")
+    show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
+
+
+def _show_estimate(output: Path, train: Survey) -> None:
+    """Print how long training will take with the configuration that was written."""
+    from shapeshift.cli.dry_run import busy_note
+    from shapeshift.config import load_config
+    from shapeshift.training.estimate import measure
+
     config = load_config(output)
     vocab_size, updates = config.data.subwords.vocab_size, config.training.max_updates
-    length = round(1.4 * surveys["train"].mean_words) + 1  # subwords of a sentence, about
+    length = round(1.4 * train.mean_words) + 1  # subwords of a sentence, about
+    busy = busy_note()
     step = measure(config.model, config.position.scheme, config.training, vocab_size, length)
     show(f"{output}: a {config.model.size} model, {updates:,} updates")
     show(
         f"training takes about {duration(updates * step.seconds_per_update)} on this machine"
         f" ({step.seconds_per_update:.2g} s an update, measured)"
     )
-    show("Next, train one model, or compare several positions:")
-    show(f"  shapeshift train {output}")
-    show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
+    if busy is not None:
+        show(busy)
 
 
 def _ask(option: str, question: str) -> str:

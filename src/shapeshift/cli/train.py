@@ -74,8 +74,10 @@ def train(
 def ask(settings: Config, yes: bool) -> None:
     """Print what the run will take, from a few steps measured here; if that is more than a day, ask
     on a terminal."""
+    from shapeshift.cli.dry_run import busy_note
     from shapeshift.lab.requirements import measure_run
 
+    busy = busy_note()
     num_parameters, measured = measure_run(settings)
     took = timedelta(seconds=settings.training.max_updates * measured.seconds_per_update)
     end, day = datetime.now() + took, timedelta(days=1)
@@ -84,6 +86,8 @@ def ask(settings: Config, yes: bool) -> None:
         f" {measured.seconds_per_update:.2g} s (measured): {duration(took.total_seconds())}, until"
         f" {end:%H:%M}" + (f" on {end:%d %B}" if took > day / 2 else "")
     )
+    if busy is not None:
+        notice(busy)
     if took > day and not yes and sys.stdin.isatty():
         typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
 

@@ -28,7 +28,7 @@ from shapeshift.data.sources.files import (
     require_regular,
 )
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, closest
 
 # A hash of the English sentence selects one of ten groups; two of them are valid and test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
@@ -159,8 +159,10 @@ def require_text(prefix: Path, languages: tuple[str, str]) -> None:
         if not path.exists() and not Path(f"{path}.gz").exists():
             remedy = _what_is_there(prefix, languages)
             if remedy is None:
-                stems = _stems(prefix.parent, languages)
-                remedy = f"no such file, plain or gzipped{nearest(str(prefix), stems)}"
+                stems = {Path(stem).name: stem for stem in _stems(prefix.parent, languages)}
+                meant = closest(prefix.name, stems)
+                hint = "" if meant is None else f"; did you mean {stems[meant]!r}?"
+                remedy = f"no such file, plain or gzipped{hint}"
             raise ShapeshiftError(remedy, path=path)
 
 

@@ -21,7 +21,8 @@ _BATCHES = {"tiny": (2_048, 0.003), "small": (4_096, 0.002), "base": (16_384, 0.
 
 _TEMPLATE = """\
 # Written by `shapeshift init` for {pairs} pairs of training text. Paths are relative to the folder
-# in which you run shapeshift. All settings: docs/configuration.md, `shapeshift train --dry-run`.
+# in which you run shapeshift; the `base` of a study, which may name this file, is relative to the
+# study. All settings: docs/configuration.md, `shapeshift train --dry-run`.
 data:
   corpus:
     corpus: files

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from shapeshift.cli import train
+from shapeshift.cli import dry_run, train
 from shapeshift.cli.dry_run import show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
 from shapeshift.papers.catalogue import find_items
@@ -59,7 +59,7 @@ def test_the_papers_model_in_a_pipe(capsys, monkeypatch, tmp_path, measured):
     assert rows["peak memory, measured"] == ["2.5 GB"]
     assert "33 x (31 + 31) tokens of random text" in out
     [source] = rows["corpora/wmt16_en_de/wmt16_en_de.tar.gz"]
-    assert source.startswith("from https://drive")
+    assert source.startswith("will be fetched from https://drive")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,7 +68,7 @@ def test_a_step_is_really_measured(capsys):
     show_estimate(parse_config({}, [*SMALL, *batch]))
     out, _ = capsys.readouterr()
     assert 0 < float(re.search(r"an update, measured +(\S+) s", out)[1]) < 10
-    assert cells(out)["the built-in grammar"] == ["here"]
+    assert cells(out)["the built-in grammar"] == ["on this machine"]
 
 
 def test_files_that_are_missing_are_listed_and_gzipped_ones_are_not(tmp_path, capsys, measured):
@@ -79,6 +79,30 @@ def test_files_that_are_missing_are_listed_and_gzipped_ones_are_not(tmp_path, ca
     missing = [line.split() for line in out.splitlines() if "missing" in line]
     assert missing[0] == [str(tmp_path / "valid.de"), "missing"]
     assert "set data.corpus.root" in out
+
+
+@pytest.mark.parametrize(("root", "said"), [(".", "this folder"), ("text", "the folder text")])
+def test_text_that_is_there_is_said_to_be_there(
+    tmp_path, capsys, monkeypatch, measured, root, said
+):
+    monkeypatch.chdir(tmp_path)
+    Path(root).mkdir(exist_ok=True)
+    for name in ("train", "valid", "test"):
+        for ending in ("en", "de"):
+            Path(root, f"{name}.{ending}").touch()
+    show_estimate(parse_config({"data": {"corpus": files_corpus(root)}}, SMALL))
+    assert cells(capsys.readouterr().out)[f"all files, in {said}"] == ["on this machine"]
+
+
+@pytest.mark.parametrize(("load", "is_busy"), [(0.2, False), (3.0, True)])
+def test_a_busy_machine_is_named_next_to_the_time(capsys, monkeypatch, measured, load, is_busy):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(dry_run, "num_cores", lambda: 2)
+    settings = parse_config({}, SMALL)
+    show_estimate(settings)
+    train.ask(settings, yes=True)
+    out, err = capsys.readouterr()
+    assert ("another program" in out, "another program" in err) == (is_busy, is_busy)
 
 
 def test_all_runs_of_a_paper_each_model_measured_once(capsys, monkeypatch, tmp_path, measured):
@@ -96,7 +120,7 @@ def test_all_runs_of_a_paper_each_model_measured_once(capsys, monkeypatch, tmp_p
     assert rows["all"][:2] == [str(number), f"{number}.0 h"]
     assert len(measured) <= len(of_grid)
     assert out.count("wmt16_en_de.tar.gz") == 1
-    assert rows["test set wmt14/full en-de"] == ["from sacreBLEU's servers"]
+    assert rows["test set wmt14/full en-de"] == ["will be fetched from sacreBLEU's servers"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -118,9 +118,6 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         PROGRAM["write_project"]()
-        Path("text/all.tsv").write_text("A line.\tEine Zeile.\n")
-        Path("blank.yaml").touch()
-        Path("study.yaml").write_text("title: mine\ngrid: {axes: {position: presets}}\n")
     config = (folder / "run" / "config.yaml").read_bytes()
     yield folder
     assert (folder / "run" / "config.yaml").read_bytes() == config

@@ -286,7 +286,7 @@ def test_a_tally_counts_runs_and_extrapolates_from_what_was_done_since():
     now += 20.0
     tally.changed(cells[0], CellStatus(State.RUNNING, update=40))
     tally.changed(cells[1], CellStatus(State.RUNNING, update=30))
-    assert tally.left_s() == pytest.approx(40 * 0.5 * 2)  # 40 updates in 20 s by two at a time
+    assert tally.left_s() == pytest.approx(20.0)  # a second for each of 40, of which 20 are over
     tally.changed(cells[1], CellStatus(State.RUNNING, update=25))  # it went back to a checkpoint
     assert tally.left_s() is not None
     tally.changed(cells[0], CellStatus(State.FINISHED, update=40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from shapeshift.data.config import SACREBLEU, FilesCorpus, GrammarCorpus, HubCorpus, is_test_set
@@ -26,10 +27,10 @@ class Origin(NamedTuple):
 
     @property
     def state(self) -> str:
-        """For people: `here`, `from …`, or `missing`."""
+        """For people: `on this machine`, `will be fetched from …`, or `missing`."""
         if self.here:
-            return "here"
-        return "missing" if self.where is None else f"from {self.where}"
+            return "on this machine"
+        return "missing" if self.where is None else f"will be fetched from {self.where}"
 
 
 def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
@@ -47,7 +48,8 @@ def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
         return [dataset, *_test_sets(corpus, named)]
     missing = missing_files(corpus)
     if not missing:
-        parts = [Origin(f"text in {corpus.root}", None, here=True)]
+        folder = "this folder" if corpus.root == Path() else f"the folder {corpus.root}"
+        parts = [Origin(f"all files, in {folder}", None, here=True)]
     elif corpus.archives:
         parts = [
             Origin(str(path := corpus.root / archive.name), archive.url, path.is_file())
