@@ -138,6 +138,8 @@ class ModuleSubject(Subject):
         ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
         self.takes_position_ids = "position_ids" in self.names and not ignored
         self.takes_cache = "past_key_values" in self.names and side == "decoder"
+        self.start = _start(model)
+        self.limit = self.limit and self.limit - self.start
 
     def logits(
         self,
@@ -158,7 +160,7 @@ class ModuleSubject(Subject):
                 counted = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
                 position_ids = counted[:, -ids.shape[1] :]
         if position_ids is not None:
-            kwargs["position_ids"] = position_ids
+            kwargs["position_ids"] = position_ids + self.start
         for name in kwargs:
             if name not in self.names:
                 raise UnsupportedError(f"it takes no {name}")
@@ -183,7 +185,7 @@ class ModuleSubject(Subject):
     def _default(self, name: str, first: Tensor, ids: Tensor, before: int) -> Tensor | None:
         """Return what a required argument gets where the call says nothing of it."""
         if name == "position_ids":
-            return torch.arange(before, before + ids.shape[1]).expand_as(ids)
+            return self.start + torch.arange(before, before + ids.shape[1]).expand_as(ids)
         if name == self.mask_name:
             return ids.new_ones(len(ids), before + ids.shape[1])
         if name == "attention_mask":  # of the source of an encoder-decoder
@@ -250,8 +252,9 @@ def _required(model: nn.Module) -> set[str]:
     """Return the arguments of `forward` after the ids that have no default."""
     name = type(model).__name__
     remedy = "wrap it in a module with forward(ids) or forward(ids, attention_mask)"
-    first, *others = inspect.signature(model.forward).parameters.values()
-    if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+    others = list(inspect.signature(model.forward).parameters.values())
+    first = others.pop(0) if others else None
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
         raise ShapeshiftError(f"forward of {name} does not take token ids first; {remedy}")
     various = (first.VAR_POSITIONAL, first.VAR_KEYWORD)
     required = {x.name for x in others if x.default is x.empty and x.kind not in various}
@@ -277,6 +280,13 @@ def _usable_ids(model: nn.Module) -> Tensor:
     settings = vars(config) if config is not None else {}
     special = {value for name, value in settings.items() if name.endswith("token_id")}
     return torch.tensor([n for n in range(min(4, size - 2), size) if n not in special])
+
+
+def _start(model: nn.Module) -> int:
+    """Return the position of the first token: RoBERTa's tables begin with a row for padding."""
+    tables = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
+    rows = [getattr(table, "padding_idx", None) for table in tables]
+    return max((row + 1 for row in rows if row is not None), default=0)
 
 
 def _limit(model: nn.Module) -> int | None:

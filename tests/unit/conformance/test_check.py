@@ -38,7 +38,9 @@ def test_there_is_no_false_alarm_on_a_preset(preset: str) -> None:
     assert failures(build(ModelConfig(**SHAPE), preset, 60, 60)) == []
 
 
-@pytest.mark.parametrize("name", some_long(tiny_models.DECODER_ONLY | tiny_models.OTHERS))
+@pytest.mark.parametrize(
+    "name", some_long(tiny_models.DECODER_ONLY | tiny_models.OTHERS | tiny_models.ENCODERS)
+)
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name)) == []
 
@@ -48,6 +50,12 @@ def test_dynamic_ntk_contradicts_the_cache() -> None:
     [finding] = failures(tiny_models.build("dynamic NTK"))
     assert finding.property == "beyond the end"
     assert "with a cache" in finding.detail
+
+
+def test_a_mask_of_ones_own_replaces_the_window_of_an_encoder() -> None:
+    [finding] = failures(tiny_models.build("ModernBERT"))
+    assert (finding.property, finding.side) == ("packing", "encoder")
+    assert len(finding.ids[0]) > 64  # of the window on either side
 
 
 def test_what_does_not_apply_says_why() -> None:

@@ -52,8 +52,15 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
     "Marian": ("MarianMTModel", SEQ2SEQ),
     "M2M100": ("M2M100ForConditionalGeneration", SEQ2SEQ),
 }
-ENCODERS = {"BERT": ("BertLMHeadModel", SIZES)}
-WITH_FINDING = {"dynamic NTK": ("LlamaForCausalLM", SIZES | {"rope_parameters": DYNAMIC})}
+ENCODERS = {
+    "BERT": ("BertLMHeadModel", SIZES),
+    "RoBERTa": ("RobertaForMaskedLM", SIZES | {"pad_token_id": 1}),
+}
+MODERN = {f"{name}_token_id": n for n, name in enumerate(("pad", "bos", "eos", "cls", "sep"))}
+WITH_FINDING = {
+    "dynamic NTK": ("LlamaForCausalLM", SIZES | {"rope_parameters": DYNAMIC}),
+    "ModernBERT": ("ModernBertForMaskedLM", SIZES | MODERN),
+}
 ALL = {**DECODER_ONLY, **OTHERS, **ENCODERS, **WITH_FINDING}
 
 
