@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.figures import Line, Panel, Point, draw_lines, draw_points
+from shapeshift.lab.figures import Line, Panel, Point, bars_note, draw_lines, draw_points
 from shapeshift.papers.by_length import add_lengths
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import add_curves
@@ -125,7 +125,7 @@ def _plot(
     )
     about = DocumentFigure(
         name=plot.name or f"{table.name}-plot",
-        title=f"{plot.title}; bars are one standard deviation over seeds",
+        title=plot.title + bars_note(lines),
         table=table.name,
         alt=f"{plot.y} over {plot.x}. {described}.",
     )
