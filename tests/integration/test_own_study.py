@@ -48,7 +48,7 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     assert any("paired bootstrap" in note for note in table.notes)
     assert "3 seeds" in document.findings[0].measured
     assert (item / "study-plot.png").stat().st_size > 1000
-    with (folder / "reproduced" / "full" / "studies" / "results.csv").open() as file:
+    with (folder / "reproduced" / "full" / "studies" / "study" / "results.csv").open() as file:
         assert {row["axis:position"] for row in csv.DictReader(file)} == {"ape", "shape", "rpe"}
     page = (folder / "reproduced" / "report.html").read_text(encoding="utf-8")
     assert "Positions on my text" in page

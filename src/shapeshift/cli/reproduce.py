@@ -26,9 +26,6 @@ from shapeshift.cli.run_plan import run_plan
 if TYPE_CHECKING:
     from shapeshift.lab.grid import Grid
 
-STUDIES = "studies"
-"""Folder of studies of one's own, next to those of the papers."""
-
 
 def reproduce(
     target: Annotated[
@@ -109,7 +106,7 @@ def reproduce(
     settings than those of items that are there, or fewer seeds, only with a --label of their own.
     """
     from shapeshift.papers.catalogue import find_items, read_study
-    from shapeshift.papers.planning import find_grid, plan_items
+    from shapeshift.papers.planning import STUDIES, find_grid, plan_items
 
     settings, seeds = overrides or [], seed or []
     substitute: Grid | None = None

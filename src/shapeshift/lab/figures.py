@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -151,8 +151,11 @@ def draw_points(
                 axes.axvline(point.x, color=_GREY, linestyle=":", linewidth=0.8, zorder=0)
                 axes.axhline(point.y, color=_GREY, linestyle=":", linewidth=0.8, zorder=0)
         axes.margins(0.1)
-        axes.set_xlim(axes.get_xlim())
-        axes.set_ylim(axes.get_ylim())
+        for limits, set_limits, values in (
+            (axes.get_xlim(), axes.set_xlim, [point.x for point in points]),
+            (axes.get_ylim(), axes.set_ylim, [point.y for point in points]),
+        ):
+            set_limits(max(limits[0], 0.0) if min(values) >= 0 else limits[0], limits[1])
         _write_names(axes, {point.name: (point.x, point.y) for point in points}, styles, height)
         axes.set_xlabel(x_title)
         axes.set_ylabel(y_title)
@@ -204,6 +207,7 @@ def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> list[tuple[
         linestyle=style.dash,
         markeredgecolor="white",
         label=line.name,
+        clip_on=False,  # a marker may lie on the edge
     )
     several = [place for place, values in enumerate(line.values) if len(values) > 1]
     if several:
@@ -233,6 +237,7 @@ def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> list[tuple[
         color=style.colour,
         marker=style.marker,
         markerfacecolor="white",
+        clip_on=False,
     )
     return [(x, y) for x, y in zip(xs, ys, strict=True) if not math.isnan(y)]
 
@@ -253,7 +258,17 @@ def _set_heights(axes: Axes, panel: Panel) -> None:
     elif high - low < panel.min_span:
         middle = (low + high) / 2
         low, high = middle - panel.min_span / 2, middle + panel.min_span / 2
+    seeds = [value for line in panel.lines for values in line.values for value in values]
+    if low < 0 <= min(seeds, default=-1.0):  # what cannot be negative has no room below 0
+        low, high = 0.0, max(high, panel.min_span)
     axes.set_ylim(low, high)
+
+
+def bars_note(lines: Iterable[Line]) -> str:
+    """Return what bars and dots are, to stand behind a caption; empty where there are none."""
+    if all(len(values) < 2 for line in lines for values in line.values):
+        return ""
+    return "; bars are one standard deviation over seeds, small dots single seeds"
 
 
 def _num_seeds(lines: Sequence[Line]) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.figures import Line, Panel, Point, draw_lines, draw_points
+from shapeshift.lab.figures import Line, Panel, Point, bars_note, draw_lines, draw_points
 from shapeshift.papers.by_length import add_lengths
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import add_curves
 from shapeshift.papers.document import DocumentFigure, DocumentTable
-from shapeshift.papers.item import Content, Figure, Item, apart
+from shapeshift.papers.item import RESERVED, Content, Figure, Item, apart
 from shapeshift.papers.spec import ByLengthSpec, ItemSpec, PlotSpec, TableSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.tables import TableBuilder, published_table
@@ -74,7 +74,7 @@ def _names(spec: ItemSpec, name: str) -> Iterator[str]:
     """Yield the name of each table and of each figure by length: the one that it was given, or the
     item's, with a number where that is taken."""
     parts: list[TableSpec | ByLengthSpec] = [*spec.tables, *spec.by_length]
-    taken = {part.name.casefold() for part in parts if part.name}
+    taken = {RESERVED, *(part.name.casefold() for part in parts if part.name)}
     for part in parts:
         yield part.name or apart(name, taken)
 
@@ -125,7 +125,7 @@ def _plot(
     )
     about = DocumentFigure(
         name=plot.name or f"{table.name}-plot",
-        title=f"{plot.title}; bars are one standard deviation over seeds",
+        title=plot.title + bars_note(lines),
         table=table.name,
         alt=f"{plot.y} over {plot.x}. {described}.",
     )

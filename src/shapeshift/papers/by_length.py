@@ -18,7 +18,7 @@ from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
 from shapeshift.evaluation.scores import Scores, length_columns
 from shapeshift.evaluation.tables import FEW_MARK
-from shapeshift.lab.figures import Line, Panel, draw_lines
+from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.document import (
@@ -88,12 +88,13 @@ class LengthBleu:
     @property
     def x_title(self) -> str:
         """Title of the horizontal axis, which says what the marks in the panel mean."""
-        marks = ["below: segments"]
+        marks = []
         if self.trained:
             marks.append("shaded: unseen in training")
         if any(bucket.is_small for bucket in self.buckets):
             marks.append(f"hollow: fewer than {FEW_SEGMENTS}")
-        return f"source length ({'; '.join(marks)})"
+        lines = ["source length in subwords; below it the number of segments", "; ".join(marks)]
+        return "\n".join(filter(None, lines))
 
     def _unseen_spans(self) -> list[tuple[float, float]]:
         low, high = self.trained or (0, None)
@@ -205,12 +206,6 @@ def add_lengths(
     )
     shaded = any(panel.trained for panel in panels)
     note = "; lengths that training has not shown are shaded" if shaded else ""
-    about = DocumentFigure(
-        name=name,
-        title=spec.title + note,
-        table=name,
-        alt=f"{spec.title}: {'; '.join(map(_spoken, panels))}{note}.",
-    )
     y_title = f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU"
     drawn = [
         panel.panel(
@@ -220,6 +215,12 @@ def add_lengths(
         )
         for letter, panel in zip("abcdefgh", panels, strict=False)
     ]
+    about = DocumentFigure(
+        name=name,
+        title=spec.title + note + bars_note(line for panel in drawn for line in panel.lines),
+        table=name,
+        alt=f"{spec.title}: {'; '.join(map(_spoken, panels))}{note}.",
+    )
     x_title = max((panel.x_title for panel in panels), key=len)
     content.figures.append(Figure(about, draw_lines(drawn, x_title)))
 

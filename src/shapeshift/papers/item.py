@@ -13,6 +13,10 @@ from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
 from shapeshift.papers.study import Axes, Study, fits
 
 
+RESERVED = "results"
+"""No name of a table: a study has a `results.csv` of all its measurements in the same folder."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure and what is to be said of it."""
@@ -46,7 +50,7 @@ class Content:
         Args:
             part: tables and figures that name each other, values, whether text is lacking.
         """
-        taken = {table.name.casefold() for table in self.tables}
+        taken = {RESERVED, *(table.name.casefold() for table in self.tables)}
         drawn = {figure.about.name.casefold() for figure in self.figures}
         renamed = {table.name: apart(table.name, taken) for table in part.tables}
         self.tables += [

@@ -21,6 +21,9 @@ from shapeshift.papers.item import Item, Paper
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
 
+STUDIES = "studies"
+"""Name of the plan of a study of one's own, and so of a folder next to those of the papers."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -59,6 +62,15 @@ class Plan:
         """
         return directory / "-".join(filter(None, (self.scale, self.label))) / self.name
 
+    def results(self, directory: Path) -> Path:
+        """Return the file of all measurements, one for all items of a paper, but for each study.
+
+        Args:
+            directory: of all results.
+        """
+        own = self.paper.items if self.name == STUDIES else ()
+        return self.folder(directory).joinpath(*own, "results.csv")
+
     def open_folder(self, directory: Path) -> Path:
         """Make the folder of the items, if need be, and return it.
 
@@ -67,7 +79,8 @@ class Plan:
 
         Raises:
             ShapeshiftError: it cannot be made; or an item with numbers is there already that was
-                made with other settings, or of seeds that are not asked for: it would be replaced.
+                made with other settings, of seeds that are not asked for, or from another study: it
+                would be replaced.
         """
         folder = self.folder(directory)
         with writing(folder):
@@ -80,6 +93,13 @@ class Plan:
             if document.is_empty:
                 continue
             apart = "keep the two apart with --label NAME"
+            now = self.paper.title, self.paper.citation
+            if self.name == STUDIES and not {document.title, document.citation} & {*now}:
+                raise ShapeshiftError(
+                    f"is {document.title!r} ({document.citation}), another study whose file has the"
+                    f" same name; {apart}, or rename the file",
+                    path=path,
+                )
             if document.settings is not None and set(document.settings) != set(self.overrides):
                 raise ShapeshiftError(
                     f"was made with {_listed(document.settings)}, not with"

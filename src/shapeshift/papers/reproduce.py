@@ -73,7 +73,8 @@ def write(
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
     measurements of all that is recorded for any item of the paper at this scale and with these
-    overrides, whatever its seed, are written to `results.csv` next to them.
+    overrides, whatever its seed, are written to `results.csv` next to them, those of a study in its
+    folder.
 
     Args:
         plan: the items and their cells.
@@ -99,7 +100,7 @@ def write(
 
     with locked(directory / LOCK, wait=True):
         with reporting("results.csv"):
-            _write_results(plan, directory / planning.CELLS, folder)
+            _write_results(plan, directory / planning.CELLS, plan.results(directory))
         for name, item in plan.items.items():
             study = Study(
                 {grid: list(filter(item.needs, plan.cells[grid])) for grid in item.grids},
@@ -144,8 +145,8 @@ def _write_item(
     return WrittenItem(name, document, folder, content.lacks_text)
 
 
-def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
-    """Write what was measured for any item of the paper."""
+def _write_results(plan: planning.Plan, root: Path, path: Path) -> None:
+    """Write what was measured for any item of the paper, or for the study."""
     rows: list[Row] = []
     for name in planning.needed_grids(plan.items if plan.substitute else plan.paper.items):
         grid = plan.substitute or planning.find_grid(name)
@@ -155,4 +156,4 @@ def _write_results(plan: planning.Plan, root: Path, folder: Path) -> None:
             continue
         rows += collect(cells, grid.config.steps, root)
     if rows:
-        write_csv(rows, folder / "results.csv")
+        write_csv(rows, path)

@@ -191,7 +191,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     if claim.rule == "better" and ordered:
         counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
     untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
-    if untrained:
+    if untrained and not claim.minus:
         counted.append(f"{len(untrained)} of systems that have both learned nothing")
     extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
     return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
@@ -225,6 +225,8 @@ def _described(claim: ClaimSpec, part: Part) -> str:
         return f"{part.mean:.3f}" + ("" if part.is_exact else f"{spread} ({seeds})")
     told = _scores(test).removesuffix(")") + f", {shown(test.p_value)}{spread}, {seeds})"
     if _is_untrained(test):
-        told += f": both are under {LEARNED:g} BLEU and have learned nothing, so that no verdict"
-        told += " can be formed"
+        why = f"both are under {LEARNED:g} BLEU and have learned nothing"
+        if claim.minus:
+            why = f"both lose less than {LEARNED:g} BLEU"
+        told += f": {why}, so that no verdict can be formed"
     return told

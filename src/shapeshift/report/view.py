@@ -132,7 +132,7 @@ class View:
             "command": document.command,
             "version": document.version,
             "time": document.time,
-            "files": self._files([item.directory / FILE]),
+            "files": self._files([item.directory / FILE, item.directory / "results.csv"]),
         }
 
     def _blocks(self, item: ReportItem) -> list[list[dict[str, Any]]]:

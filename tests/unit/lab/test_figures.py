@@ -12,6 +12,7 @@ from shapeshift.lab.figures import (
     Line,
     Panel,
     Point,
+    bars_note,
     draw_lines,
     draw_points,
     save,
@@ -64,6 +65,28 @@ def test_a_preset_looks_the_same_in_every_figure_and_its_variants_have_its_colou
     _, *variants = looks(["ape", "shape-10", "shape-40", "shape-500"]).values()
     assert len(set(variants)) == 3
     assert len({each.colour for each in variants}) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "lowest"),
+    [([0.02, 0.4], 0.0), ([0.0, 0.0], 0.0), ([0.1, 8.0], 0.0), ([-0.1, 3.0], None)],
+)
+@pytest.mark.parametrize("min_span", [0.0, 2.0])
+def test_an_axis_goes_below_0_only_if_data_do(values, lowest, min_span):
+    panel = Panel([Line("ape", [1, 2], [values, values[:1]])], "BLEU", min_span=min_span)
+    [axes] = drawn(panel).axes
+    low, high = axes.get_ylim()
+    assert high >= max(values)
+    assert high - low >= min_span
+    assert low == lowest if lowest is not None else low < min(values)
+    points = [Point(str(n), 1.0, value) for n, value in enumerate(values)]
+    [axes] = draw_points(points, "x", "BLEU").axes
+    assert (axes.get_ylim()[0] >= 0) == (min(values) >= 0)
+
+
+def test_a_caption_says_what_bars_and_dots_are_where_there_are_any():
+    assert "standard deviation" in bars_note([Line("ape", [1, 2], [[1.0], [1.0, 2.0]])])
+    assert bars_note([Line("ape", [1, 2], [[1.0], []])]) == ""
 
 
 def test_a_line_is_the_mean_of_its_seeds_with_their_deviation_and_a_dot_for_each():

@@ -3,6 +3,7 @@
 import csv
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -574,3 +575,20 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     run(made, tmp_path)
     assert run_plan.run_cells(made, tmp_path, tmp_path, launcher).ok
     assert launcher.started == []
+
+
+def test_studies_have_files_of_their_own(tmp_path):
+    def study(title, citation, item="table1"):
+        paper = Paper(title, citation, {item: replace(PAPER.items["table1"], title=title)})
+        return planning.plan_items(planning.STUDIES, paper, paper.items, "tiny")
+
+    run(study("A", "a.yaml"), tmp_path)
+    folder = tmp_path / "tiny" / "studies"
+    for name in ("table1", "other"):
+        write(study("A", "a.yaml", name), tmp_path)
+        assert (folder / name / "results.csv").is_file()
+    assert not (folder / "results.csv").exists()
+    for again in (study("changed", "a.yaml"), study("changed", "moved.yaml")):
+        write(again, tmp_path)
+    with pytest.raises(ShapeshiftError, match=r"table1: is 'changed' \(moved\.yaml\), another st"):
+        write(study("B", "b/table1.yaml"), tmp_path)

@@ -152,6 +152,15 @@ def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     assert names[4:] == ["mine-ape-2", "mine-rope", "mine-shape"]
 
 
+def test_a_table_does_not_take_the_file_of_all_measurements(write, tmp_path):
+    path = write(STUDY).rename(tmp_path / "results.yaml")
+    paper, grid = read_study(path)
+    steps = {grid.name: grid.config.steps}
+    study = Study({grid.name: grid.cells("full")}, steps, tmp_path, tmp_path)
+    [table] = paper.items["results"].build(study).tables
+    assert table.name == "results-2"
+
+
 def test_equal_names_are_refused(write):
     document = yaml.safe_load(STUDY)
     table = {**document["tables"][0], "name": "all"}

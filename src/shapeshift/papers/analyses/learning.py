@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from shapeshift.lab.analyses import SHIFTS
-from shapeshift.lab.figures import Line, Panel, draw_lines
+from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, missing, words
 from shapeshift.papers.item import Content, Figure
@@ -122,7 +122,8 @@ def _draw(points: Mapping[tuple[str, int], Measured]) -> Figure:
     )
     about = DocumentFigure(
         name="learning",
-        title="Learning to be shift invariant, Interpolate",
+        title="Learning to be shift invariant, Interpolate"
+        + bars_note(line for panel in panels for line in panel.lines),
         table="learning",
         alt=f"Panels against updates, a line for each of {', '.join(systems)}. At the end:"
         f" {described}.",
