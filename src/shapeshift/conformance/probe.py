@@ -190,14 +190,14 @@ def in_double(subject: Subject) -> Subject:
 
 def _check_output(subject: Subject) -> None:
     """Raise a `ShapeshiftError` if the model does not return logits for each token."""
-    ids = subject.usable_ids[None, :2].expand(3, -1)
+    ids = subject.fixed(length=3, rows=2)
     out: object = subject.logits(ids)
     returned = f"a {type(out).__name__} without logits"
     if isinstance(out, Tensor):
-        fits = out.ndim == 3 and out.shape[0] == 3 and out.shape[2] > 1
-        if fits and (out.shape[1] == 2 or not subject.aligned):
+        fits = out.ndim == 3 and out.shape[0] == 2 and out.shape[2] > 1
+        if fits and (out.shape[1] == 3 or not subject.aligned):
             return
-        returned = f"a tensor of shape {tuple(out.shape)} for ids of shape (3, 2)"
+        returned = f"a tensor of shape {tuple(out.shape)} for ids of shape (2, 3)"
     raise ShapeshiftError(
         f"forward of {type(subject.model).__name__} returned {returned}; `check` needs outputs for"
         " each token, (B, T, V), such as what a classifier has before it pools"

@@ -236,7 +236,7 @@ class Mapped(Encoder):
     [
         (3, "nn.Module"),
         (nn.Linear(2, 2), "vocab_size"),
-        (Pooled(), r"a tensor of shape \(3, 2\).*outputs for each token, \(B, T, V\)"),
+        (Pooled(), r"a tensor of shape \(2, 2\).*outputs for each token, \(B, T, V\)"),
         (Mapped(), "a dict without logits; .*outputs for each token"),
         (Lengths(), r"requires 'lengths', .*wrap it in a module with forward\(ids\) or"),
         (Named(), "does not take token ids first; wrap it"),
