@@ -12,7 +12,6 @@ from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
 from shapeshift.papers.study import Axes, Study, fits
 
-
 RESERVED = "results"
 """No name of a table: a study has a `results.csv` of all its measurements in the same folder."""
 
