@@ -14,6 +14,8 @@ from shapeshift.schema import expected
 
 Place = Sequence[str | int]
 
+_SECTIONS = "a list of sections, each begun by '- '"
+
 _KINDS: dict[Any, str] = {
     str: "text",
     int: "a number",
@@ -53,8 +55,9 @@ def spec_messages(
                 text = "missing"
             case "value_error":
                 text = str(problem["ctx"]["error"])
-            case "union_tag_not_found" | "union_tag_invalid":
-                text = f"expected {expected(problem)}"
+            case "model_type" if isinstance(place[-1], int):  # or no list at all: one entry is one
+                where = shown_place([*filter(None, [start]), *place[:-1]])
+                text = f"expected {_SECTIONS}, got {shown(problem['input'])}"
             case _ if _is_simple(kind) and problem["type"] not in _WRONG_KIND:
                 text = f"expected {expected(problem)}, got {shown(problem['input'])}"
             case _:
@@ -128,7 +131,7 @@ def _words(kind: Any) -> str:
         if get_origin(each) in (tuple, list):
             inner = _options(get_args(each)[0])
             sections = any(isinstance(one, type) and issubclass(one, BaseModel) for one in inner)
-            words.append("a list of sections, each begun by '- '" if sections else "a list")
+            words.append(_SECTIONS if sections else "a list")
         else:
             words.append(_KINDS.get(each, "a section"))
     words = list(dict.fromkeys(words))

@@ -16,7 +16,9 @@ from shapeshift.model import build as build_model
 from shapeshift.papers import curves
 from shapeshift.papers.analyses import similarity
 from shapeshift.papers.catalogue import find_paper
+from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.planning import find_grid
+from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import shown
 
@@ -467,3 +469,23 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     [drawn] = content.figures
     for axes in drawn.drawing.axes:
         assert len({line.get_label() for line in axes.lines if line.get_label()[0] != "_"}) == 2
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape, split):
+    settings = {"dataset": "vanilla", "position": "ape"}
+    claim = {
+        "claim": "It is.",
+        "rule": "threshold",
+        "at_least": 1,
+        "metric": "chrF2",
+        "split": split,
+    }
+    spec = ItemSpec.model_validate(
+        {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": [{**claim, "test": settings}]}
+    )
+    [row] = shape.rows(GRID, "chrF2", settings, dataset=mean_of(split))
+    [finding] = judge_claims(spec, GRID, shape, {}, [])
+    assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
+    others = {row.value for row in shape.rows(GRID, "chrF2", settings)}
+    assert len(others) > 1

@@ -102,6 +102,7 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
         ("rows:", "by_length: []\n    rows:", "belongs at the top level, not in tables, entry 1"),
         ("tables:", "by_length: {}\ntables:", "by_length: expected a list of sections"),
+        ("tables:", "by_length: true\ntables:", "by_length: expected a list of sections"),
         ("tables:", "axes: {}\ntables:", "axes: unknown key; it belongs in grid, not at the top"),
         ("split: valid", "xyz: 1", "columns.valid BLEU.xyz: unknown key (known: metric, grid"),
         ("split: valid", "split: vald", "expected 'valid', 'test', 'train' or 'each set', got 'v"),
