@@ -61,8 +61,11 @@ def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Pat
 
 def _earlier_files(directory: Path) -> list[str]:
     """Return the files of tables and figures that the document in a folder names."""
+    path = directory / FILE
+    if path.is_symlink() or not path.is_file():  # a pipe would wait for its writer
+        return []
     try:
-        earlier = ItemDocument.load(directory / FILE)
+        earlier = ItemDocument.load(path)
     except ShapeshiftError:  # none, or it cannot be read: it says nothing of any file
         return []
     names = [f"{table.name}.{suffix}" for table in earlier.tables for suffix in _SUFFIXES]
