@@ -342,7 +342,7 @@ def test_another_toolkit_is_scored_with_the_run_s_tokenizer(
     data, programs, make_run, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    with pytest.raises(ShapeshiftError, match=r"shapeshift\[ja\]"):
+    with pytest.raises(ShapeshiftError, match="install the extra ja"):
         OPENNMT(make_run("evaluation.tokenize=ja-mecab"), data)
     assert not (tmp_path / "cell" / "toolkits").exists()  # nothing was trained
     rows = OPENNMT(make_run("evaluation.tokenize=char"), data)
