@@ -207,7 +207,6 @@ def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> list[tuple[
         linestyle=style.dash,
         markeredgecolor="white",
         label=line.name,
-        clip_on=False,  # a marker may lie on the edge
     )
     several = [place for place, values in enumerate(line.values) if len(values) > 1]
     if several:
@@ -237,7 +236,6 @@ def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> list[tuple[
         color=style.colour,
         marker=style.marker,
         markerfacecolor="white",
-        clip_on=False,
     )
     return [(x, y) for x, y in zip(xs, ys, strict=True) if not math.isnan(y)]
 
