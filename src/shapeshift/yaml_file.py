@@ -129,8 +129,8 @@ def read_yaml(path: Path) -> Any:
             content = file.read(MAX_BYTES + 1)
         text = content.decode()
     except FileNotFoundError:
-        beside = [each.name for each in path.parent.glob("*.y*ml")]
-        raise ShapeshiftError(f"no such file{nearest(path.name, beside)}", path=path) from None
+        others = [each.name for each in path.parent.glob("*.y*ml")]
+        raise ShapeshiftError(f"no such file{nearest(path.name, others)}", path=path) from None
     except (OSError, ValueError) as error:
         raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
     if len(content) > MAX_BYTES:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as RichTable
 
     from shapeshift.evaluation.tables import Table
 
@@ -55,31 +54,23 @@ def _print(out: Console, line: object, style: str | None = None) -> None:
     out.print(text, style=style, soft_wrap=True)
 
 
-def columns(*titles: str, numbers: bool = False) -> RichTable:
-    """Return a table without rows, in the style of all commands.
+def show_table(table: Table, *, numbers: bool = True) -> None:
+    """Print a table, and its notes below it.
 
     Its first column holds names to copy: it is as wide as they are, and others are folded.
 
     Args:
-        titles: of the columns.
+        table: with the text of all cells.
         numbers: whether all columns but the first hold numbers.
     """
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-    for number, title in enumerate(titles):
+    shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
+    for number, title in enumerate(table.header):
         justify: Any = "right" if numbers and number else "left"
-        table.add_column(Text(title), justify=justify, no_wrap=not number, overflow="fold")
-    return table
-
-
-def show_table(table: Table, *, numbers: bool = True) -> None:
-    """Print a table, and its notes below it; `numbers` as in `columns`."""
-    from rich.text import Text
-
-    shown = columns(*table.header, numbers=numbers)
+        shown.add_column(Text(title), justify=justify, no_wrap=not number, overflow="fold")
     for row in table.rows:
         shown.add_row(*map(Text, row))
     out = results_console()

@@ -60,7 +60,7 @@ class Survey:
     texts: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, fault: str, found: bool) -> None:
-        """Count the pair at hand if something was found in it."""
+        """Count the current pair if something was found in it."""
         if found:
             setattr(self, fault, getattr(self, fault) + 1)
             self.first.setdefault(fault, self.num_pairs)

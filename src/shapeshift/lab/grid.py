@@ -91,7 +91,7 @@ _PSEUDO_AXES = ("scale", "seed")
 
 
 class _Seeded(Strict):
-    """A section with seeds: one number could be meant as one seed or as so many."""
+    """A section with seeds: one number could be meant as one seed or as their number."""
 
     @model_validator(mode="before")
     @classmethod

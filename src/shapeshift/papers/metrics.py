@@ -57,7 +57,7 @@ METRICS: dict[str, Metric] = {
         bucket="offset 100",
     ),
     "shift_similarity": Metric(
-        "how alike the encoder's states are under different offsets",
+        "how similar the encoder's states are under different offsets",
         ("similarity", "learning"),
         bucket="layer 1",
     ),

@@ -154,7 +154,7 @@ class TableSpec(Strict):
         baseline: settings of the row that the others are tested against, in each column of BLEU.
             Axes that it leaves out keep the tested row's setting.
         plot: a figure of the table.
-        published: the paper's table, to stand beside it.
+        published: the paper's table, to be shown next to it.
         notes: lines to stand below.
         scale_notes: scale → a line to stand below at that scale.
     """
@@ -265,7 +265,7 @@ class ClaimSpec(Strict):
         against_buckets: compare with these parts of the measurements of the same runs, on the
             average BLEU over all sets.
         scales: those whose models, data and training lengths can test it; by default all.
-        expected: what was expected, such as the paper's numbers, to be shown beside the result.
+        expected: what was expected, such as the paper's numbers, to be shown next to the result.
     """
 
     claim: str

@@ -207,10 +207,10 @@ def _scores(test: Comparison) -> str:
     as it takes for the numbers to fit each other."""
     for decimals in range(2, 7):
         score, baseline = round(test.score, decimals), round(test.baseline_score, decimals)
-        told = f"{test.difference:+.{decimals}f}"
-        if told == f"{score - baseline:+.{decimals}f}":
+        difference = f"{test.difference:+.{decimals}f}"
+        if difference == f"{score - baseline:+.{decimals}f}":
             break
-    return f"{score:.{decimals}f} against {baseline:.{decimals}f} ({told})"
+    return f"{score:.{decimals}f} against {baseline:.{decimals}f} ({difference})"
 
 
 def _described(claim: ClaimSpec, part: Part) -> str:
@@ -223,10 +223,10 @@ def _described(claim: ClaimSpec, part: Part) -> str:
     test = part.comparison
     if test is None:
         return f"{part.mean:.3f}" + ("" if part.is_exact else f"{spread} ({seeds})")
-    told = _scores(test).removesuffix(")") + f", {shown(test.p_value)}{spread}, {seeds})"
+    text = _scores(test).removesuffix(")") + f", {shown(test.p_value)}{spread}, {seeds})"
     if _is_untrained(test):
         why = f"both are under {LEARNED:g} BLEU and have learned nothing"
         if claim.minus:
             why = f"both lose less than {LEARNED:g} BLEU"
-        told += f": {why}, so that no verdict can be formed"
-    return told
+        text += f": {why}, so that no verdict can be formed"
+    return text
