@@ -66,7 +66,7 @@ def test_no_training_step_waits(
     model = make_model(scheme, dropout=0.1).to(META).train()
     with Elsewhere() as elsewhere:
         loss = label_smoothed_loss(
-            model, batch.source, batch.target_input, batch.target_output, 0.1, batch.real_targets
+            model, batch.source, batch.target_input, batch.target_output, 0.1, batch.real
         )
         loss.smoothed.backward()
     assert loss.num_tokens == 11

@@ -34,8 +34,8 @@ class Batch:
         source: ids, then `</s>`. Shape: (B, S).
         target_input: `<s>`, then ids. Shape: (B, T).
         target_output: ids, then `</s>`. Shape: (B, T).
-        real_targets: where the tokens of the flattened `target_output` are that are not padding, in
-            order. Shape: (N,).
+        real_sources, real_targets: where the tokens of the flattened `source` and `target_output`
+            are that are not padding, in order. Shape: (N,).
         pairs: the number of each pair in its store. Shape: (B,).
         num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding. They are
             counted on the CPU, so that reading them does not wait for the device.
@@ -44,6 +44,7 @@ class Batch:
     source: Tensor
     target_input: Tensor
     target_output: Tensor
+    real_sources: Tensor
     real_targets: Tensor
     pairs: Tensor
     num_source_tokens: int
@@ -52,6 +53,11 @@ class Batch:
     def __len__(self) -> int:
         """Sentence pairs."""
         return len(self.pairs)
+
+    @property
+    def real(self) -> tuple[Tensor, Tensor]:
+        """`real_sources` and `real_targets`."""
+        return self.real_sources, self.real_targets
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on a device. A GPU copies from pinned memory where it need not block."""
@@ -192,6 +198,7 @@ def _batch(source: FlatRows, target: FlatRows, pairs: NDArray[Any]) -> Batch:
         source=torch.from_numpy(source_ids),
         target_input=torch.from_numpy(target_input),
         target_output=torch.from_numpy(target_ids),
+        real_sources=torch.from_numpy(np.flatnonzero(source_ids != PAD)),
         real_targets=torch.from_numpy(np.flatnonzero(target_ids != PAD)),
         pairs=torch.as_tensor(pairs).long(),
         num_source_tokens=len(source.tokens) + len(source.lengths),

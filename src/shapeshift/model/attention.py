@@ -10,6 +10,7 @@ from shapeshift.attention import attend
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
+from .packing import Packing
 
 
 class Attention(nn.Module):
@@ -47,6 +48,7 @@ class Attention(nn.Module):
         cache: KeyValues | SourceKeyValues | None = None,
         *,
         causal: bool = False,
+        packing: tuple[Packing, Packing] | None = None,
     ) -> Tensor:
         """Let `x (B, Q, D)` attend to `memory (B, K, D)`; in self-attention both are one tensor.
 
@@ -57,13 +59,22 @@ class Attention(nn.Module):
             cache: keys and values to continue; `memory` then holds the new ones alone, and may be
                 empty (K = 0) when all are there.
             causal: whether each query sees only the keys up to its own.
+            packing: of queries and keys; `x` and `memory` are then `(N, D)`, and there is no cache.
 
         Returns:
-            `(B, Q, D)`.
+            `(B, Q, D)`, packed if `x` is.
         """
-        # In self-attention the queries are the new keys, and position need not be encoded twice.
-        pos_new = pos_q if memory is x else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-        q, k, v = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
+        if packing is not None and not self.position.overrides("inputs"):
+            pos_new = pos_k
+            q, k, v = self._project_packed(x, memory, *packing)
+        else:
+            if packing is not None:
+                alone = memory is not x
+                x = packing[0].unpack(x)
+                memory = packing[1].unpack(memory) if alone else x
+            # In self-attention the queries are the new keys: position need not be encoded twice.
+            pos_new = pos_q if memory is x else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
+            q, k, v = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         q, k = self.position.rotate(q, k, pos_q, pos_new)
         if cache is not None:
             k, v = cache.append(k, v)
@@ -71,14 +82,29 @@ class Attention(nn.Module):
         heads = attend(
             q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal
         )  # (B, H, Q, E)
-        joined: Tensor = self.out(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
-        return joined
+        joined = packing[0].join_heads(heads) if packing else heads.transpose(1, 2).flatten(2)
+        out: Tensor = self.out(joined)
+        return out
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
         pos_q = pos_k[:, :1]
         q, k, v = self._project(*self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k))
         return self.position.rotate(q, k, pos_q, pos_k)[1], v
+
+    def _project_packed(
+        self, x: Tensor, memory: Tensor, queries: Packing, keys: Packing
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the heads `(B, H, Q|K, E)` of packed inputs."""
+        heads = self.num_heads, self.head_dim
+        if memory is x:
+            q, k, v = queries.split_heads(F.linear(x, self.in_weight, self.in_bias), *heads)
+            return q, k, v
+        dim = x.shape[-1]
+        query = F.linear(x, self.in_weight[:dim], self.in_bias[:dim])
+        rest = F.linear(memory, self.in_weight[dim:], self.in_bias[dim:])
+        (q,), (k, v) = queries.split_heads(query, *heads), keys.split_heads(rest, *heads)
+        return q, k, v
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if q is k and k is v:

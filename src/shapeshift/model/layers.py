@@ -14,6 +14,7 @@ from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
 from .cache import KeyValues, SourceKeyValues
+from .packing import Packing
 
 NORM_EPS = 1e-6
 
@@ -122,9 +123,13 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward
         self.around_attention, self.around_feed_forward = residual
 
-    def forward(self, x: Tensor, pos: Tensor, mask: Tensor | None) -> Tensor:
-        """`x (B, S, D)`, `pos (B|1, S)`, `mask` to add to the scores -> `(B, S, D)`."""
-        x = self.around_attention(x, lambda h: self.attention(h, h, pos, pos, mask))
+    def forward(
+        self, x: Tensor, pos: Tensor, mask: Tensor | None, packing: Packing | None = None
+    ) -> Tensor:
+        """`x (B, S, D)`, `pos (B|1, S)`, `mask` to add to the scores -> `(B, S, D)`; packed,
+        `(N, D)` -> `(N, D)`."""
+        both = packing and (packing, packing)
+        x = self.around_attention(x, lambda h: self.attention(h, h, pos, pos, mask, packing=both))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
@@ -152,24 +157,38 @@ class DecoderLayer(nn.Module):
         pos_k: Tensor,
         memory: Memory,
         cache: LayerCache | None = None,
+        packing: tuple[Packing, Packing] | None = None,
     ) -> Tensor:
-        """Return `(N, Q, D)` for `x (N, Q, D)`.
+        """Return `(N, Q, D)` for `x (N, Q, D)`; with the packing of the source and of the target,
+        `(N, D)` for the N real tokens `x (N, D)`.
 
         While decoding, N may be a multiple of the memory's B: the beams of a sentence stand side by
         side and look at one copy of its source.
         """
         own = cache.own if cache else None
+        both = packing and (packing[1], packing[1])
         x = self.around_attention(
-            x, lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True)
+            x,
+            lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both),
         )
-        x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cache))
+        x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cache, packing))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
-    def _look(self, x: Tensor, pos_q: Tensor, memory: Memory, cache: LayerCache | None) -> Tensor:
+    def _look(
+        self,
+        x: Tensor,
+        pos_q: Tensor,
+        memory: Memory,
+        cache: LayerCache | None,
+        packing: tuple[Packing, Packing] | None,
+    ) -> Tensor:
         out: Tensor
         if cache is None:
-            out = self.cross_attention(x, memory.hidden, pos_q, memory.pos, memory.mask, None)
+            both = packing and (packing[1], packing[0])
+            out = self.cross_attention(
+                x, memory.hidden, pos_q, memory.pos, memory.mask, packing=both
+            )
             return out
         num_sentences = memory.hidden.shape[0]
         beam = x.shape[0] // num_sentences

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
+from .packing import Packing
 from .transformer import PAD, Transformer
 
 CHUNK = 512
@@ -34,11 +35,12 @@ def label_smoothed_loss(
     target_input: Tensor,
     target_output: Tensor,
     epsilon: float,
-    real: Tensor | None = None,
+    real: tuple[Tensor, Tensor] | None = None,
 ) -> Loss:
     """Return the summed loss −(1 − ε) log p(y) − ε/V Σ_v log p(v) (Szegedy et al. 2016, section 7).
 
-    Padding is taken out before the output projection, so no logits are made for it.
+    Padding is taken out before the output projection, so no logits are made for it; on a CPU, out
+    of the layers as well (`Packing`).
 
     Args:
         model: in the mode the caller chose.
@@ -46,15 +48,25 @@ def label_smoothed_loss(
         target_input: `(B, T)` ids, shifted right.
         target_output: `(B, T)` ids to predict, padded.
         epsilon: ε, of label smoothing.
-        real: where the tokens of the flattened `target_output` are that are not padding, `(N,)`;
-            see `Batch.real_targets`. By default they are looked for, for which a GPU waits.
+        real: where the tokens of the flattened `source` and `target_output` are that are not
+            padding; see `Batch.real`. By default they are looked for, for which a GPU waits.
     """
-    hidden = model(source, target_input).flatten(0, 1)  # (B·T, D)
+    sides = source, target_output
     if real is None:
-        real = (target_output.flatten() != PAD).nonzero().squeeze(1)
-    targets = target_output.flatten().index_select(0, real)  # (N,)
+        real_source, real_target = ((ids.flatten() != PAD).nonzero().squeeze(1) for ids in sides)
+        real = real_source, real_target
+    targets = target_output.flatten().index_select(0, real[1])  # (N,)
+    padded = any(len(where) < ids.numel() for where, ids in zip(real, sides, strict=True))
+    if model.packs and padded and source.device.type == "cpu":
+        source_packing, target_packing = (
+            Packing(where, (ids.shape[0], ids.shape[1]))
+            for where, ids in zip(real, sides, strict=True)
+        )
+        hidden = model(source, target_input, (source_packing, target_packing))  # (N, D)
+    else:
+        hidden = model(source, target_input).flatten(0, 1).index_select(0, real[1])
     smoothed, nll = linear_cross_entropy(
-        hidden.index_select(0, real), model.output.weight, targets, epsilon, model.output_bias
+        hidden, model.output.weight, targets, epsilon, model.output_bias
     )
     return Loss(smoothed, nll, targets.numel())
 

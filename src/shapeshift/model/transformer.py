@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
+from .packing import Packing
 
 PAD = 0
 """The id of padding, which stands right of a sentence."""
@@ -28,7 +29,12 @@ class Transformer(nn.Module):
         output: the table `(V, D)` that projects; the target's own if they are tied.
         final_norm: whether the stacks end in a LayerNorm, as pre-norm ones must.
         output_bias: added to the logits, `(V,)`.
+
+    Attributes:
+        packs: whether the loss leaves padding out of the layers, on a CPU; see `packing`.
     """
+
+    packs = True
 
     def __init__(
         self,
@@ -52,43 +58,65 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
 
-    def encode(self, source: Tensor, *, offset: int | Tensor | None = None) -> Memory:
+    def encode(
+        self,
+        source: Tensor,
+        *,
+        offset: int | Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Memory:
         """Encode `source (B, S)`, ids with `</s>` and padding on the right.
 
         Args:
             source: token ids.
             offset: shifts all positions; None leaves it to the position_ids.
+            packing: of the source; the memory's hidden states are then `(N, D)`, for `decode` with
+                a packing.
         """
-        states = self.encoder_states(source, offset=offset)
+        states = self.encoder_states(source, offset=offset, packing=packing)
         return Memory(states[-1], states.pos, states.mask)
 
     def encoder_states(
-        self, source: Tensor, *, offset: int | Tensor | None = None
+        self,
+        source: Tensor,
+        *,
+        offset: int | Tensor | None = None,
+        packing: Packing | None = None,
     ) -> EncoderStates:
-        """Return the embeddings and every layer's output, the last one normed: `(B, S, D)` each."""
+        """Return the embeddings and every layer's output, the last one normed: `(B, S, D)` each,
+        packed `(N, D)`."""
         x, pos = self.source(source, offset=offset)
         mask = padding_mask(source, x.dtype)
+        if packing is not None:
+            x = packing.pack(x)
         states = EncoderStates([x])
         for layer in self.encoder:
-            x = layer(x, pos, mask)
+            x = layer(x, pos, mask, packing)
             states.append(x)
         states[-1] = self.encoder_norm(x)
         states.pos, states.mask = pos, mask
         return states
 
     def decode(
-        self, target_input: Tensor, memory: Memory, *, offset: int | Tensor | None = None
+        self,
+        target_input: Tensor,
+        memory: Memory,
+        *,
+        offset: int | Tensor | None = None,
+        packing: tuple[Packing, Packing] | None = None,
     ) -> Tensor:
         """Return the decoder's output `(B, T, D)` for `target_input (B, T)`, which starts with
-        `<s>`."""
+        `<s>`; with the packing of source and target, `(N, D)` for the target's N tokens."""
         x, pos = self.target(target_input, offset=offset)
-        if x.shape[0] != memory.hidden.shape[0]:
+        if x.shape[0] != memory.mask.shape[0]:
             raise ShapeshiftError(
-                f"{memory.hidden.shape[0]} sources and {x.shape[0]} targets; a batch has one of"
+                f"{memory.mask.shape[0]} sources and {x.shape[0]} targets; a batch has one of"
                 " each for every pair"
             )
+        if packing is not None:
+            x = packing[1].pack(x)
         for layer in self.decoder:
-            x = layer(x, pos, pos, memory)
+            x = layer(x, pos, pos, memory, packing=packing)
         normed: Tensor = self.decoder_norm(x)
         return normed
 
@@ -96,9 +124,16 @@ class Transformer(nn.Module):
         """Return logits `(…, V)` for `hidden (…, D)`."""
         return F.linear(hidden, self.output.weight, self.output_bias)
 
-    def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
-        """Return the decoder's output `(B, T, D)`; `project` makes logits of what is needed."""
-        return self.decode(target_input, self.encode(source))
+    def forward(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        packing: tuple[Packing, Packing] | None = None,
+    ) -> Tensor:
+        """Return the decoder's output `(B, T, D)`; `project` makes logits of what is needed. With
+        the packing of source and target, `(N, D)` for the target's N tokens."""
+        memory = self.encode(source, packing=packing and packing[0])
+        return self.decode(target_input, memory, packing=packing)
 
     def start(
         self, source: Tensor, beam: int = 1, *, offset: int | Tensor | None = None

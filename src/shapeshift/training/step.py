@@ -44,7 +44,7 @@ class TrainingStep:
                 batch.target_input,
                 batch.target_output,
                 self._config.label_smoothing,
-                batch.real_targets,
+                batch.real,
             )
         (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
         if self._config.clip_norm is not None:
@@ -59,6 +59,7 @@ def compile_layers(model: Transformer) -> None:
 
     Under `torch.compiler.set_stance("force_eager")` they run as they are.
     """
+    model.packs = False  # one graph for all lengths, whatever is padding
     for layer in (*model.encoder, *model.decoder):
         layer.compile(fullgraph=True, dynamic=True)
 

@@ -30,7 +30,7 @@ class Objective(nn.Module):
         target_input: Tensor,
         target_output: Tensor,
         epsilon: float,
-        real: Tensor,
+        real: tuple[Tensor, Tensor],
     ) -> tuple[Tensor, Tensor]:
         """Return the summed loss, smoothed (with gradient) and not; see `label_smoothed_loss`."""
         loss = label_smoothed_loss(self.model, source, target_input, target_output, epsilon, real)

@@ -323,7 +323,7 @@ class Trainer:
         batch = collate(store, pairs).to(self.device, non_blocking=True)
         with autocast(self.device, self.dtype):
             smoothed, nll = objective(
-                batch.source, batch.target_input, batch.target_output, epsilon, batch.real_targets
+                batch.source, batch.target_input, batch.target_output, epsilon, batch.real
             )
         return Loss(smoothed, nll, batch.num_target_tokens)
 

@@ -15,11 +15,12 @@ def limit_memory(trainer, most, backward=False):
         if count > most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    def hook(module, _, out):
+    def hook(module, args, out):
         if module.training:
-            sizes.append(len(out))
+            source = args[0]
+            sizes.append(len(source))
             if not backward:
-                check(len(out))
+                check(len(source))
         return out
 
     def backward_hook(*_):  # the gradients of the decoder are there, those of the encoder are not

@@ -1,0 +1,127 @@
+"""The real tokens of a padded batch, one after the other, so that nothing is computed for padding.
+
+Attention needs a sentence a row, all else needs none: projections, feed-forward layers, norms and
+dropout take `(N, D)` for the N real tokens of `(B, T)`. Heads are copied once into the order that
+attention's products want, as without packing; here that copy also puts each token at its place.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Packing:
+    """Where the real tokens of one side of a batch are.
+
+    Args:
+        real: places of the tokens in the flattened `(B, T)` ids, ascending, `(N,)`; N ≥ 1.
+        shape: B and T.
+    """
+
+    def __init__(self, real: Tensor, shape: tuple[int, int]):
+        self.real = real
+        self.num_sentences, self.width = shape
+        self._indices: dict[tuple[int, int], Tensor] = {}
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The row of each of the B · T places. Padding has row 0: a number is needed, any serves,
+        for attention looks at no key of padding and no output of it is taken."""
+        rows = self.real.new_zeros(self.num_sentences * self.width)
+        rows[self.real] = torch.arange(len(self.real), device=rows.device)
+        return rows
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Return `x (B, T, D)` as `(N, D)`."""
+        packed: Tensor = _Take.apply(  # type: ignore[no-untyped-call]
+            x.flatten(0, 1), self.real, None
+        )
+        return packed
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Return `x (N, D)` as `(B, T, D)`; what stands at padding has no meaning and no
+        gradient."""
+        padded: Tensor = _Take.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
+        return padded.view(self.num_sentences, self.width, -1)
+
+    def split_heads(self, x: Tensor, num_heads: int, head_dim: int) -> tuple[Tensor, ...]:
+        """Return `x (N, P · H · E)`, P projections side by side, as P tensors `(B, H, T, E)`; as
+        with `unpack`, what stands at padding has no meaning."""
+        shape = (self.num_sentences, num_heads, self.width, head_dim)
+        parts = x.shape[1] // (num_heads * head_dim)
+        heads: tuple[Tensor, ...] = _SplitHeads.apply(  # type: ignore[no-untyped-call]
+            x, self._slots(parts, num_heads), self._places(num_heads), shape
+        )
+        return heads
+
+    def join_heads(self, heads: Tensor) -> Tensor:
+        """Return `heads (B, H, T, E)` as `(N, H · E)`."""
+        _, num_heads, _, head_dim = heads.shape
+        rows = heads.reshape(-1, head_dim)
+        joined: Tensor = _Take.apply(  # type: ignore[no-untyped-call]
+            rows, self._places(num_heads), None
+        )
+        return joined.view(-1, num_heads * head_dim)
+
+    def _places(self, num_heads: int) -> Tensor:
+        """Return where the head `(n, h)` of `(N, H)` is in `(B, H, T)`."""
+        if (0, num_heads) not in self._indices:
+            sentence, token = self.real // self.width, self.real % self.width
+            heads = torch.arange(num_heads, device=self.real.device)
+            first = sentence * (num_heads * self.width) + token
+            self._indices[0, num_heads] = (first[:, None] + heads * self.width).flatten()
+        return self._indices[0, num_heads]
+
+    def _slots(self, parts: int, num_heads: int) -> Tensor:
+        """Return where what belongs at `(p, b, h, t)` of `(P, B, H, T)` is in `(N, P, H)`."""
+        if (parts, num_heads) not in self._indices:
+            each = torch.arange(parts * num_heads, device=self.real.device)
+            rows = self.rows.view(1, self.num_sentences, 1, self.width) * (parts * num_heads)
+            slots = rows + each.view(parts, 1, num_heads, 1)
+            self._indices[parts, num_heads] = slots.flatten()
+        return self._indices[parts, num_heads]
+
+
+class _Take(torch.autograd.Function):
+    """Rows of a matrix. The gradient is a copy, not a sum as `index_select`'s is: each row is taken
+    once, or has one place that counts."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, counted: Tensor | None) -> Tensor:
+        """Return `x[rows]`; with `counted`, row i of `x` gets the gradient of place `counted[i]`
+        alone."""
+        ctx.save_for_backward(rows, counted)
+        ctx.num_rows = len(x)
+        return x.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        rows, counted = ctx.saved_tensors
+        if counted is not None:
+            return grad.index_select(0, counted), None, None
+        zeros = grad.new_zeros(ctx.num_rows, grad.shape[1])
+        return zeros.index_copy(0, rows, grad), None, None
+
+
+class _SplitHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, slots: Tensor, places: Tensor, shape: tuple[int, ...]
+    ) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(places)
+        ctx.num_tokens = len(x)
+        head_dim = shape[-1]
+        return x.reshape(-1, head_dim).index_select(0, slots).view(-1, *shape).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (places,) = ctx.saved_tensors
+        parts = [
+            grad.reshape(-1, grad.shape[-1]).index_select(0, places).view(ctx.num_tokens, -1)
+            for grad in grads
+        ]
+        return torch.cat(parts, dim=1), None, None, None
