@@ -66,6 +66,18 @@ def whole_number(name: str, value: Any, smallest: int) -> int:
     return number
 
 
+def check_head_dim(kind: str, head_dim: int, q: Tensor, k: Tensor) -> None:
+    """Raise a `ShapeshiftError` if query or key heads `(B, H, T, E)` have another E than the kind
+    was built for."""
+    for name, x in (("queries", q), ("keys", k)):
+        if x.shape[-1] != head_dim:
+            raise ShapeshiftError(
+                f"{kind} has head_dim={head_dim}, but the {name} have {x.shape[-1]}: expected shape"
+                f" (B, H, T, {head_dim}), got {tuple(x.shape)}; build it with"
+                f" head_dim={x.shape[-1]}, or split the heads first"
+            )
+
+
 def check_offset(offset: int | Tensor, num_sequences: int) -> None:
     """Raise a `ShapeshiftError` if `offset` is neither a whole number from 0 nor an integer tensor
     `()`, `(1,)` or `(B,)` of such numbers, which are read on the CPU alone."""

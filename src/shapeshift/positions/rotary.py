@@ -11,7 +11,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import check_choice, check_positive, exact_dtype, whole_number
+from .checks import check_choice, check_head_dim, check_positive, exact_dtype, whole_number
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
@@ -58,7 +58,8 @@ class Rotary(Representation):
         temperature: t; null takes the rule for `yarn` and 1 otherwise.
 
     Raises:
-        ShapeshiftError: for a number out of its range, or settings that contradict each other.
+        ShapeshiftError: for a number out of its range, or settings that contradict each other; in
+            `rotate`, for heads of another width.
     """
 
     places = ("self", "cross")
@@ -117,6 +118,7 @@ class Rotary(Representation):
         return theta
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        check_head_dim("Rotary", self.head_dim, q, k)
         theta = self.frequencies(q.device)
         at_q = self._angles(pos_q, theta)
         at_k = at_q if pos_k is pos_q else self._angles(pos_k, theta)

@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import can_read, check_positive, whole_number
+from .checks import can_read, check_head_dim, check_positive, whole_number
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -44,7 +44,7 @@ class XPos(Representation):
 
     Raises:
         ShapeshiftError: for a number out of its range, or a centre out of reach of position 0; in
-            `rotate`, if a position is too far from the centre.
+            `rotate`, for heads of another width, or a position too far from the centre.
     """
 
     places = ("self",)
@@ -83,6 +83,7 @@ class XPos(Representation):
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        check_head_dim("XPos", self.head_dim, q, k)
         theta = frequencies(self.head_dim, self.base, q.device)
         m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)

@@ -198,3 +198,15 @@ def test_a_chain_refuses_a_part_that_changes_what_another_needs(
 ) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", [Rotary, XPos])
+@pytest.mark.parametrize("side", ["queries", "keys"])
+def test_heads_of_another_width_are_refused_in_one_sentence(name, side):
+    q, k = torch.zeros(1, H, 3, E), torch.zeros(1, H, 3, E)
+    wide = torch.zeros(1, H, 3, 2 * E)
+    given = (wide, k) if side == "queries" else (q, wide)
+    pos = torch.arange(3)[None]
+    with pytest.raises(ShapeshiftError, match=f"head_dim=4, but the {side} have 8: expected shape"):
+        kind(name).rotate(*given, pos, pos)
+    kind(name, head_dim=2 * E).rotate(wide, wide, pos, pos)  # the remedy
