@@ -36,6 +36,21 @@ def test_an_extra_that_a_message_names_is_one_that_there_is() -> None:
     assert "shapeshift[" not in text  # on a package index the name may be somebody else's
 
 
+def test_an_extra_that_a_page_names_is_one_that_there_is() -> None:
+    root = Path(shapeshift.__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"].keys()
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(\w+)`", readme.partition("More extras")[2].partition("\n\n")[0]))
+    assert listed == extras - {"testbed", "dev", "browser"}
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "Makefile"):
+        text = page.read_text(encoding="utf-8")
+        named = ",".join(
+            re.findall(r"\.\[([\w,]+)\]'", text) + re.findall(r"[Ee]xtra `(\w+)`", text)
+        )
+        assert set(filter(None, named.split(","))) <= extras, page
+
+
 def test_a_value_of_any_length_leaves_a_message_that_can_be_read():
     error = ShapeshiftError(f"unknown preset {9999 * 'x'!r} (known: ape)", path="run.yaml")
     assert str(error).endswith("x… (known: ape)")
