@@ -30,6 +30,10 @@ def position(*parts: dict, **position_ids: object) -> dict:
     }
 
 
+def called(name: str, *parts: dict) -> dict:
+    return {"position": {"name": name, "parts": list(parts)}}
+
+
 def model(**settings: object) -> dict:
     return {"model": settings}
 
@@ -188,6 +192,10 @@ def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
         ),
         (position({"kind": "shaw", "max_distance": -1}), "must be at least 0, got -1"),
         (position({"kind": "graph"}), "unknown kind 'graph'"),
+        (called("kerple", {"kind": "rotary"}), "named 'kerple', but it is rotary at self"),
+        (called("none", {"kind": "rotary"}), "named 'none', .* such as none-changed"),
+        (called("fire"), "named 'fire', but it is no position"),
+        (called("shifted", {"kind": "rotary"}), "named 'shifted', .*position ids absolute"),
         (
             position({"kind": "learned"}, name="shifted", max_offset=5000),
             "to 5000, but Learned .* to 1023; use num_positions=5001 and .*smaller max_offset",
@@ -230,6 +238,9 @@ def test_one_line_names_the_setting_and_the_value(document: object, problem: str
         position({"kind": "learned"}, name="shifted", max_offset=1023),
         position({"kind": "tupe", "vectors": "sinusoidal"}, name="randomized"),
         position({**XPOS, "centre": 10000}, name="shifted", max_offset=20000),
+        called("kerple", {"kind": "kerple"}, {"kind": "sinusoidal", "place": "embedding"}),
+        called("kerple-changed", {"kind": "rotary"}),
+        called("none"),
     ],
 )
 def test_what_can_be_built_is_not_refused(document: dict) -> None:

@@ -36,7 +36,8 @@ class PositionConfig(Strict):
     """How the model knows positions: a preset's name, or position ids and parts spelled out.
 
     Without `parts`, `name` is a preset's (by default `ape`), which the other keys are laid over.
-    With them it is a label: a preset's name only for that preset, whose options may differ.
+    With them it is a label: a preset's name only for that preset, whose options may differ, and a
+    kind's only where it is one of the parts.
 
     Attributes:
         name: a preset, or what the scheme is called.
@@ -74,6 +75,7 @@ class PositionConfig(Strict):
                     f" preset; give it another name (position.name={self.name}-changed), or leave"
                     " them out"
                 )
+            check_label(self.name, scheme)
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
         return self
@@ -148,6 +150,18 @@ def _check_options(scheme: Scheme) -> None:
                 errors.append(f"{where}: expected {words}, got {options[option]!r}")
     if errors:
         raise ShapeshiftError("; ".join(errors))
+
+
+def check_label(label: str, scheme: Scheme) -> None:
+    """Raise a `ShapeshiftError` if a label is the name of a kind, or of position ids, that is not
+    in the scheme: tables and figures would show one under the name of another."""
+    there = {part.kind for part in scheme.parts} or {"none"}
+    if label in {*KINDS, *POSITION_IDS} and label not in {*there, scheme.position_ids.name}:
+        parts = " + ".join(map(str, scheme.parts)) or "no position"
+        raise ShapeshiftError(
+            f"named {label!r}, but it is {parts}, with position ids {scheme.position_ids}; give it"
+            f" another name, such as {label}-changed"
+        )
 
 
 def _outline(scheme: Scheme) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shapeshift.config_file import find_config, read_settings
+from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.properties import MEMORY_LENGTH
+from shapeshift.model.position_config import check_label
 from shapeshift.papers.build import item_of
 from shapeshift.papers.item import Paper
 from shapeshift.papers.spec import ItemSpec
@@ -48,6 +50,11 @@ def comparison(
         },
     )
     cells = grid.cells(path.stem)
+    for cell in cells:
+        try:
+            check_label(cell.axes[AXIS], cell.config.position.scheme)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"system {error}") from error
     has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
     item = item_of(_spec(title, [*systems], has_lengths), ITEM, grid.name)
     citation = f"several position representations, {path}"

@@ -57,6 +57,10 @@ REFUSED = [  # in text, settings and folders
     (f"{SAME} --paired text/train.de", "text/train.de: has 60 lines, but there are 5 references"),
     ("compare mine.yaml training.max_update=3", "max_updates"),
     ("compare mine.yaml --system 'rope position=ape'", "position.name is given twice"),
+    (
+        "compare mine.yaml --system 'kerple position=rope'",
+        "system named 'kerple', but it is rotary",
+    ),
     ("reproduce mine.yaml", "shapeshift compare mine.yaml"),
     ("reproduce shape:figure4 --grid shaw-table2", "needs dataset, position"),
     ("reproduce shape:figure4 --grid shape-tabel2", "did you mean 'shape-table2'"),
