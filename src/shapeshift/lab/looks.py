@@ -10,7 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from shapeshift.positions import PRESETS
+from shapeshift.positions import KINDS, PRESETS
 
 TEXT_WIDTH_IN = 6.3
 """Width of the text block of an ACL page, in inches."""
@@ -71,14 +71,14 @@ def look(number: int, variant: int = 0) -> Look:
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return name → look. Each preset of the library has its own in every figure, the SHAPE paper's
-    three the first; `shape-10` and the like look like variants of the preset; the others take
-    the remaining looks in order.
+    """Return name → look. Each preset and kind has its own in every figure, the SHAPE paper's three
+    the first; `shape-10` and the like look like variants of the preset; the others take the
+    remaining looks in order.
 
     Args:
         names: of all systems, in the figure's order.
     """
-    known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS))
+    known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS, *KINDS))
     numbers = {name: number for number, name in enumerate(known)}
     variants: dict[str, int] = {}
     styles: dict[str, Look | None] = {}

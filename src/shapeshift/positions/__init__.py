@@ -3,7 +3,9 @@
 from .alibi import ALiBi
 from .base import Chain, Encoding, Representation
 from .dropin import SHAPE
+from .fire import FIRE
 from .graph import Graph, use_edges
+from .kerple import KERPLE
 from .learned import Learned
 from .placement import Placed, Stack, build_position_ids, check, get, place
 from .position_ids import Absolute, Randomized, Shifted
@@ -18,6 +20,8 @@ from .tupe import TUPE
 from .xpos import XPos
 
 __all__ = [
+    "FIRE",
+    "KERPLE",
     "KINDS",
     "POSITION_IDS",
     "PRESETS",

@@ -19,7 +19,7 @@ from shapeshift.lab.figures import (
     spread,
 )
 from shapeshift.lab.looks import look, looks
-from shapeshift.positions import PRESETS
+from shapeshift.positions import KINDS, PRESETS
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -57,8 +57,9 @@ def test_a_figure_becomes_one_file_for_each_format_always_the_same(tmp_path):
 def test_a_preset_looks_the_same_in_every_figure_and_its_variants_have_its_colour():
     assert len({look(number) for number in range(28)}) == 28
     assert len(set(looks(["first", "ape", "second", "rpe"]).values())) == 4
-    every = looks([*PRESETS])
-    assert len(set(every.values())) == len(PRESETS)
+    every = looks([*PRESETS, *KINDS])
+    assert len(set(every.values())) == len(every)
+    assert looks(["kerple", "fire", "ape"])["fire"] == every["fire"]
     for systems in (["shape", "ape"], ["rope", "mine", "alibi"], ["skew-cross-pe", "skew"]):
         assert all(looks(systems)[name] == every[name] for name in systems if name in PRESETS)
     assert looks(["SHAPE"])["SHAPE"] == every["shape"]
