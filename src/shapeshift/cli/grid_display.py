@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from shapeshift.cli.output import notice, time_left
+from shapeshift.cli.output import duration, notice, time_left
 from shapeshift.cli.progress import Display
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.status import CellStatus, State, Tally
@@ -34,6 +34,7 @@ class GridDisplay:
             self._names.setdefault(cell.key, name)
         self._states = dict.fromkeys(self._names, State.WAITING)
         self._phases: dict[str, str] = {}
+        self._seconds = dict.fromkeys(self._names, 0.0)
 
     def __enter__(self) -> GridDisplay:
         self._display.__enter__()
@@ -52,7 +53,7 @@ class GridDisplay:
         is_running = status.state is State.RUNNING
         phase = f"{name} {status.step}" if is_running and status.step else ""
         if cell.key in self._phases and self._phases[cell.key] != phase:
-            self._display.end(self._phases.pop(cell.key))
+            self._seconds[cell.key] += self._display.end(self._phases.pop(cell.key))
         if phase:
             self._phases[cell.key] = phase
             values = [
@@ -67,9 +68,12 @@ class GridDisplay:
             return
         elif status.state not in (State.FINISHED, State.FAILED):
             notice(f"{name}: {status.state}", "yellow")
-        elif (before, status.state) != (State.WAITING, State.FINISHED):  # not before this command
-            style = "bold red" if status.state is State.FAILED else None
-            notice(f"{name}: {status.state} ({_overall(self._tally)})", style)
+        elif status.state is State.FAILED:
+            notice(f"{name}: failed ({_overall(self._tally)})", "bold red")
+        elif before is not State.WAITING:  # else it was finished before this command
+            seconds = self._seconds[cell.key]  # 0: another command was at work on it
+            took = f" ({duration(seconds)})" if seconds else ""
+            notice(f"✓ {name}{took}: {_overall(self._tally)}")
 
 
 def _overall(tally: Tally) -> str:

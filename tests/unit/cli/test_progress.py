@@ -1,6 +1,7 @@
 """What a command shows of its phases and of a grid's cells, on a terminal and in a file."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -107,11 +108,16 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show):
         display.changed(CELLS[1], SCORING)
         bars = shown().splitlines()[-2:]
         display.changed(CELLS[1], CellStatus(State.FAILED))
+        assert "✓" not in shown()
+        display.changed(CELLS[0], FINISHED)
+        display.changed(CELLS[2], CellStatus(State.ELSEWHERE))
+        display.changed(CELLS[2], FINISHED)
     assert "ape/1 train" in bars[0]
     assert "1200/2000 loss 1.234 · 28,123 tokens/s" in bars[0]
     assert "ape/2 score-test" in bars[1]
     assert "ape/2: failed (0 of 3 runs finished)" in shown()
-    assert "✓" not in shown()
+    assert re.search(r"✓ ape/1 \(.* s\): 1 of 3 runs finished", shown())
+    assert "✓ ape/3: 2 of 3 runs finished" in shown()
 
 
 def test_a_pipe_gets_a_line_for_each_event(show, clock):
@@ -124,12 +130,13 @@ def test_a_pipe_gets_a_line_for_each_event(show, clock):
             clock[0] += 1
         display.changed(CELLS[0], SCORING)
         display.changed(CELLS[0], SCORING)
+        clock[0] += 1
         display.changed(CELLS[0], FINISHED)
     assert shown().splitlines() == [
         "ape/1 train: 1,200 of 2,000 · loss 1.234 · 28,123 tokens/s",
         "ape/1 train: 1,510 of 2,000 · loss 1.234 · 28,123 tokens/s · about 49 s left",
         "ape/1 score-test",
-        "ape/1: finished (2 of 2 runs finished)",
+        "✓ ape/1 (42 s): 2 of 2 runs finished",
     ]
 
 
@@ -143,7 +150,8 @@ def test_the_time_left_stands_behind_what_is_finished(show):
         display.changed(CELLS[0], replace(FINISHED, state=State.RUNNING, step="train"))
         display.changed(CELLS[0], FINISHED)
     # One cell in a minute, and six are left.
-    assert shown().splitlines()[-1] == ("ape/1: finished (2 of 8 runs finished, about 6 min left)")
+    last = shown().splitlines()[-1]
+    assert re.sub(r" \(.*? s\)", "", last) == "✓ ape/1: 2 of 8 runs finished, about 6 min left"
 
 
 def test_cells_of_several_grids_are_named_with_their_grid(show):
