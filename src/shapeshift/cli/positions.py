@@ -94,7 +94,8 @@ def positions(
 
 def _describe(name: str) -> None:
     """Print what a preset, a kind or position ids do, and how a configuration names them."""
-    from shapeshift.export.support import support
+    from shapeshift.export.support import ENGINES, support
+    from shapeshift.foreign_names import FOREIGN_POSITIONS, POSITIONS_ELSEWHERE
     from shapeshift.model import ModelConfig, catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
@@ -111,7 +112,8 @@ def _describe(name: str) -> None:
         usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
     else:
         known = [*PRESETS, *KINDS, *POSITION_IDS]
-        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, known)}")
+        meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
+        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(meant, known)}")
     described = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     ids = scheme.position_ids.name
     if name in POSITION_IDS or ids != "absolute":
@@ -127,10 +129,12 @@ def _describe(name: str) -> None:
             for option, parameter in entry.options().items()
         ]
         _show_text(f"\noptions: {', '.join(options) or 'none'}")
+        elsewhere = POSITIONS_ELSEWHERE.get(title, {}).items()
+        _show_text("\n".join(f"in {library}: {there}" for library, there in elsewhere))
+    *exact, last = *catalogue.EXPORTS, *ENGINES
     _show_text(
         f"parameters added to transformer-base: {catalogue.count_parameters(scheme):,}\n"
-        f"exports to {', '.join(catalogue.EXPORTS)}; CTranslate2:"
-        f" {support(scheme, ModelConfig(size='base'))}\n"
+        f"exports to {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"in Python: {_python(name)}\n"
         f"in a configuration: {usage}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
@@ -14,6 +15,7 @@ from shapeshift.cli.output import plain_console, show_table
 from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
+from shapeshift.foreign_names import POSITIONS_ELSEWHERE
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
 
@@ -42,6 +44,38 @@ def test_each_has_a_purpose() -> None:
     assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
 
 
+def test_names_of_other_libraries_are_those_that_they_have() -> None:
+    assert KINDS.keys() >= POSITIONS_ELSEWHERE.keys()
+    x_transformers = pytest.importorskip("x_transformers.x_transformers")
+    taken = {
+        name
+        for each in (x_transformers.AttentionLayers, x_transformers.TransformerWrapper)
+        for name in inspect.signature(each).parameters
+    }
+    named = [each.get("x-transformers", "") for each in POSITIONS_ELSEWHERE.values()]
+    assert {each.partition("=")[0] for each in filter(None, named)} <= taken
+    config = pytest.importorskip("transformers").T5Config()
+    for setting in re.findall(r"relative_\w+", POSITIONS_ELSEWHERE["t5"]["transformers"]):
+        assert hasattr(config, setting)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("rope", ["in OpenNMT-py: max_relative_positions: -1", "x-transformers: rotary_pos_emb"]),
+        ("learned", ["in fairseq: --encoder-learned-pos --decoder-learned-pos", "BERT"]),
+    ],
+)
+def test_one_is_described_with_its_name_elsewhere(name: str, lines: list[str]) -> None:
+    output = CliRunner().invoke(app, ["positions", name]).output
+    assert all(line in output for line in lines)
+
+
+def test_a_foreign_name_is_answered() -> None:
+    error = CliRunner().invoke(app, ["positions", "rotary_pos_emb"]).exception
+    assert str(error) == "no preset or kind 'rotary_pos_emb'; did you mean 'rope'?"
+
+
 @pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
 def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
@@ -54,7 +88,8 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
         position.scheme.position_ids.name,
     )
     assert "parameters added to transformer-base: " in result.output
-    assert "exports to torch.compile, torch.export; CTranslate2: " in result.output
+    engines = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
+    assert engines in " ".join(result.output.split())
     text = " ".join(result.output.split())
     eval(text.partition("in Python: ")[2].partition(" in a conf")[0], {"shapeshift": shapeshift})
     assert "hoose it " in text or name in ("absolute", "tupe")
