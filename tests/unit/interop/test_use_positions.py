@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -97,26 +101,140 @@ def test_positions_compile_as_one_graph() -> None:
             torch.testing.assert_close(compiled(x), stack(x))
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_layers_that_run_again_have_the_same_positions_or_say_so(use_reentrant: bool) -> None:
+OTHERS = SOURCE[:, :T]
+
+
+def run(stack: nn.TransformerEncoder, reentrant: bool | None, nested: bool = False) -> Tensor:
+    """Return a loss; None checkpoints nothing."""
+
+    def through(layers: list[nn.Module], x: Tensor) -> Tensor:
+        for layer in layers:
+            x = layer(x) if reentrant is None else checkpoint(layer, x, use_reentrant=reentrant)
+        return x
+
+    x, layers = tokens(T).requires_grad_(), [*stack.layers]
+    if nested:
+        x = checkpoint(partial(through, layers), x, use_reentrant=bool(reentrant))
+    else:
+        x = through(layers, x)
+    return x.square().sum()
+
+
+def gradients(stack: nn.Module) -> list[Tensor]:
+    return [each.grad for each in stack.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("positions", [[POS], [POS, OTHERS], [None, POS, None], [POS, POS, OTHERS]])
+def test_layers_that_run_again_have_the_same_positions(
+    positions: list[Tensor | None], reentrant: bool, nested: bool
+) -> None:
     again, plain = encoder(), encoder()
+    for pos in positions:  # a step each
+        for stack, checkpointing in ((again, reentrant), (plain, None)):
+            with use_positions(stack, pos) if pos is not None else nullcontext():
+                run(stack, checkpointing, nested).backward()
+        with use_positions(again, OTHERS), torch.no_grad():  # validation
+            again.eval()(tokens(T))
+        again.train()
+    torch.testing.assert_close(gradients(again), gradients(plain))
 
-    def loss_of(stack: nn.TransformerEncoder) -> Tensor:
-        x = tokens(T).requires_grad_()
-        for layer in stack.layers:
-            x = checkpoint(layer, x, use_reentrant=use_reentrant) if stack is again else layer(x)
-        return x.square().sum()
 
-    for stack in (again, plain):
-        with use_positions(stack, POS):
-            loss_of(stack).backward()
-    for got, expected in zip(again.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(got.grad, expected.grad)
-    with use_positions(again, POS):
-        loss = loss_of(again)
-    with pytest.raises(ShapeshiftError, match=r"run the backward pass in `with use_positions\("):
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_positions_of_a_call_hold_when_a_layer_runs_again(reentrant: bool) -> None:
+    again, plain = (encoder(num_layers=1).layers[0] for _ in range(2))
+    x = tokens(T).requires_grad_()
+
+    def call(x: Tensor, pos: Tensor) -> Tensor:
+        out: Tensor = again(x, pos=pos)
+        return out
+
+    outputs = [checkpoint(call, x, pos, use_reentrant=reentrant) for pos in (POS, OTHERS)]
+    with use_positions(again, POS + 1):
+        torch.stack(outputs).square().sum().backward()
+    torch.stack([plain(x, pos=pos) for pos in (POS, OTHERS)]).square().sum().backward()
+    torch.testing.assert_close(gradients(again), gradients(plain))
+
+
+def forgotten(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    with use_positions(stack, POS):
+        loss = run(stack, reentrant)
+    loss.backward()
+
+
+def given_too_late(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    loss = run(stack, reentrant)
+    with use_positions(stack, POS):
         loss.backward()
-    loss_of(again).backward()  # none were given
+
+
+def changed(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    with use_positions(stack, POS):
+        loss = run(stack, reentrant)
+    with use_positions(stack, OTHERS):
+        loss.backward()
+
+
+def of_two_batches(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    with use_positions(stack, POS):
+        loss = run(stack, reentrant)
+    with use_positions(stack, OTHERS):
+        (loss + run(stack, reentrant)).backward()
+
+
+def with_and_without(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    with use_positions(stack, POS):
+        loss = run(stack, reentrant)
+    (loss + run(stack, reentrant)).backward()
+
+
+def left_from_before(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    with use_positions(stack, POS):
+        first, second = run(stack, reentrant), run(stack, reentrant)
+        first.backward()
+    with use_positions(stack, OTHERS):
+        run(stack, reentrant)
+        second.backward()
+
+
+def attention_alone(stack: nn.TransformerEncoder, reentrant: bool) -> None:
+    [layer, _], x = stack.layers, tokens(T).requires_grad_()
+    attend = layer.self_attn.forward
+
+    def again(x: Tensor, *_: object, **__: object) -> tuple[Tensor, None]:
+        def call(x: Tensor) -> Tensor:
+            return attend(x, x, x, need_weights=False)[0]
+
+        return checkpoint(call, x, use_reentrant=reentrant), None
+
+    layer.self_attn.forward = again
+    layer(x, pos=POS).sum().backward()
+
+
+MISTAKES = [
+    forgotten, given_too_late, changed, of_two_batches, with_and_without, left_from_before,
+    attention_alone,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_other_positions_than_before_are_refused(mistake: Any, reentrant: bool) -> None:
+    stack = encoder()
+    with use_positions(stack, POS):  # as in an earlier step
+        run(stack, reentrant).backward()
+    with pytest.raises(ShapeshiftError, match=r"run the backward pass in `with use_positions\("):
+        mistake(stack, reentrant)
+
+
+def test_a_graph_that_is_kept_runs_again() -> None:
+    stack = encoder()
+    with use_positions(stack, POS):
+        loss = run(stack, False)
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert all(each.grad is not None for each in stack.parameters())
 
 
 @pytest.mark.parametrize(

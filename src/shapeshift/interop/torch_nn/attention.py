@@ -21,6 +21,7 @@ from .checks import (
     check_seeing_right,
     check_sizes,
 )
+from .passes import Given, Passes
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -64,8 +65,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         self.position = position
-        self.given: tuple[Tensor | None, Tensor | None] | None = None  # set by `use_positions`
-        self.was_given = False  # in the last forward pass
+        self.given = Given()  # set by `use_positions`, and by the call of a layer
+        self._passes = Passes()
         check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
 
     def forward(
@@ -110,8 +111,11 @@ class MultiheadAttention(nn.MultiheadAttention):
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
-        if pos_q is None and pos_k is None:
-            pos_q, pos_k = self._given()
+        given = self.given if pos_q is None and pos_k is None else None
+        if given is not None and not torch.compiler.is_compiling():
+            self._passes.begin(given)
+        if given is not None:
+            pos_q, pos_k, _ = given
         is_self = key is query
         if is_self:
             pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
@@ -149,23 +153,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         if fully_masked is not None:
             heads = heads.masked_fill(fully_masked, 0.0)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
+        if given is not None and not torch.compiler.is_compiling():
+            self._passes.end(given, out, training=self.training)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
-
-    def _given(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return the positions that `use_positions` gives."""
-        if not torch.compiler.is_compiling():
-            if torch._C._current_graph_task_id() == -1:  # no backward pass, and so no recomputation
-                self.was_given = self.given is not None
-            elif self.was_given and self.given is None:
-                raise ShapeshiftError(
-                    "gradient checkpointing runs a layer again, which had positions, without them;"
-                    " run the backward pass in `with use_positions(…):`, too"
-                )
-        return self.given or (None, None)
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.in_proj_weight.chunk(3)

@@ -16,6 +16,7 @@ from shapeshift.positions.base import temporarily_set
 
 from .attention import MultiheadAttention, attention_like
 from .checks import as_position, check_place
+from .passes import Given
 
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
 
@@ -80,7 +81,7 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         forward = partial(super().forward, src, src_mask, src_key_padding_mask, is_causal)
         if pos is None:
             return forward()
-        with use_positions(self, pos):
+        with temporarily_set([self.self_attn], "given", Given(pos, pos, by_call=True)):
             return forward()
 
 
@@ -162,10 +163,15 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         forward = partial(super().forward, tgt, memory, tgt_mask, memory_mask, *padding, *hints)
         if pos is None and memory_pos is None:
             return forward()
-        given_pos, given_memory_pos = self.multihead_attn.given or (None, None)
-        pos = given_pos if pos is None else pos
-        memory_pos = given_memory_pos if memory_pos is None else memory_pos
-        with use_positions(self, pos, memory_pos):
+        both = pos is not None and memory_pos is not None
+        given = self.multihead_attn.given
+        target = self.self_attn.given if pos is None else Given(pos, pos, by_call=True)
+        pos = given.pos_q if pos is None else pos
+        memory_pos = given.pos_k if memory_pos is None else memory_pos
+        with (
+            temporarily_set([self.self_attn], "given", target),
+            temporarily_set([self.multihead_attn], "given", Given(pos, memory_pos, both)),
+        ):
             return forward()
 
 
@@ -232,7 +238,7 @@ def use_positions(
     to_self = [layer.self_attn for layer in encoders or decoders]
     to_memory = [layer.multihead_attn for layer in decoders]
     with (
-        temporarily_set(to_self, "given", (pos, pos)),
-        temporarily_set(to_memory, "given", (pos, memory_pos)),
+        temporarily_set(to_self, "given", Given(pos, pos)),
+        temporarily_set(to_memory, "given", Given(pos, memory_pos)),
     ):
         yield
