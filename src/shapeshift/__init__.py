@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .interop import restore_position, shift_positions, unshift, use_position
+    from .interop import shift_positions, unshift, use_position
     from .lab.run import load_run as load_run
     from .positions import SHAPE
 
@@ -14,7 +14,6 @@ __version__ = "0.1.0"
 __all__ = [
     "SHAPE",
     "__version__",
-    "restore_position",
     "shift_positions",
     "unshift",
     "use_position",
@@ -24,7 +23,6 @@ __all__ = [
 _MODULES = {
     "SHAPE": "shapeshift.positions",
     "load_run": "shapeshift.lab.run",
-    "restore_position": "shapeshift.interop",
     "shift_positions": "shapeshift.interop",
     "unshift": "shapeshift.interop",
     "use_position": "shapeshift.interop",

@@ -1,12 +1,11 @@
 """Position representations inside other people's models: Hugging Face and torch.nn."""
 
-from .decoder_only import restore_position, use_position
+from .decoder_only import use_position
 from .relative_key import restore_relative_positions
 from .shaw_checkpoints import shaw_attention
 from .shift import shift_positions, unshift
 
 __all__ = [
-    "restore_position",
     "restore_relative_positions",
     "shaw_attention",
     "shift_positions",

@@ -7,7 +7,7 @@ out: rotary embeddings become the identity, a table of positions becomes zeros.
 from __future__ import annotations
 
 import inspect
-from copy import copy
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,6 +18,9 @@ from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import KINDS, PRESETS, Representation, get
 from shapeshift.positions.rotary import rotate
+
+from .changed import UNDO, refuse_changed
+from .own_attention import configured, require_attention, use_attention
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
@@ -31,11 +34,16 @@ OWN_POSITIONS = {
 }
 """Class of the base model → its attribute that knows positions."""
 
-_UNDO = "_shapeshift_undo"
-_KEYS = "_shapeshift_keys"
+_CONFIG = "shapeshift_position"
+"""In the configuration: the name and the options of the position."""
+
+_KEYS = "shapeshift_positions"
+"""Of the first layer of a cache: the positions of its keys."""
 
 
-def use_position(model: nn.Module, position: Representation | str, **options: Any) -> None:
+def use_position(
+    model: nn.Module, position: Representation | str | None = None, **options: Any
+) -> None:
     """Replace the positions of a decoder-only model of Hugging Face.
 
         use_position(model, "alibi")
@@ -43,83 +51,81 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
 
     Known: Llama, Qwen2, Qwen3, Mistral, GPT-NeoX, GPT-2 and OPT. Training, `generate`, left
     padding, packing by `position_ids` and gradient checkpointing work as before. Without
-    `position_ids`, positions are counted along a 2D `attention_mask`.
+    `position_ids`, positions are counted along a 2D `attention_mask`. `unshift` undoes it.
 
     Weights of a representation (those of T5 or Shaw) are new and part of the model, as its
-    `shapeshift_positions`; each layer has its own unless the kind's paper shares them. To load
-    them, call `use_position` before `load_state_dict`.
+    `shapeshift_positions`; each layer has its own unless the kind's paper shares them.
+
+    The name and the options are written into the model's configuration, and so into `config.json`.
+    A model that `from_pretrained` opens has its own positions until `use_position(model)` is
+    called, and then new weights of the representation, to be loaded by `load_state_dict`.
 
     Args:
         model: such as `LlamaForCausalLM`, or its base model.
         position: a preset or kind that acts on heads or scores of self-attention, see
-            `shapeshift.positions.get`; or a representation, which serves all layers.
-        options: of the kind. In a rotary model, `rope` turns as the model does by default (base,
-            share and pairing of channels); without options it has the model's own scaling, too
-            (linear, dynamic, YaRN, Llama 3 and so on).
+            `shapeshift.positions.get`; or a representation, which serves all layers; None is what
+            the configuration says.
+        options: of the kind. Without any, `rope` is a rotary model's own: its base, pairing and
+            share of channels and its scaling (linear, dynamic, YaRN, Llama 3 and so on). With
+            options, it has the model's base, pairing and share unless they say otherwise.
 
     Raises:
-        ShapeshiftError: the model is of another family, attends to an encoder, or has a position of
-            ours already; the position acts elsewhere, or was built for another size; or an option
-            is unknown.
+        ShapeshiftError: the model is of another family, attends to an encoder, or its positions are
+            changed already; the position acts elsewhere, or was built for another size; an option
+            is unknown; or there is no position in the configuration.
     """
     base = _base(model)
     config: Any = base.config
-    if hasattr(base, _UNDO):
-        raise ShapeshiftError(
-            f"this {type(model).__name__} has a position of shapeshift already; call"
-            " restore_position first"
-        )
+    refuse_changed(model)
     if getattr(config, "add_cross_attention", False):
         raise ShapeshiftError("use_position is for decoder-only models, this one has an encoder")
+    if position is None:
+        position, options = _configured_position(config, options)
     attentions = [part for part in base.modules() if hasattr(part, "layer_idx")]
     replaced = OWN_POSITIONS[type(base).__name__]
-    rotary = getattr(base, replaced) if replaced == "rotary_emb" else None
+    own = getattr(base, replaced)
+    rotary = own if replaced == "rotary_emb" else None
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
-    _register_attention()
-    own_config = copy(config)  # another model may have this one
-    own_config._attn_implementation = NAME
-    configured = [
-        part for part in model.modules() if type(getattr(part, "config", None)) is type(config)
-    ]
-    undo: list[tuple[nn.Module, str, Any]] = [(base, replaced, getattr(base, replaced))]
-    undo += [(part, "config", part.config) for part in configured]
+    configs = [(part, part.config) for part in configured(model, config)]
+    own_config = use_attention(model, config, NAME, _attention)
+    name = position if isinstance(position, str) else type(position).__name__
+    setattr(own_config, _CONFIG, {"name": name, "options": options})
     nothing = _Zeros(config.hidden_size) if rotary is None else _NoRotation()
     setattr(base, replaced, nothing)
-    for part in configured:
-        part.config = own_config
     tracker = _Tracker()
     for part in attentions:  # not registered there, so that weights have one name
         vars(part)[NAME] = tracker, placed
     before = base.register_forward_pre_hook(tracker.before, with_kwargs=True)
     after = base.register_forward_hook(tracker.after)
-    setattr(base, _UNDO, (undo, attentions, (before, after)))
+    setattr(base, UNDO, (own, weight.dtype, configs, attentions, (before, after)))
 
 
 def restore_position(model: nn.Module) -> None:
-    """Undo `use_position`: the model has its own positions and attention again.
-
-    Raises:
-        ShapeshiftError: if the model has no position of ours.
-    """
+    """Undo `use_position`: the model is as it was, but for what has changed since then."""
     base = _base(model)
-    if not hasattr(base, _UNDO):
-        raise ShapeshiftError(f"this {type(model).__name__} has its own positions already")
-    undo, attentions, hooks = getattr(base, _UNDO)
+    own, dtype, configs, attentions, hooks = getattr(base, UNDO)
     weight = next(base.parameters())
-    for part, name, original in undo:
-        if isinstance(original, nn.Module):  # the model may have been moved, or cast
-            original.to(weight.device)
-            for table in original.parameters():
-                table.data = table.data.to(weight.dtype)
-        setattr(part, name, original)
+    own.to(weight.device).train(base.training)  # the model may have been moved, or cast
+    if weight.dtype is not dtype:
+        for table in own.parameters():
+            table.data = table.data.to(weight.dtype)
+    setattr(base, OWN_POSITIONS[type(base).__name__], own)
+    ours = vars(base.config)
+    before = next(vars(config) for part, config in configs if part is base)
+    new = {name: value for name, value in ours.items() if before.get(name) is not value}
+    for name in ("_attn_implementation_internal", _CONFIG):
+        new.pop(name, None)
+    for part, config in configs:
+        vars(config).update(new)  # such as the size of the vocabulary
+        part.config = config
     for part in attentions:
         del vars(part)[NAME]
     for hook in hooks:
         hook.remove()
     del base.shapeshift_positions
-    delattr(base, _UNDO)
+    delattr(base, UNDO)
 
 
 class _NoRotation(nn.Module):
@@ -181,6 +187,7 @@ class _Tracker:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A forward pre-hook of the base model, which then gets `position_ids`."""
+        require_attention(module, NAME, _attention, "undo use_position by unshift(model)")
         given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
         given |= given.pop("kwargs", {})
         tokens = given.get("input_ids")
@@ -194,23 +201,54 @@ class _Tracker:
         if pos is None:
             pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
         given["position_ids"] = self.keys = pos  # (B|1, T)
-        if start:
-            earlier = getattr(cache, _KEYS, None)
+        if cache is not None and start:
+            earlier = getattr(cache.layers[0], _KEYS, None)
             if earlier is None:
                 raise ShapeshiftError(
                     "this cache was filled before use_position, so that the positions of its keys"
                     " are not known; start with an empty one"
                 )
-            rows = max(len(earlier), len(pos))  # beams of a sentence share its positions
-            earlier = earlier[:, :start].repeat_interleave(rows // len(earlier), dim=0)
-            self.keys = torch.cat((earlier, pos.expand(rows, -1)), dim=1)
+            rows = max(len(earlier), len(pos))  # one row holds for all
+            both = (earlier[:, :start].expand(rows, -1), pos.expand(rows, -1))
+            self.keys = torch.cat(both, dim=1)
         return (), given
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """A forward hook: the next call finds the positions at the cache."""
         for value in output if isinstance(output, tuple) else vars(output).values():
             if hasattr(value, "get_seq_length"):
-                setattr(value, _KEYS, self.keys)
+                layer = value.layers[0]
+                if not hasattr(layer, _KEYS):
+                    kind: Any = type(layer)
+                    layer.__class__ = _with_positions(kind)
+                setattr(layer, _KEYS, self.keys)
+
+
+@cache
+def _with_positions(kind: Any) -> type:
+    """Return a class of cache layers that move the positions of their keys with their rows."""
+
+    class WithPositions(kind):  # type: ignore[misc]
+        shapeshift_positions: Tensor
+
+        def reorder_cache(self, beam_idx: Tensor) -> None:
+            super().reorder_cache(beam_idx)
+            self._choose(beam_idx)
+
+        def batch_select_indices(self, indices: Tensor) -> None:
+            super().batch_select_indices(indices)
+            self._choose(indices)
+
+        def batch_repeat_interleave(self, repeats: int) -> None:
+            super().batch_repeat_interleave(repeats)
+            self._choose(torch.arange(len(self.shapeshift_positions)).repeat_interleave(repeats))
+
+        def _choose(self, rows: Tensor) -> None:
+            pos = self.shapeshift_positions
+            if len(pos) > 1:  # one row holds for all
+                self.shapeshift_positions = pos[torch.as_tensor(rows, device=pos.device)]
+
+    return WithPositions
 
 
 def _attention(
@@ -225,6 +263,11 @@ def _attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; returns `(B, Q, H, E)`."""
+    if NAME not in vars(module):
+        raise ShapeshiftError(
+            "this model was built from the configuration of one with a position of shapeshift; call"
+            " use_position(model), or model.set_attn_implementation('sdpa') for its own positions"
+        )
     tracker, placed = vars(module)[NAME]
     position = placed[int(module.layer_idx) if len(placed) > 1 else 0]  # type: ignore[arg-type]
     if position_ids is None:  # `_Tracker.before` gave them to the model
@@ -248,14 +291,6 @@ def _attention(
     return heads.transpose(1, 2).contiguous(), None
 
 
-def _register_attention() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
-
-    AttentionInterface.register(NAME, _attention)
-    AttentionMaskInterface.register(NAME, eager_mask)
-
-
 def _base(model: nn.Module) -> nn.Module:
     """Return the module that embeds the tokens and has the layers."""
     for part in model.modules():
@@ -267,10 +302,22 @@ def _base(model: nn.Module) -> nn.Module:
     )
 
 
+def _configured_position(config: Any, options: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options that `use_position` wrote into a configuration."""
+    written = getattr(config, _CONFIG, None)
+    if written is None or options:
+        missing = "" if options else f" or of the model's configuration ({_CONFIG})"
+        raise ShapeshiftError(
+            f"no position is named, expected one of the call{missing}; call"
+            " use_position(model, 'alibi'), for example"
+        )
+    return written["name"], written["options"]
+
+
 def _build(
     position: Representation | str,
     config: Any,
-    rotary: nn.Module | None,
+    rotary: Any,
     num_layers: int,
     options: Any,
 ) -> nn.ModuleList:
@@ -300,11 +347,11 @@ def _build(
         settings: dict[str, Any] = {**sizes, "causal": True}
         settings = {name: value for name, value in settings.items() if name in taken}
         if kind == "rotary" and rotary is not None:
-            rope = config.rope_parameters
-            if not options and rope.get("rope_type", "default") != "default":
+            if not options:
                 return nn.ModuleList([_ModelRotation(rotary)])
-            settings |= {"pairs": "halves", "base": rope["rope_theta"]}
-            settings["fraction"] = rope.get("partial_rotary_factor", 1.0)
+            settings |= {"pairs": "halves", "base": config.rope_parameters["rope_theta"]}
+            # Not `partial_rotary_factor`, of which Llama takes no notice; rounded down to a pair.
+            settings["fraction"] = min(1.0, (2 * len(rotary.inv_freq) + 0.5) / head_dim)
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
     if first.overrides("embed") or first.overrides("inputs"):

@@ -11,8 +11,8 @@ not have.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +23,13 @@ from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
+from .changed import RELATIVE, refuse_changed
+from .own_attention import require_attention, use_attention
+
 NAME = "shapeshift_relative_key"
 """Of our attention among those of transformers."""
 
 TABLE = "distance_embedding"
-_READS_KEYS = "_shapeshift_reads_keys"
 _FILES = ("model.safetensors", "pytorch_model.bin")
 
 Kind = Literal["relative_key", "relative_key_query"]
@@ -56,9 +58,10 @@ def restore_relative_positions(
         The names of the tables in the model.
 
     Raises:
-        ShapeshiftError: the checkpoint has no such tables, or they do not fit the model; or the
-            kind is not known.
+        ShapeshiftError: the checkpoint has no such tables, or they do not fit the model; the kind
+            is not known; or the model's positions are changed already, also by `shift_positions`.
     """
+    refuse_changed(model)
     config: Any = getattr(model, "config", None)
     kind = kind or getattr(config, "position_embedding_type", None)
     if kind not in ("relative_key", "relative_key_query"):
@@ -85,19 +88,16 @@ def restore_relative_positions(
             raise ShapeshiftError(
                 f"{name}.{TABLE} is {tuple(table.shape)}, expected an odd number of rows of {width}"
             )
-    _register()
+    own_config = use_attention(model, config, NAME, _attention)
+    own_config.position_embedding_type = kind
     for name, attention in attentions.items():
         like = attention.query.weight
         weight = found[name].detach().to(like.device, like.dtype).clone()  # type: ignore[union-attr]
         setattr(attention, TABLE, nn.Embedding(len(weight), weight.shape[1], _weight=weight))
-        setattr(attention, _READS_KEYS, kind == "relative_key_query")
-    own_config = copy(config)  # another model may have this one
-    own_config._attn_implementation = NAME
-    for part in model.modules():
-        if type(getattr(part, "config", None)) is type(config):
-            part.config = own_config
+        setattr(attention, RELATIVE, kind == "relative_key_query")
+        attention.register_forward_pre_hook(_number, with_kwargs=True)
     for name, part in model.named_modules():
-        if name.endswith("position_embeddings") and _zeros not in part._forward_hooks.values():
+        if name.endswith("position_embeddings"):
             part.register_forward_hook(_zeros)
     return [f"{name}.{TABLE}.weight" for name in attentions]
 
@@ -138,6 +138,19 @@ def _zeros(module: nn.Module, args: Any, output: Tensor) -> Tensor:
     return torch.zeros_like(output)
 
 
+def _number(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A forward pre-hook of an attention, which hands the positions of its queries on."""
+    require_attention(module, NAME, _attention, "open the checkpoint again")
+    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    hidden, cache = given["hidden_states"], given.get("past_key_values")
+    pos_q = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)  # (1, Q)
+    if cache is not None:
+        pos_q = pos_q + cache.get_seq_length(module.layer_idx)
+    return args, {**kwargs, "pos_q": pos_q}
+
+
 def _attention(
     module: nn.Module,
     query: Tensor,
@@ -146,31 +159,29 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
+    pos_q: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; returns `(B, Q, H, E)`. Attention to an encoder has no
     table."""
     num_queries, num_keys = query.shape[2], key.shape[2]
-    pos_k = torch.arange(num_keys, device=query.device).unsqueeze(0)  # (1, K)
-    # With a cache, the queries are the last of the tokens.
-    pos_q = torch.arange(num_keys - num_queries, num_keys, device=query.device).unsqueeze(0)
     mask, table = attention_mask, getattr(module, TABLE, None)
+    pos_k = torch.arange(num_keys, device=query.device).unsqueeze(0)  # (1, K)
     if table is not None:
+        assert pos_q is not None, "`_number` has run"
         k = len(table.weight) // 2
         rows = (pos_q.unsqueeze(-1) - pos_k.unsqueeze(-2)).clamp(-k, k) + k  # i - j: (1, Q, K)
         vectors = table.weight.t() * query.shape[-1] ** -0.5  # (E, 2k + 1)
         pairs = (*query.shape[:2], num_queries, num_keys)
         bias = (query @ vectors).gather(-1, rows.expand(pairs))  # (B, H, Q, K)
-        if getattr(module, _READS_KEYS):
+        if getattr(module, RELATIVE):
             bias = bias + (key @ vectors).transpose(-1, -2).gather(-2, rows.expand(pairs))
         mask = bias if mask is None else bias + mask
+    elif type(module).__name__.endswith("SelfAttention"):
+        raise ShapeshiftError(
+            "this model was built from the configuration of one with restored relative positions,"
+            " but has no tables; call restore_relative_positions with a checkpoint"
+        )
+    pos_q = pos_k if pos_q is None else pos_q  # which nothing reads
     heads = attend(query, key, value, mask, Representation(), pos_q, pos_k, dropout)
     return heads.transpose(1, 2).contiguous(), None
-
-
-def _register() -> None:
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
-
-    AttentionInterface.register(NAME, _attention)
-    AttentionMaskInterface.register(NAME, eager_mask)

@@ -16,10 +16,11 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
+from .changed import HANDLES, UNDO, refuse_changed
 from .choose import choose_modules, holds_tokens, owners, token_arguments
+from .decoder_only import restore_position
 from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
 
-_HANDLES = "_shapeshift_handles"
 _RENAMED = {"past_key_values_length": "cache_length"}
 
 
@@ -63,15 +64,12 @@ def shift_positions(
     Raises:
         ShapeshiftError: if K is negative or T smaller than 1; no position embedding is found; a
             name in `modules` does not exist, or is a layer of torch or the model's table of tokens;
-            the model, or a part of it, is shifted already; or a learned table is too short. In a
+            the positions of the model, or of a part of it, are changed already (also by
+            `use_position` and `restore_relative_positions`); or a learned table is too short. In a
             training pass: if what was named in `modules` does not run, is not called with position
             numbers, or gives the same embeddings for shifted ones.
     """
-    if any(hasattr(part, _HANDLES) or _is_shifted(part) for part in model.modules()):
-        raise ShapeshiftError(
-            f"the positions of this {type(model).__name__} are shifted already; unshift it first"
-            " (the module that was given to shift_positions)"
-        )
+    refuse_changed(model)
     max_offset = whole_number("max_offset", max_offset, 0)
     if max_length is not None:
         max_length = whole_number("max_length", max_length, 1)
@@ -88,25 +86,30 @@ def shift_positions(
         handles.append(model.register_forward_hook(shift.end))
         for owner in owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
-    setattr(model, _HANDLES, handles)
+    setattr(model, HANDLES, handles)
     _forget_compiled()
     return names
 
 
 def unshift(model: nn.Module) -> None:
-    """Remove SHAPE from a model, which is then as it was before `shift_positions`.
+    """Undo `shift_positions` or `use_position`: the model is as it was before.
+
+    What has changed since stays: weights, device and dtype, and other settings of a configuration.
 
     Raises:
-        ShapeshiftError: if its positions are not shifted.
+        ShapeshiftError: if neither has changed its positions.
     """
-    if not hasattr(model, _HANDLES):
+    if any(hasattr(part, UNDO) for part in model.modules()):
+        restore_position(model)
+        return
+    if not hasattr(model, HANDLES):
         raise ShapeshiftError(
-            f"the positions of this {type(model).__name__} are not shifted; call unshift with the"
-            " module that was given to shift_positions"
+            f"the positions of this {type(model).__name__} are not shifted or replaced; call"
+            " unshift with the module that was given to shift_positions or use_position"
         )
-    for handle in getattr(model, _HANDLES):
+    for handle in getattr(model, HANDLES):
         handle.remove()
-    delattr(model, _HANDLES)
+    delattr(model, HANDLES)
     _forget_compiled()
 
 
@@ -123,6 +126,8 @@ class _Shift:
     and `shift` run before and after the embedding and replace what it returned; `end` runs after
     the model.
     """
+
+    shifts = True  # see `changed`
 
     def __init__(self, name: str, module: nn.Module, max_offset: int):
         self._name = name
@@ -147,7 +152,7 @@ class _Shift:
         if num_sequences is not None:
             self._num_sequences = num_sequences
         if self._may_get_tokens and module.training and not torch.compiler.is_compiling():
-            self._tokens += token_arguments(module, args, kwargs, is_root=hasattr(module, _HANDLES))
+            self._tokens += token_arguments(module, args, kwargs, is_root=hasattr(module, HANDLES))
 
     def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note the rows, before a module may write to its arguments."""
@@ -160,9 +165,11 @@ class _Shift:
         self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         if self._may_get_tokens and not torch.compiler.is_compiling():
             tokens, self._tokens = self._tokens, []
-            if any(_begins_or_ends_with(ids, self._rows) for ids in tokens):
+            gets_tokens = any(_begins_or_ends_with(ids, self._rows) for ids in tokens)
+            if gets_tokens and (self._rows.diff(dim=-1) != 1).any():
                 raise holds_tokens(self._name, "it is called with the model's token ids")
-            self._may_get_tokens = rows.shape[-1] < 2  # one token may be id 0
+            # Ids that count 0, 1, 2 … are no evidence, and one token may be id 0.
+            self._may_get_tokens = gets_tokens or rows.shape[-1] < 2
 
     def shift(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor
@@ -271,11 +278,6 @@ class _Shift:
         rows = self._family.formula(table, beyond)
         self._beyond = start, rows
         return rows
-
-
-def _is_shifted(module: nn.Module) -> bool:
-    hooks = module._forward_hooks.values()
-    return any(isinstance(getattr(hook, "__self__", None), _Shift) for hook in hooks)
 
 
 def _begins_or_ends_with(ids: Tensor, rows: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from shapeshift import restore_position, use_position
+from shapeshift import shift_positions, unshift, use_position
 from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import ALiBi, Chain, Shaw
@@ -43,7 +44,7 @@ def test_positions_conform_and_are_undone(family: str, position: str) -> None:
     assert not [finding for finding in findings.values() if finding.outcome == "not applicable"]
     is_same = family not in ("GPT-2", "OPT") and position == "rope"
     assert torch.allclose(logits(model, ids()), before, atol=1e-5) == is_same
-    restore_position(model)
+    unshift(model)
     assert torch.equal(logits(model, ids()), before)
     assert list(model.state_dict()) == names
 
@@ -95,7 +96,7 @@ def test_rope_has_the_models_own_scaling(family: str, scaling: str) -> None:
     options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 1, "eos_token_id": None}
     cached, full = (model.generate(prompt, use_cache=x, **options) for x in (True, False))
     assert torch.equal(cached, full)
-    restore_position(model)
+    unshift(model)
     assert torch.equal(logits(model, ids(2, 12)), before[0])
 
 
@@ -168,7 +169,7 @@ def test_one_module_serves_all_layers_and_copies_are_independent() -> None:
     use_position(model, Chain(Shaw(num_heads=4, head_dim=8, causal=True), ALiBi(num_heads=4)))
     copied = deepcopy(model)
     assert torch.equal(logits(copied, ids()), logits(model, ids()))
-    restore_position(copied)
+    unshift(copied)
     assert not torch.equal(logits(copied, ids()), logits(model, ids()))
 
 
@@ -179,7 +180,7 @@ def test_a_model_with_the_same_configuration_is_left_alone() -> None:
     use_position(model, "alibi")
     assert torch.equal(logits(other, ids()), before)
     assert model.config._attn_implementation == "shapeshift"
-    restore_position(model)
+    unshift(model)
     assert model.config is config
 
 
@@ -219,13 +220,130 @@ def test_positions_that_cannot_work_are_refused(position: Any, options: Any, mes
 
 def test_twice_and_never_are_refused() -> None:
     model = build("Llama")
-    with pytest.raises(ShapeshiftError, match="own positions already"):
-        restore_position(model)
+    with pytest.raises(ShapeshiftError, match="not shifted or replaced"):
+        unshift(model)
     use_position(model, "alibi")
-    with pytest.raises(ShapeshiftError, match="restore_position first"):
+    with pytest.raises(ShapeshiftError, match="call unshift first"):
         use_position(model, "t5")
     encoder = hf.GPT2LMHeadModel(
         hf.GPT2Config(n_embd=8, n_layer=1, n_head=2, add_cross_attention=True)
     )
     with pytest.raises(ShapeshiftError, match="decoder-only"):
         use_position(encoder, "alibi")
+
+
+def test_two_changes_of_one_models_positions_are_refused() -> None:
+    model = build("GPT-2")
+    use_position(model, "alibi")
+    for part in (model, model.get_submodule("transformer")):
+        with pytest.raises(ShapeshiftError, match="use_position has replaced the positions"):
+            shift_positions(part, 10, modules="wpe" if part is not model else None)
+    unshift(model)
+    shift_positions(model, 10)
+    for part in (model, model.get_submodule("transformer")):
+        with pytest.raises(ShapeshiftError, match="are shifted already"):
+            use_position(part, "alibi")
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_another_attention_is_refused(family: str, attention: str) -> None:
+    model = build(family)
+    before, own = logits(model, ids()), model.config._attn_implementation
+    use_position(model, "alibi")
+    expected = logits(model, ids())
+    model.set_attn_implementation(attention)
+    with pytest.raises(ShapeshiftError, match=f"is '{attention}', which does not compute"):
+        model(ids())
+    model.set_attn_implementation("shapeshift")
+    assert torch.equal(logits(model, ids()), expected)
+    model.set_attn_implementation(attention)
+    unshift(model)
+    assert torch.equal(logits(model, ids()), before)
+    assert model.config._attn_implementation == own
+
+
+def test_the_configuration_says_which_position_it_is(tmp_path: Path) -> None:
+    model = build("Llama")
+    use_position(model, "rope", base=500.0)
+    expected = logits(model, ids())
+    model.save_pretrained(tmp_path)
+    opened = hf.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert not torch.allclose(logits(opened, ids()), expected, atol=1e-5)
+    use_position(opened)
+    assert torch.equal(logits(opened, ids()), expected)
+    fresh = hf.AutoModelForCausalLM.from_config(model.config).eval()
+    with pytest.raises(ShapeshiftError, match=r"call use_position\(model\)"):
+        fresh(ids())
+    use_position(fresh)
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(logits(fresh, ids()), expected)
+    with pytest.raises(ShapeshiftError, match=r"call use_position\(model, 'alibi'\)"):
+        use_position(build("Llama"))
+
+
+@pytest.mark.parametrize("family", ["Llama", "GPT-2"])
+def test_undoing_keeps_what_else_has_changed(family: str) -> None:
+    model = build(family)
+    config, settings = model.config, deepcopy(vars(model.config))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    use_position(model, "t5")
+    unshift(model)
+    assert model.config is config
+    assert vars(config) == settings
+    assert [*vars(config)] == [*settings]
+    after = model.state_dict()
+    assert [*after] == [*before]
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    use_position(model, "t5")
+    model.resize_token_embeddings(70)
+    model.train().to(torch.float64)
+    unshift(model)
+    assert (model.config.vocab_size, hasattr(model.config, "shapeshift_position")) == (70, False)
+    assert {part.training for part in model.modules()} == {True}
+    assert {table.dtype for table in model.parameters()} == {torch.float64}
+    assert model(ids()).logits.shape[-1] == 70
+
+
+def test_undoing_keeps_a_table_of_another_dtype() -> None:
+    model = build("GPT-2").to(torch.bfloat16)
+    table = model.get_submodule("transformer.wpe").float().weight.clone()
+    use_position(model, "alibi")
+    unshift(model)
+    assert torch.equal(model.get_submodule("transformer.wpe").weight, table)
+
+
+ROWS = {
+    "reorder_cache": torch.tensor([2, 0, 1]),
+    "batch_select_indices": torch.tensor([2, 1]),
+    "batch_repeat_interleave": 2,
+}
+
+
+@pytest.mark.parametrize("operation", ROWS)
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "GPT-2"])
+def test_cached_positions_move_with_their_rows(family: str, operation: str) -> None:
+    model = build(family)
+    use_position(model, "rope")
+    prompt, more = ids(3, 20), ids(3, 1)
+    mask = torch.ones(3, 21, dtype=torch.long)
+    mask[0, :5] = mask[1, :9] = 0
+    argument = ROWS[operation]
+    rows = argument if isinstance(argument, Tensor) else torch.arange(3).repeat_interleave(argument)
+    full = logits(model, torch.cat((prompt, more), 1)[rows], attention_mask=mask[rows])[:, -1:]
+    with torch.no_grad():
+        cache = model(prompt, attention_mask=mask[:, :20], use_cache=True).past_key_values
+    for each in (deepcopy(cache), cache):
+        getattr(each, operation)(argument)
+        step = logits(model, more[rows], attention_mask=mask[rows], past_key_values=each)
+        torch.testing.assert_close(step, full, rtol=0, atol=1e-5)
+
+
+def test_rope_is_the_models_own_whatever_its_configuration_says() -> None:
+    rope = {"rope_type": "default", "rope_theta": 321.0, "partial_rotary_factor": 0.5}
+    model = build("Llama", rope_parameters=rope)
+    before = logits(model, ids())
+    for options in ({}, {"scaling": "none"}):
+        use_position(model, "rope", **options)
+        torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
+        unshift(model)

@@ -12,7 +12,12 @@ from safetensors import safe_open
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop import restore_relative_positions, shaw_attention
+from shapeshift.interop import (
+    restore_relative_positions,
+    shaw_attention,
+    shift_positions,
+    unshift,
+)
 
 FOLDER = Path(__file__).parent / "checkpoints"
 HEADS = {
@@ -86,6 +91,49 @@ def test_a_cache_gives_the_same(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.cat(out, 1), recorded["logits"][:1], rtol=1e-5, atol=1e-5)
 
 
+def test_a_static_cache_gives_the_same(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = open_in_transformers("bert-decoder", tmp_path)
+    weights, recorded, _ = read("bert-decoder")
+    restore_relative_positions(model, weights)
+    ids, out = recorded["input_ids"][:1], []
+    cache = transformers.StaticCache(model.config, max_cache_len=ids.shape[1] + 5)
+    with torch.no_grad():
+        for piece in ids.split((3, 1, 4, 1), dim=1):
+            out.append(model(piece, past_key_values=cache, use_cache=True).logits)
+    torch.testing.assert_close(torch.cat(out, 1), recorded["logits"][:1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_another_attention_is_refused(name: str, tmp_path: Path) -> None:
+    model = open_in_transformers(name, tmp_path)
+    weights, recorded, settings = read(name)
+    restore_relative_positions(model, weights)
+    model.set_attn_implementation("eager")
+    with pytest.raises(ShapeshiftError, match="is 'eager', which does not compute its positions"):
+        logits(model, recorded)
+    model.set_attn_implementation("shapeshift_relative_key")
+    expected = recorded["logits"][recorded["attention_mask"].bool()]
+    torch.testing.assert_close(logits(model, recorded), expected, rtol=1e-5, atol=1e-5)
+    fresh = type(model)(model.config)
+    assert model.config.position_embedding_type == settings["position_embedding_type"]
+    with pytest.raises(ShapeshiftError, match="has no tables; call restore_relative_positions"):
+        fresh(recorded["input_ids"])
+
+
+def test_relative_positions_are_neither_shifted_nor_restored_twice(tmp_path: Path) -> None:
+    model = open_in_transformers("bert-key", tmp_path)
+    shift_positions(model, 2)
+    with pytest.raises(ShapeshiftError, match="are shifted already"):
+        restore_relative_positions(model, tmp_path)
+    unshift(model)
+    restore_relative_positions(model, tmp_path)
+    with pytest.raises(ShapeshiftError, match="relative positions and no others"):
+        shift_positions(model, 2)
+    with pytest.raises(ShapeshiftError, match="relative positions and no others"):
+        restore_relative_positions(model, tmp_path)
+
+
 def test_what_has_no_tables_is_refused(tmp_path: Path) -> None:
     model = open_in_transformers("bert-key", tmp_path)
     weights = {k: x for k, x in read("bert-key")[0].items() if "distance" not in k}
@@ -94,10 +142,10 @@ def test_what_has_no_tables_is_refused(tmp_path: Path) -> None:
     model.config.position_embedding_type = "absolute"
     with pytest.raises(ShapeshiftError, match="give kind='relative_key'"):
         restore_relative_positions(model, tmp_path)
-    restore_relative_positions(model, tmp_path, "relative_key")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ShapeshiftError, match=r"no model\.safetensors and no pytorch_model\.bin"):
         restore_relative_positions(model, tmp_path / "empty", "relative_key")
+    restore_relative_positions(model, tmp_path, "relative_key")
 
 
 @pytest.mark.parametrize("name", ["opennmt", "opennmt-no-bias", "fairseq2", "fairseq2-keys"])

@@ -431,3 +431,13 @@ def test_a_model_is_shifted_once_and_called_as_a_whole(ids: Tensor) -> None:
         shift_positions(model.embedder, 5, modules="places")
     with pytest.raises(ShapeshiftError, match="call the model that was given"):
         model.embedder.forward(ids)
+
+
+def test_token_ids_that_count_are_no_evidence_against_positions() -> None:
+    counting = torch.arange(6).unsqueeze(0)
+    shift_positions(model := Model(), 5, modules="embedder.places")
+    model(counting)
+    shift_positions(model := Model(), 5, modules="embedder.tokens")
+    model(counting)
+    with pytest.raises(ShapeshiftError, match=r"'embedder\.tokens' holds tokens and not positions"):
+        model(counting.flip(1))

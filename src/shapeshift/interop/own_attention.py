@@ -1,0 +1,60 @@
+"""Attention of ours in a model of Hugging Face, through transformers' `AttentionInterface`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from torch import nn
+
+from shapeshift.errors import ShapeshiftError
+
+Attention = Callable[..., Any]
+
+
+def use_attention(model: nn.Module, config: Any, name: str, attention: Attention) -> Any:
+    """Let a model call `attention`, registered as `name`; return its new configuration.
+
+    Every part of the model that has such a configuration gets the new one, a copy, because another
+    model may have the old one.
+    """
+    _register(name, attention)
+    own_config = copy(config)
+    own_config._attn_implementation = name
+    for part in configured(model, config):
+        part.config = own_config
+    return own_config
+
+
+def configured(model: nn.Module, config: Any) -> list[Any]:
+    """Return the parts of a model that have a configuration of this type."""
+    parts: list[Any] = [*model.modules()]
+    return [part for part in parts if type(getattr(part, "config", None)) is type(config)]
+
+
+def require_attention(module: nn.Module, name: str, attention: Attention, undo: str) -> None:
+    """Check before a forward pass that a part of a model still calls `attention`.
+
+    Args:
+        undo: how a user goes back to the model's own attention.
+
+    Raises:
+        ShapeshiftError: another attention, which does not know our positions, has been set.
+    """
+    config: Any = module.config
+    found = config._attn_implementation
+    if found != name:
+        raise ShapeshiftError(
+            f"the attention of this model is {found!r}, which does not compute its positions;"
+            f" call model.set_attn_implementation({name!r}), or {undo}"
+        )
+    _register(name, attention)  # the model may come from another process
+
+
+def _register(name: str, attention: Attention) -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, eager_mask)
