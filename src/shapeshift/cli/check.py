@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,8 +26,9 @@ def check(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Name or folder of a Hugging Face model (causal, or encoder-decoder), the folder"
-            " of a run, or module:factory, a function without arguments that returns a model.",
+            help="Name or folder of a Hugging Face model (causal, encoder-decoder or masked), the"
+            " folder of a run, or module:factory, a function without arguments that returns a"
+            " model.",
         ),
     ],
     positions: Annotated[
@@ -87,11 +88,10 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
     if ":" in name and not Path(name).exists():
         return _call(*name.split(":", 1)), None
     try:
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+        import transformers
 
-        is_seq2seq = AutoConfig.from_pretrained(name).is_encoder_decoder
-        kind = AutoModelForSeq2SeqLM if is_seq2seq else AutoModelForCausalLM
-        model: nn.Module = kind.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name)
+        model: nn.Module = _class_of(config).from_pretrained(name)
     except ModuleNotFoundError as error:
         where = "" if Path(name).exists() else "there is no such folder, and "
         raise ShapeshiftError(
@@ -99,11 +99,27 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
             f" {install_extra('hf')}"
         ) from error
     except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
         raise ShapeshiftError(
-            f"{name!r} is neither the folder of a run, nor module:factory, nor a causal or"
-            f" encoder-decoder model of Hugging Face: {str(error).strip().splitlines()[0]}"
+            f"{name!r} is neither the folder of a run, nor module:factory, nor a causal, masked or"
+            f" encoder-decoder model of Hugging Face: {reason}"
         ) from error
     return model, None
+
+
+def _class_of(config: Any) -> Any:
+    """Return the class that opens a model of Hugging Face with logits for each token: an encoder
+    such as BERT opens as a causal model as well, but only where its configuration says so."""
+    import transformers
+
+    if config.is_encoder_decoder:
+        return transformers.AutoModelForSeq2SeqLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+    is_masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING
+    if is_masked and not getattr(config, "is_decoder", False):
+        return transformers.AutoModelForMaskedLM
+    return transformers.AutoModelForCausalLM
 
 
 def _refuse_files(name: str) -> None:
@@ -149,8 +165,8 @@ def _call(module: str, function: str) -> nn.Module:
         signature(factory).bind()
     except TypeError as error:
         raise ShapeshiftError(
-            f"{name!r} is called without arguments, but has a {error}; write a function without"
-            " arguments that returns the model"
+            f"{name!r} needs arguments ({error}), expected a function without any that returns the"
+            f" model; write one, such as def build(): return {function}(…)"
         ) from error
     model: nn.Module = factory()
     return model

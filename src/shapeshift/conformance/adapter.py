@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.changed import RELATIVE as RELATIVE_KEY
 from shapeshift.interop.families import find
 from shapeshift.positions import Randomized, Representation
 
@@ -304,8 +305,11 @@ def _claim(model: nn.Module) -> Claim | None:
     """Return whether a model's positions are absolute or relative, from what it consists of.
 
     A `Representation` of no kind is what layers without a `position` have, which claims nothing;
-    what `use_position` put there was chosen.
+    what `use_position` put there was chosen. A kind that does not promise to see distances alone
+    is absolute if it has vectors for positions or a table of them; FIRE is neither.
     """
+    if any(hasattr(part, RELATIVE_KEY) for part in model.modules()):
+        return "relative"
     replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]
     kinds = [part for part in model.modules() if isinstance(part, Representation)]
     kinds = [kind for kind in kinds if type(kind) is not Representation]
@@ -313,7 +317,13 @@ def _claim(model: nn.Module) -> Claim | None:
         return "none"
     if kinds and all(kind.shift_invariant for kind in kinds):
         return "relative"
-    if kinds or any(True for _ in find(model)):
+    if any(kind.overrides("embed") or kind.overrides("inputs") for kind in kinds):
+        return "absolute"
+    if any(not x.shift_invariant and x.max_position() is not None for x in kinds):
+        return "absolute"
+    if kinds:
+        return None
+    if any(True for _ in find(model)):
         return "absolute"
     for part in (*model.modules(), getattr(model, "config", None)):
         names = [name for name in dir(part) if any(word in name for word in RELATIVE)]

@@ -105,10 +105,19 @@ def packing(probe: Probe, length: int) -> Iterator[Case]:
     row = torch.cat(parts, dim=1)
     pos = torch.cat([torch.arange(part.shape[1]) for part in parts]).unsqueeze(0)
     alone = torch.cat([subject.logits(part) for part in parts], dim=1)
-    by_ids = probe.same("position ids alone", subject.logits(row, None, pos), alone, row)
-    if by_ids.margin <= 1 or not subject.takes_mask:
-        yield by_ids
-        return
+    refused = ""
+    try:
+        by_ids = probe.same("position ids alone", subject.logits(row, None, pos), alone, row)
+    except UnsupportedError:
+        raise
+    except Exception as error:  # such as xPos, for which later positions may not be seen
+        refused = line(error)
+    else:
+        if by_ids.margin <= 1 or not subject.takes_mask:
+            yield by_ids
+            return
+    if not subject.takes_mask:
+        raise RefusedError(refused)
     is_second = torch.arange(row.shape[1]) >= length
     allowed = is_second[:, None] == is_second
     allowed = allowed if probe.sees_ahead else allowed.tril()

@@ -161,6 +161,7 @@ FAMILIES: dict[str, Family] = {
     "LEDLearnedPositionalEmbedding": Family(_counted),
     "MBartLearnedPositionalEmbedding": _BART,
     "PLBartLearnedPositionalEmbedding": _BART,
+    "BioGptLearnedPositionalEmbedding": Family(_masked, start=2),
     "OPTLearnedPositionalEmbedding": Family(_masked, start=2, padding_row=1),
     "TrOCRLearnedPositionalEmbedding": _BART,
     "MarianSinusoidalPositionalEmbedding": _MARIAN,

@@ -46,8 +46,8 @@ def shift_positions(
     table is continued by its formula, outside the model, so that the state dict does not change. A
     table that is trained (`requires_grad`), or holds other values, counts as learned.
 
-    Known: the position embeddings of ALBERT, BART, BERT, BigBird, Blenderbot, CamemBERT, CLIP
-    (text), DistilBERT, ELECTRA, FSMT, GPT-2, GPT-BigCode, GPT-Neo, LED, M2M100, Marian, mBART,
+    Known: the position embeddings of ALBERT, BART, BERT, BigBird, BioGPT, Blenderbot, CamemBERT,
+    CLIP (text), DistilBERT, ELECTRA, FSMT, GPT-2, GPT-BigCode, GPT-Neo, LED, M2M100, Marian, mBART,
     MPNet, NLLB, OPT, Pegasus, PLBART, RoBERTa, Speech2Text, TrOCR, Whisper (decoder), XGLM, XLM-R.
 
     Args:
@@ -177,6 +177,12 @@ class _Shift:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
+        if not isinstance(output, Tensor):
+            raise ShapeshiftError(
+                f"{self._name} returns a {type(output).__name__}, expected a tensor of embeddings"
+                " (T, D) or (B, T, D); name a module inside it, or put shapeshift.SHAPE in its"
+                " place"
+            )
         if not torch.compiler.is_compiling():
             self._examine(module)
         rows, self._rows = self._rows, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers as hf
@@ -44,6 +45,26 @@ def test_a_factory_with_a_bug_fails_with_the_smallest_input(tmp_path: Path) -> N
     assert "3 tokens" in rows["left padding"]
     assert "pass" in rows["cached = full"]
     assert re.search(r"^left padding, decoder: \d+ \d+ \d+$", out, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("model", "side"),
+    [
+        (hf.BertForMaskedLM(hf.BertConfig(vocab_size=30, **SIZES)), "encoder"),
+        (hf.BertLMHeadModel(hf.BertConfig(vocab_size=30, is_decoder=True, **SIZES)), "decoder"),
+        (
+            hf.DistilBertForMaskedLM(
+                hf.DistilBertConfig(vocab_size=30, dim=16, n_layers=1, n_heads=2)
+            ),
+            "encoder",
+        ),
+    ],
+)
+def test_an_encoder_is_opened_as_one(tmp_path: Path, model: Any, side: str) -> None:
+    model.save_pretrained(tmp_path / "mine")
+    code, out, err = shapeshift(tmp_path, "check", "mine", "--max-length", "5")
+    assert code == 0, out + err
+    assert side in out
 
 
 FILES = """
@@ -90,7 +111,10 @@ def test_a_model_without_positions_fails_with_advice(folder: Path, name: str) ->
         ("no_such_module:make", "cannot import 'no_such_module:make'"),
         ("math:make", "cannot import 'math:make'"),
         ("bag_models:number", "no function that returns a model"),
-        ("bag_models:sized", "'bag_models:sized' is called without arguments, but .*'dim'"),
+        (
+            "bag_models:sized",
+            r"needs arguments \(missing a required argument: 'dim'\), .* return sized\(…\)",
+        ),
         ("bag_models", "write bag_models:build"),
         ("bag_models.py", "write bag_models:build"),
         ("bag_models.py:sized", "write bag_models:sized"),

@@ -12,7 +12,7 @@ from shapeshift.conformance import PROPERTIES, Finding, Subject, check
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import PRESETS, get
 
 from . import tiny_models
 from .seeded_bugs import Bug, Decoder
@@ -187,6 +187,43 @@ def test_a_rotary_table_that_ends_is_found() -> None:
     config = tiny_models.hf.LlamaConfig(**tiny_models.SIZES)
     finding = by_property(Clamped(config))["beyond the end"]
     assert (finding.outcome, "from 161 and from 0 on" in finding.detail) == ("FAIL", True)
+
+
+class Packable(nn.Module):
+    """A decoder of layers of torch, called with any mask."""
+
+    def __init__(self, position: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens = nn.Embedding(60, 32)
+        sizes = {"dim": 32, "num_heads": 4, "head_dim": 8, "causal": True}
+        self.layer = TransformerEncoderLayer(
+            32, 4, 32, 0.0, batch_first=True, position=get(position, **sizes)
+        )
+
+    def forward(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        x, padding = self.tokens(ids), None
+        mask = torch.full((ids.shape[1],) * 2, float("-inf"), dtype=x.dtype).triu(1)
+        if attention_mask is not None and attention_mask.ndim == 4:
+            mask = mask + attention_mask[0, 0].to(x.dtype)
+        elif attention_mask is not None:
+            padding = torch.zeros_like(ids, dtype=x.dtype)
+            padding = padding.masked_fill(attention_mask == 0, float("-inf"))
+        x = self.layer(x, mask, padding, pos=position_ids)
+        return x @ self.tokens.weight.T
+
+
+@pytest.mark.parametrize(("position", "shift"), [("xpos", "pass"), ("fire", "not applicable")])
+def test_kinds_that_claim_less_than_others(position: str, shift: str) -> None:
+    findings = by_property(Packable(position))
+    assert not [finding for finding in findings.values() if finding.outcome == "FAIL"]
+    assert (findings["packing"].outcome, findings["shift"].outcome) == ("pass", shift)
+    assert "a mask that keeps the two apart" in findings["packing"].detail
 
 
 def test_a_model_that_forgot_its_positions_fails() -> None:

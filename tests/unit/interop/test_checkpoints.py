@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop import (
     restore_relative_positions,
@@ -76,6 +77,15 @@ def test_relative_positions_of_transformers_4_are_restored(name: str, tmp_path: 
     again = type(model).from_pretrained(tmp_path / "again").eval()
     restore_relative_positions(again, tmp_path / "again")
     torch.testing.assert_close(logits(again, recorded), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_restored_models_conform(name: str, tmp_path: Path) -> None:
+    model = open_in_transformers(name, tmp_path)
+    restore_relative_positions(model, tmp_path)
+    findings = {x.property: x for x in check(model, max_length=10)}
+    assert not [finding for finding in findings.values() if finding.outcome == "FAIL"]
+    assert findings["shift"].outcome == "pass"
 
 
 def test_a_cache_gives_the_same(tmp_path: Path) -> None:

@@ -344,3 +344,11 @@ def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> 
     for one, other in zip(got, expected, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     assert torch.allclose(example.outputs(compiled.eval(), ids), evaluated, atol=1e-5)
+
+
+def test_what_returns_no_tensor_is_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.IBertForMaskedLM(config_of("IBert")).train()
+    shift_positions(model, 3, modules="ibert.embeddings.position_embeddings")
+    with pytest.raises(ShapeshiftError, match="returns a tuple, expected a tensor of embeddings"):
+        model(some_ids(2))

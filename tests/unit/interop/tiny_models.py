@@ -58,7 +58,7 @@ MORE: dict[str, dict[str, Any]] = {
         "begin_suppress_tokens": None,
     },
 }
-PADDING_1 = ("Roberta", "XLMRoberta", "Camembert", "MPNet", "BigBird", "OPT")
+PADDING_1 = ("Roberta", "XLMRoberta", "Camembert", "MPNet", "BigBird", "BioGpt", "OPT")
 """Families besides the encoder-decoders whose padding is set to 1."""
 
 
@@ -155,6 +155,7 @@ LEARNED = {
     "camembert": Example("CamembertForMaskedLM", ("roberta.embeddings.position_embeddings",), 2, 1),
     "clip": Example("CLIPTextModel", (f"{CLIP}embeddings.position_embedding",)),
     "distilbert": Example("DistilBertForMaskedLM", ("distilbert.embeddings.position_embeddings",)),
+    "biogpt": Example("BioGptForCausalLM", ("biogpt.embed_positions",), 2),
     "gpt-bigcode": Example("GPTBigCodeForCausalLM", ("transformer.wpe",)),
     "gpt-neo": Example("GPTNeoForCausalLM", ("transformer.wpe",)),
     "led": Example(
