@@ -17,6 +17,9 @@ from .transformer import PAD, Transformer
 CHUNK = 512
 """Tokens whose logits exist at one time."""
 
+_MULTIPLE = 64
+"""Packed rows in half precision: few numbers of rows, so that products are not compiled anew."""
+
 
 @dataclass
 class Loss:
@@ -58,11 +61,13 @@ def label_smoothed_loss(
     targets = target_output.flatten().index_select(0, real[1])  # (N,)
     padded = any(len(where) < ids.numel() for where, ids in zip(real, sides, strict=True))
     if model.packs and padded and source.device.type == "cpu":
+        multiple = _MULTIPLE if torch.is_autocast_enabled("cpu") else 1
         source_packing, target_packing = (
-            Packing(where, (ids.shape[0], ids.shape[1]))
+            Packing(where, (ids.shape[0], ids.shape[1]), multiple)
             for where, ids in zip(real, sides, strict=True)
         )
-        hidden = model(source, target_input, (source_packing, target_packing))  # (N, D)
+        # (N, D) and some rows without a target
+        hidden = model(source, target_input, (source_packing, target_packing))
     else:
         hidden = model(source, target_input).flatten(0, 1).index_select(0, real[1])
     smoothed, nll = linear_cross_entropy(
@@ -80,7 +85,7 @@ def linear_cross_entropy(
     `CHUNK` rows at a time, and so is their gradient, in the forward pass: neither is ever whole.
 
     Args:
-        hidden: `(N, D)`.
+        hidden: `(N, D)`, or more rows, of which the last have no target and are left out.
         weight: `(V, D)`.
         targets: `(N,)` ids.
         epsilon: ε of label smoothing.
@@ -122,30 +127,34 @@ class _LinearCrossEntropy(torch.autograd.Function):
         nll = torch.zeros_like(smoothed)
         grad_hidden = torch.empty_like(hidden) if wanted[0] else None
         grad_weight = torch.zeros_like(weight) if wanted[1] else None
-        for begin in range(0, hidden.shape[0], CHUNK):
+        count = len(targets)
+        targets = F.pad(targets, (0, len(hidden) - count))
+        for begin in range(0, len(hidden), CHUNK):
             rows = hidden[begin : begin + CHUNK].to(dtype)
             target = targets[begin : begin + CHUNK, None]
+            counted = min(CHUNK, count - begin)
             logits = (rows @ cast.t()).to(exact)  # (chunk, V)
             probs = logits.softmax(-1)
             # log Σ exp(logits), from the largest of a row: no other pass has to take a logarithm.
             log_sums = logits.amax(-1) - probs.amax(-1).log()
-            here = (log_sums - logits.gather(1, target).squeeze(1)).sum()
+            here = (log_sums - logits.gather(1, target).squeeze(1))[:counted].sum()
             nll += here
-            smoothed += (1 - epsilon) * here + epsilon * log_sums.sum()
+            smoothed += (1 - epsilon) * here + epsilon * log_sums[:counted].sum()
             if not any(wanted):
                 continue
             # The gradient without −ε/V, the same for each token, which is added below.
             grad = probs.scatter_add_(1, target, probs.new_full(target.shape, epsilon - 1))
+            grad[counted:] = 0
             grad = grad.to(dtype)
             if grad_hidden is not None:
                 grad_hidden[begin : begin + CHUNK] = grad @ cast
             if grad_weight is not None:
                 _add_product(grad_weight, grad.t(), rows)
         if smoothing:
-            weight_sum, hidden_sum = weight.sum(0, dtype=exact), hidden.sum(0, dtype=exact)
+            weight_sum, hidden_sum = weight.sum(0, dtype=exact), hidden[:count].sum(0, dtype=exact)
             smoothed -= smoothing * (hidden_sum @ weight_sum)  # ε/V Σ logits
             if grad_hidden is not None:
-                grad_hidden -= smoothing * weight_sum.to(grad_hidden.dtype)
+                grad_hidden[:count] -= smoothing * weight_sum.to(grad_hidden.dtype)
             if grad_weight is not None:
                 grad_weight -= smoothing * hidden_sum.to(grad_weight.dtype)
         ctx.save_for_backward(grad_hidden, grad_weight)

@@ -3,6 +3,9 @@
 Attention needs a sentence a row, all else needs none: projections, feed-forward layers, norms and
 dropout take `(N, D)` for the N real tokens of `(B, T)`. Heads are copied once into the order that
 attention's products want, as without packing; here that copy also puts each token at its place.
+
+In half precision some rows without a token follow, so that N is a multiple of 64: oneDNN compiles
+a matrix product for each number of rows, an eighth of a step on a CPU with AMX (dev/log.md).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Packing:
@@ -20,11 +24,14 @@ class Packing:
     Args:
         real: places of the tokens in the flattened `(B, T)` ids, ascending, `(N,)`; N ≥ 1.
         shape: B and T.
+        multiple: N is rounded up to a multiple of it. The rows without a token repeat another;
+            nothing may depend on them, and no gradient comes from them.
     """
 
-    def __init__(self, real: Tensor, shape: tuple[int, int]):
+    def __init__(self, real: Tensor, shape: tuple[int, int], multiple: int = 1):
         self.real = real
         self.num_sentences, self.width = shape
+        self.num_rows = len(real) + -len(real) % multiple
         self._indices: dict[tuple[int, int], Tensor] = {}
 
     @cached_property
@@ -37,15 +44,15 @@ class Packing:
 
     def pack(self, x: Tensor) -> Tensor:
         """Return `x (B, T, D)` as `(N, D)`."""
-        packed: Tensor = _Take.apply(  # type: ignore[no-untyped-call]
-            x.flatten(0, 1), self.real, None
+        packed: Tensor = _Pack.apply(  # type: ignore[no-untyped-call]
+            x.flatten(0, 1), self.real, self.num_rows
         )
         return packed
 
     def unpack(self, x: Tensor) -> Tensor:
         """Return `x (N, D)` as `(B, T, D)`; what stands at padding has no meaning and no
         gradient."""
-        padded: Tensor = _Take.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
+        padded: Tensor = _Unpack.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
         return padded.view(self.num_sentences, self.width, -1)
 
     def split_heads(self, x: Tensor, num_heads: int, head_dim: int) -> tuple[Tensor, ...]:
@@ -62,8 +69,8 @@ class Packing:
         """Return `heads (B, H, T, E)` as `(N, H · E)`."""
         _, num_heads, _, head_dim = heads.shape
         rows = heads.reshape(-1, head_dim)
-        joined: Tensor = _Take.apply(  # type: ignore[no-untyped-call]
-            rows, self._places(num_heads), None
+        joined: Tensor = _Pack.apply(  # type: ignore[no-untyped-call]
+            rows, self._places(num_heads), self.num_rows * num_heads
         )
         return joined.view(-1, num_heads * head_dim)
 
@@ -86,25 +93,41 @@ class Packing:
         return self._indices[parts, num_heads]
 
 
-class _Take(torch.autograd.Function):
-    """Rows of a matrix. The gradient is a copy, not a sum as `index_select`'s is: each row is taken
-    once, or has one place that counts."""
+class _Pack(torch.autograd.Function):
+    """Rows of a matrix, the first of them repeated up to `num_rows`. The gradient is a copy, not a
+    sum as `index_select`'s is: each row is taken once, but for the repeated ones, whose gradient is
+    zero."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, counted: Tensor | None) -> Tensor:
-        """Return `x[rows]`; with `counted`, row i of `x` gets the gradient of place `counted[i]`
-        alone."""
-        ctx.save_for_backward(rows, counted)
+    def forward(ctx: Any, x: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.num_inputs = len(x)
+        if num_rows > len(rows):
+            rows = torch.cat((rows, rows[:1].expand(num_rows - len(rows))))
+        return x.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (rows,) = ctx.saved_tensors
+        zeros = grad.new_zeros(ctx.num_inputs, grad.shape[1])
+        return zeros.index_copy(0, rows, grad[: len(rows)]), None, None
+
+
+class _Unpack(torch.autograd.Function):
+    """Rows of a matrix, of which the places `real` count: row i gets the gradient of place
+    `real[i]`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, real: Tensor) -> Tensor:
+        ctx.save_for_backward(real)
         ctx.num_rows = len(x)
         return x.index_select(0, rows)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        rows, counted = ctx.saved_tensors
-        if counted is not None:
-            return grad.index_select(0, counted), None, None
-        zeros = grad.new_zeros(ctx.num_rows, grad.shape[1])
-        return zeros.index_copy(0, rows, grad), None, None
+        (real,) = ctx.saved_tensors
+        rows = F.pad(grad.index_select(0, real), (0, 0, 0, ctx.num_rows - len(real)))
+        return rows, None, None
 
 
 class _SplitHeads(torch.autograd.Function):
@@ -113,15 +136,17 @@ class _SplitHeads(torch.autograd.Function):
         ctx: Any, x: Tensor, slots: Tensor, places: Tensor, shape: tuple[int, ...]
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(places)
-        ctx.num_tokens = len(x)
+        ctx.num_rows = len(x)
         head_dim = shape[-1]
         return x.reshape(-1, head_dim).index_select(0, slots).view(-1, *shape).unbind(0)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (places,) = ctx.saved_tensors
-        parts = [
-            grad.reshape(-1, grad.shape[-1]).index_select(0, places).view(ctx.num_tokens, -1)
-            for grad in grads
-        ]
-        return torch.cat(parts, dim=1), None, None, None
+        num_tokens = len(places) // grads[0].shape[1]  # (B, H, T, E)
+        total = grads[0].new_empty(ctx.num_rows, len(grads), grads[0].shape[1] * grads[0].shape[3])
+        total[num_tokens:] = 0
+        for part, grad in enumerate(grads):
+            rows = grad.reshape(-1, grad.shape[-1]).index_select(0, places)
+            total[:num_tokens, part] = rows.view(num_tokens, -1)
+        return total.flatten(1), None, None, None

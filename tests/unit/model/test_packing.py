@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.model.packing import Packing
 from shapeshift.positions import Representation
 from shapeshift.training.step import compile_layers
 
 
-def packing() -> Packing:
-    return Packing(torch.tensor([0, 1, 2, 3, 4, 6]), (3, 3))
+@pytest.fixture(params=[1, 4], ids=["tokens", "multiple-of-4"])
+def packing(request: pytest.FixtureRequest) -> Packing:
+    """Three sentences of 3, 2 and 1 tokens, alone or with two rows without a token."""
+    return Packing(torch.tensor([0, 1, 2, 3, 4, 6]), (3, 3), request.param)
 
 
-def test_tokens_go_to_their_places_and_back() -> None:
-    tokens = torch.arange(12.0).view(6, 2)
-    padded = packing().unpack(tokens)
+def test_tokens_go_to_their_places_and_back(packing: Packing) -> None:
+    tokens = torch.arange(2.0 * packing.num_rows).view(-1, 2)
+    padded = packing.unpack(tokens)
     assert padded.shape == (3, 3, 2)
     assert padded[1, :2].tolist() == [[6, 7], [8, 9]]
     assert padded[2, 0].tolist() == [10, 11]
-    assert packing().pack(padded).equal(tokens)
+    packed = packing.pack(padded)
+    assert packed.shape == tokens.shape
+    assert packed[:6].equal(tokens[:6])
 
 
-def test_heads_are_those_of_the_padded_batch() -> None:
-    x = torch.randn(6, 3 * 2 * 4)
-    whole = packing().unpack(x).view(3, 3, 3, 2, 4)  # (B, T, P, H, E)
-    for part, heads in enumerate(packing().split_heads(x, 2, 4)):
+def test_heads_are_those_of_the_padded_batch(packing: Packing) -> None:
+    x = torch.randn(packing.num_rows, 3 * 2 * 4)
+    whole = packing.unpack(x).view(3, 3, 3, 2, 4)  # (B, T, P, H, E)
+    for part, heads in enumerate(packing.split_heads(x, 2, 4)):
         assert heads.equal(whole[:, :, part].transpose(1, 2))
-    joined = packing().join_heads(heads)
-    assert joined.equal(x.view(6, 3, 8)[:, 2])
+    joined = packing.join_heads(heads)
+    assert joined.shape == (packing.num_rows, 8)
+    assert joined[:6].equal(x.view(-1, 3, 8)[:6, 2])
 
 
-def test_gradients_of_first_and_second_order() -> None:
-    here = packing()
+def test_gradients_of_first_and_second_order(packing: Packing) -> None:
+    here = packing
 
     def run(x: Tensor) -> Tensor:
         first, second = here.split_heads(here.pack(here.unpack(x)), 2, 2)
         real = torch.zeros(9, dtype=torch.float64).index_fill(0, here.real, 1.0)
         seen = (first * second.sin()) * real.view(3, 1, 3, 1)
-        return here.join_heads(seen)
+        return here.join_heads(seen)[:6]
 
-    x = torch.randn(6, 8, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(here.num_rows, 8, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(run, x)
     assert torch.autograd.gradgradcheck(run, x, fast_mode=True)
 
@@ -56,11 +63,13 @@ class Neighbours(Representation):
         return q + torch.nn.functional.pad(q, (0, 0, 1, 0))[:, :-1], k, v
 
 
+SOURCE = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 4, 3, 0]])
+TARGET_INPUT = torch.tensor([[2, 5, 6], [2, 0, 0], [2, 7, 0]])
+TARGET_OUTPUT = torch.tensor([[5, 6, 3], [3, 0, 0], [7, 3, 0]])
+
+
 def loss(model: Transformer) -> Tensor:
-    source = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 4, 3, 0]])
-    target_input = torch.tensor([[2, 5, 6], [2, 0, 0], [2, 7, 0]])
-    target_output = torch.tensor([[5, 6, 3], [3, 0, 0], [7, 3, 0]])
-    return label_smoothed_loss(model, source, target_input, target_output, 0.1).smoothed
+    return label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1).smoothed
 
 
 def test_a_representation_that_mixes_tokens_sees_sentences() -> None:
@@ -79,3 +88,40 @@ def test_compiled_layers_have_one_shape_of_input() -> None:
     model = build(ModelConfig(size="tiny"), "ape", 10, 10)
     compile_layers(model)
     assert not model.packs
+
+
+@pytest.mark.parametrize("position", ["ape", "rpe", "t5", "rope", "tupe", "neighbours"])
+def test_rows_without_a_token_change_nothing(position: str) -> None:
+    config = ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=16, dropout=0.0)
+    model = build(config, "nope" if position == "neighbours" else position, 10, 10).double()
+    if position == "neighbours":
+        for layer in (*model.encoder, *model.decoder):
+            layer.attention.position = Neighbours()
+    sides = SOURCE, TARGET_OUTPUT
+    real = [ids.flatten().nonzero().squeeze(1) for ids in sides]
+    found = []
+    for multiple in (1, 4):
+        both = [
+            Packing(at, (ids.shape[0], ids.shape[1]), multiple)
+            for at, ids in zip(real, sides, strict=True)
+        ]
+        hidden = model(SOURCE, TARGET_INPUT, (both[0], both[1]))
+        assert hidden.shape[0] == (6 if multiple == 1 else 8)
+        targets = TARGET_OUTPUT.flatten()[real[1]]
+        smoothed, nll = linear_cross_entropy(hidden, model.output.weight, targets, 0.1)
+        grads = torch.autograd.grad(smoothed, list(model.parameters()), materialize_grads=True)
+        found.append((smoothed, nll, *grads))
+    for plain, filled in zip(*found, strict=True):
+        torch.testing.assert_close(filled, plain, rtol=0, atol=1e-10)
+
+
+def test_half_precision_has_few_numbers_of_rows() -> None:
+    rows: set[int] = set()
+    model = build(ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=16), "ape", 10, 10)
+    for layer in (*model.encoder, *model.decoder):
+        layer.feed_forward.inner.register_forward_pre_hook(lambda _, x: rows.add(len(x[0])))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss(model).backward()
+    assert rows == {64}
+    loss(model)
+    assert rows == {64, 9, 6}  # source and target
