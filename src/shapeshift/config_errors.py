@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -32,46 +31,72 @@ def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
         error: of the check.
         config: what was checked.
     """
-    found: dict[str, list[tuple[_Place, Any]]] = {}
-    for problem in error.errors(include_url=False):
-        place = _locate(problem["loc"], config)
-        found.setdefault(place.alternative or place.where, []).append((place, problem))
-    for problems in found.values():
-        if problems[0][0].alternative is None:
-            yield from (_message(place, problem, config) for place, problem in problems)
+    problems = error.errors(include_url=False)
+    found = [
+        (_locate(problem["loc"], config), problem)
+        for problem in problems
+        if problem["type"] != "too_short"  # pydantic does not count entries that are wrong
+        or not any(_is_below(other["loc"], problem["loc"]) for other in problems)
+    ]
+    yield from _messages(found, config, 0)
+
+
+def _messages(
+    found: Sequence[tuple[_Place, Any]], config: type[BaseModel], depth: int
+) -> Iterator[str]:
+    """Yield messages for problems that lie in the same types of `depth` settings, each of which may
+    hold values of several types."""
+    groups: dict[str, list[tuple[_Place, Any]]] = {}
+    for place, problem in found:
+        where = place.choices[depth][0] if len(place.choices) > depth else place.where
+        groups.setdefault(where, []).append((place, problem))
+    for where, group in groups.items():
+        if len(group[0][0].choices) <= depth:
+            yield from (_message(place, problem, config) for place, problem in group)
             continue
-        deepest = max(len(problem["loc"]) for _, problem in problems)  # the type that fits best
-        problems = [each for each in problems if len(each[1]["loc"]) == deepest]
-        place, problem = problems[0]
-        if len(problems) == 1:
-            yield _message(place, problem, config)
+        deepest = max(len(problem["loc"]) for _, problem in group)  # in the type that fits best
+        types = [place.choices[depth] for place, problem in group if len(problem["loc"]) == deepest]
+        if len(set(types)) == 1:
+            best = [each for each in group if each[0].choices[depth] == types[0]]
+            yield from _messages(best, config, depth + 1)
         else:
-            wanted = " or ".join(dict.fromkeys(expected(each) for _, each in problems))
-            yield f"{place.where}: expected {wanted}, got {shown(problem['input'])}"
+            wanted = " or ".join(dict.fromkeys(_expected(*each) for each in group))
+            yield f"{where}: expected {wanted}, got {shown(group[0][1]['input'])}"
+
+
+def _is_below(loc: tuple[int | str, ...], other: tuple[int | str, ...]) -> bool:
+    return len(loc) > len(other) and loc[: len(other)] == other
 
 
 def _message(place: _Place, problem: Any, config: type[BaseModel]) -> str:
     where, field = place.where, place.choice
     match problem["type"]:
         case "extra_forbidden":
-            return f"{where}: {_unknown(place, config)}"
-        case "value_error":  # nowhere: between sections, which the message names
-            return (f"{where}: " if where else "") + str(problem["ctx"]["error"])
+            text = _unknown(place, config)
+        case "value_error":  # without a place between sections, which the message names
+            text = str(problem["ctx"]["error"])
         case "missing":
-            return f"{where}: missing"
+            text = "missing"
         case "union_tag_not_found" if field is not None:
-            return (
-                f"{where}: `{field.discriminator}:` is missing, which says what it is"
+            text = (
+                f"`{field.discriminator}:` is missing, which says what it is"
                 f" ({', '.join(variants(field))})"
             )
         case "union_tag_invalid" if field is not None:
             tag, known = str(problem["ctx"]["tag"]), variants(field)
-            return (
-                f"{where}: unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
+            text = (
+                f"unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
                 f" (known: {', '.join(known)})"
             )
         case _:
-            return f"{where}: expected {expected(problem)}, got {shown(problem['input'])}"
+            text = f"expected {_expected(place, problem)}, got {shown(problem['input'])}"
+    return f"{where}: {text}" if where else text
+
+
+def _expected(place: _Place, problem: Any) -> str:
+    if problem["type"] in ("list_type", "tuple_type") and place.lists_sections:
+        return "a list of sections, each begun by '- '"
+    return expected(problem)
 
 
 def shown(value: Any) -> str:
@@ -117,12 +142,15 @@ def _unknown(place: _Place, config: type[BaseModel]) -> str:
     known = FOREIGN_NAMES.get(name)
     meant = (
         _close(name, own, 0.8)
-        or (known if known != where else None)
+        or (known if known in paths else None)
         or every.get(name)
         or _close(name, own, 0.6)
         or _close(name, every, 0.8)
     )
-    return "unknown key" + (f"; did you mean {meant!r}?" if meant else "")
+    if meant is None:
+        return "unknown key" + (f" (known: {', '.join(own)})" if own else "")
+    top = ", at the top level" * (section != "" and "." not in meant)
+    return f"unknown key; did you mean {meant!r}{top}?"
 
 
 def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
@@ -134,56 +162,66 @@ class _Place(NamedTuple):
     """Where a setting stands.
 
     Attributes:
-        where: for people: `tables, entry 1, columns.BLEU.split`.
+        where: for people, see `shown_place`.
         keys: the names among it, without those that a file gives, and items of lists.
         choice: what the last of them belongs to, if it is a choice among sections.
-        alternative: the place, if it may hold values of several types.
+        choices: settings above it that may hold values of several types, each with the type that
+            this problem is about.
+        lists_sections: whether a list of sections may stand there.
     """
 
     where: str
     keys: tuple[str, ...]
     choice: FieldInfo | None
-    alternative: str | None
+    choices: tuple[tuple[str, str], ...]
+    lists_sections: bool
 
 
-def _locate(place: tuple[int | str, ...], config: type[BaseModel]) -> _Place:
+def shown_place(place: Iterable[int | str]) -> str:
+    """Return a place in a file for people: `tables, entry 1, columns.BLEU`; entries are counted
+    from 1."""
+    text = join = ""
+    for step in place:
+        text += f", entry {step + 1}" if isinstance(step, int) else f"{join}{step}"
+        join = ", " if isinstance(step, int) else "."
+    return text
+
+
+def _locate(loc: tuple[int | str, ...], config: type[BaseModel]) -> _Place:
     """Return the place that pydantic names, without the names that it adds for one type of several
     and for a section chosen."""
-    where, alternative = "", None
+    place: list[int | str] = []
     keys: list[str] = []
     types: list[Any] = [config]
     choice: FieldInfo | None = None
-    steps = iter(place)
+    choices: list[tuple[str, str]] = []
+    steps = iter(loc)
     for step in steps:
         if step == "[key]":  # of the name before it
             continue
-        if isinstance(step, int):
-            where += f", entry {step + 1}"
-            types = [each for one in types for each in _types_below(one, step)]
-        else:
-            where += (
-                f"{', ' if re.search(r', entry [0-9]+$', where) else '.' if where else ''}{step}"
-            )
-            fields = [
-                one.model_fields[step]
-                for one in types
-                if _is_section(one) and step in one.model_fields
-            ]
-            if fields or not any(get_origin(one) is dict for one in types):
-                keys.append(step)
-            if fields and (sections := variants(fields[0])):
-                choice, name = fields[0], next(steps, None)
-                types = [] if name is None else [sections[str(name)]]
-                continue
+        place.append(step)
+        fields = [
+            one.model_fields[step] for one in types if _is_section(one) and step in one.model_fields
+        ]
+        if isinstance(step, str) and (fields or not any(get_origin(x) is dict for x in types)):
+            keys.append(step)
+        if fields and (sections := variants(fields[0])):
+            choice, name = fields[0], next(steps, None)
+            types = [] if name is None else [sections[str(name)]]
+            continue
+        if isinstance(step, str):
             choice = None if fields else choice
-            types = (
-                _alternatives(fields[0].annotation)
-                if fields
-                else [each for one in types for each in _types_below(one, step)]
-            )
-        if len(types) > 1 and next(steps, None) is not None:
-            alternative = alternative or where
-    return _Place(where, tuple(keys), choice, alternative)
+        types = (
+            _alternatives(fields[0].annotation)
+            if fields
+            else [each for one in types for each in _types_below(one, step)]
+        )
+        if len(types) > 1 and (name := next(steps, None)) is not None:
+            choices.append((shown_place(place), str(name)))
+    below = [each for one in types for each in _types_below(one, 0)]
+    return _Place(
+        shown_place(place), tuple(keys), choice, tuple(choices), any(map(_is_section, below))
+    )
 
 
 def _is_section(annotation: Any) -> bool:

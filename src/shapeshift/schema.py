@@ -94,7 +94,7 @@ class Strict(BaseModel):
         given = dict(given)
         for name, field in cls.model_fields.items():
             value = given.get(name)
-            if isinstance(value, str | int | float) and _is_list(field.annotation):
+            if isinstance(value, str | int | float) and _is_plain_list(field.annotation):
                 given[name] = [value]
             elif isinstance(value, dict) and (sections := variants(field)):
                 given[name] = _choose(value, sections, field)
@@ -122,10 +122,13 @@ def _choose(
     return {key: value for key, value in section.items() if value is not None or key not in others}
 
 
-def _is_list(annotation: Any) -> bool:
+def _is_plain_list(annotation: Any) -> bool:
+    """Return whether a list of something other than sections may stand there: one entry will do."""
     if get_origin(annotation) in (Union, UnionType):
-        return any(map(_is_list, get_args(annotation)))
-    return get_origin(annotation) in (list, tuple)
+        return any(map(_is_plain_list, get_args(annotation)))
+    items = get_args(annotation)[:1]
+    sections = any(isinstance(item, type) and issubclass(item, BaseModel) for item in items)
+    return get_origin(annotation) in (list, tuple) and not sections
 
 
 class Grown(Strict):

@@ -41,13 +41,20 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from shapeshift.config import Config, parse_config
+from shapeshift.config_errors import messages
 from shapeshift.config_file import lay_over, read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.identity import cell_key
-from shapeshift.lab.spec_errors import sections_of, spec_messages
+from shapeshift.lab.measures import check_measures
 from shapeshift.positions import KINDS, PRESETS
 from shapeshift.schema import Strict
 
@@ -166,6 +173,15 @@ class GridConfig(_Seeded):
     impossible: Literal["refuse", "leave out"] = "refuse"
     steps: tuple[str, ...] = ("score-test",)
 
+    @field_validator("steps")
+    @classmethod
+    def _check_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            check_measures(steps)
+        except ShapeshiftError as error:
+            raise ValueError(str(error)) from error
+        return steps
+
     @model_validator(mode="after")
     def _check_names(self) -> GridConfig:
         taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
@@ -219,7 +235,6 @@ class Grid:
     Args:
         path: the file.
         document: the grid, where it is a part of what the file says; by default all of it.
-        sections: of the whole file then, see `spec_errors.spec_messages`.
 
     Attributes:
         name: the file's, without its suffix.
@@ -230,21 +245,15 @@ class Grid:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        document: Any = None,
-        sections: Mapping[str, type[BaseModel]] | None = None,
-    ):
+    def __init__(self, path: str | Path, document: Any = None):
         self.path = Path(path)
         self.name = self.path.stem
         document = read_document(self.path) if document is None else document
         try:
             self.config = GridConfig.model_validate(document)
         except ValidationError as error:
-            lines = spec_messages(error, GridConfig, sections or dict(sections_of(GridConfig)))
+            lines = messages(error, GridConfig)
             raise ShapeshiftError("; ".join(lines), path=self.path) from error
-        self._listed = {name for name, given in document["axes"].items() if isinstance(given, str)}
 
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
         """Return the cells of a scale: the last axis runs fastest but for the seed.
@@ -292,7 +301,10 @@ class Grid:
                 )
             cells.append(Cell(self.name, scale, axes, seed, config))
         for (axis, value), reason in refused.items():
-            written = axis not in self._listed  # by hand: more likely a slip than without meaning
+            # Written by hand: more likely a slip than without meaning.
+            written = [*self.config.axes[axis]] not in [
+                [*names] for names, _ in _CATALOGUES.values()
+            ]
             if written and not any(cell.axes[axis] == value for cell in cells):
                 raise reason
         if not cells:

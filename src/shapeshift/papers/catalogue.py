@@ -48,8 +48,8 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     """
     from shapeshift.papers.build import find_analysis, item_of
     from shapeshift.papers.names import check_names, check_scores
-    from shapeshift.papers.planning import check_steps, find_grid
-    from shapeshift.papers.spec import read_spec, sections
+    from shapeshift.papers.planning import find_grid
+    from shapeshift.papers.spec import read_spec
 
     spec = read_spec(path)
     if spec.other_grids:
@@ -60,7 +60,7 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     if isinstance(spec.grid, str):
         grid = find_grid(spec.grid, relative_to=path.parent)
     else:
-        grid = check_steps(Grid(path, spec.grid, sections()))
+        grid = Grid(path, spec.grid)
     check_names(spec, grid.config, path)
     for scale in grid.config.scales:
         check_scores(spec, grid.cells(scale), path)

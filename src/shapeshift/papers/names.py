@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+from shapeshift.config_errors import shown_place
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Cell, Condition, GridConfig
-from shapeshift.lab.spec_errors import Place, shown_place
 from shapeshift.papers.metrics import FACTS, METRICS
 from shapeshift.papers.spec import ALL, DEVIATION, ClaimSpec, ColumnSpec, ItemSpec
+
+Place = Sequence[str | int]
 
 
 def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:

@@ -14,7 +14,7 @@ from shapeshift.disk import make_directory, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, Grid
-from shapeshift.lab.measures import check_measures, usable
+from shapeshift.lab.measures import usable
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
 
@@ -288,20 +288,7 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
             f"no grid {name!r}{nearest(name, known)} (known: {', '.join(known)}; or the path of a"
             " YAML file)"
         )
-    return check_steps(Grid(relative_to / name))
-
-
-def check_steps(grid: Grid) -> Grid:
-    """Return a grid whose steps are known.
-
-    Raises:
-        ShapeshiftError: it has one that is not.
-    """
-    try:
-        check_measures(grid.config.steps)
-    except ShapeshiftError as error:
-        raise ShapeshiftError(f"steps: {error}", path=grid.path) from error
-    return grid
+    return Grid(relative_to / name)
 
 
 def _grids(items: Mapping[str, Item]) -> list[str]:

@@ -32,14 +32,14 @@ the paper stand here and nowhere else.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from shapeshift.config_errors import messages
 from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Condition, GridConfig, Name
-from shapeshift.lab.spec_errors import sections_of, spec_messages
 from shapeshift.papers.metrics import OTHER_NAMES
 from shapeshift.schema import PlainName, Strict
 
@@ -87,7 +87,7 @@ class ColumnSpec(Strict):
     metric: MetricName = "BLEU"
     grid: str = ""
     only: dict[Name, Name] = Field(default_factory=dict)
-    split: Split | Literal["train", "each set"] | None = None
+    split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
     lengths: Lengths | None = None
     layers: Literal["lowest", "range"] | None = None
@@ -270,7 +270,7 @@ class ClaimSpec(Strict):
 
     claim: str
     rule: Rule
-    split: Split | Literal["original-order"] = "test"
+    split: Literal["valid", "test", "original-order"] = "test"
     minus: Literal["swapped-order"] | None = None
     lengths: Lengths | None = None
     metric: MetricName = "BLEU"
@@ -316,7 +316,7 @@ class ItemSpec(Strict):
     """
 
     title: str
-    grid: str | dict[str, Any]
+    grid: str | GridConfig
     trained: bool = True
     only: Condition = Field(default_factory=dict)
     tables: tuple[TableSpec, ...] = ()
@@ -372,10 +372,4 @@ def read_spec(path: Path) -> ItemSpec:
     try:
         return ItemSpec.model_validate(document)
     except ValidationError as error:
-        lines = spec_messages(error, ItemSpec, sections())
-        raise ShapeshiftError("; ".join(lines), path=path) from error
-
-
-def sections() -> dict[str, type[BaseModel]]:
-    """Return what a study's file has, its grid among it: place → section."""
-    return dict([*sections_of(ItemSpec), *sections_of(GridConfig, "grid")])
+        raise ShapeshiftError("; ".join(messages(error, ItemSpec)), path=path) from error

@@ -8,7 +8,6 @@ import pytest
 from shapeshift.config import load_config
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.identity import cell_key
-from shapeshift.lab.measures import check_measures
 from shapeshift.positions import PRESETS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -40,7 +39,6 @@ def test_every_scale_resolves_to_cells_that_differ(name):
     config = grid(name).config
     assert list(config.scales) == SCALES
     assert config.title
-    check_measures(config.steps)
     for scale in SCALES:
         assert len(keys(name, scale)) == len(cells(name, scale))
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from matplotlib.figure import Figure as Drawing
 
+from shapeshift.config_errors import key_paths
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.lab.measures import MEASURES
@@ -17,7 +18,7 @@ from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.metrics import FACTS, METRICS
 from shapeshift.papers.names import check_names
 from shapeshift.papers.planning import find_grid
-from shapeshift.papers.spec import read_spec, sections
+from shapeshift.papers.spec import ItemSpec, read_spec
 from shapeshift.papers.study import Study
 
 SHIPPED = sorted(path for path in ITEMS.glob("*.yaml") if path.stem != "papers")
@@ -100,10 +101,10 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
         ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
         ("title: Positions on my text", "titel: Mine", "title"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
-        ("rows:", "by_length: []\n    rows:", "belongs at the top level, not in tables, entry 1"),
+        ("rows:", "by_length: []\n    rows:", "did you mean 'by_length', at the top level?"),
         ("tables:", "by_length: {}\ntables:", "by_length: expected a list of sections"),
         ("tables:", "by_length: true\ntables:", "by_length: expected a list of sections"),
-        ("tables:", "axes: {}\ntables:", "axes: unknown key; it belongs in grid, not at the top"),
+        ("tables:", "axes: {}\ntables:", "axes: unknown key; did you mean 'grid.axes'?"),
         ("split: valid", "xyz: 1", "columns.valid BLEU.xyz: unknown key (known: metric, grid"),
         ("split: valid", "split: vald", "expected 'valid', 'test', 'train' or 'each set', got 'v"),
         ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
@@ -211,6 +212,6 @@ def test_the_page_of_the_file_is_fresh_and_names_every_key():
     made = runpy.run_path(str(docs / "generate_configuration.py"))["study_document"]()
     page = (docs / "study.md").read_text(encoding="utf-8")
     assert page == made, "run: python docs/generate_configuration.py"
-    for model in sections().values():
-        assert {name for name in model.model_fields if f"| `{name}` |" not in page} == set()
+    names = {path.rpartition(".")[2] for path in key_paths(ItemSpec)}
+    assert {name for name in names if f"| `{name}` |" not in page} == set()
     assert re.findall(r"\| +\|$", page.partition("## Metrics")[0], re.MULTILINE) == []
