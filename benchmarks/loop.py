@@ -28,8 +28,9 @@ from shapeshift.threads import set_num_threads
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
+from shapeshift.training.observer import Observer
 from shapeshift.training.step import TrainingStep
-from shapeshift.training.trainer import Silent, Trainer
+from shapeshift.training.trainer import Trainer
 
 VOCABULARY = 1000
 
@@ -44,7 +45,7 @@ def random_store(folder: Path, num_pairs: int) -> TokenStore:
     return write_store(folder, pairs, source_size=VOCABULARY, target_size=VOCABULARY)
 
 
-class ByTurns(Silent):
+class ByTurns(Observer):
     """Times each update of the loop, and then a bare step on the same batch."""
 
     def __init__(self, step: TrainingStep, store: TokenStore, config: TrainingConfig):

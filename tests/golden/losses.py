@@ -21,7 +21,8 @@ from shapeshift.positions import PRESETS
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log, read_log
-from shapeshift.training.trainer import Silent, Trainer
+from shapeshift.training.observer import Observer
+from shapeshift.training.trainer import Trainer
 
 TARGET = Path(__file__).with_suffix(".json")
 SPECIAL, VOCAB = 5, 600
@@ -63,7 +64,7 @@ def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:
     trainer = Trainer(model, config, store, store, Checkpoints(folder / "checkpoints", 10))
     log = Log(folder, 0)
     try:
-        trainer.fit(log, Silent())
+        trainer.fit(log, Observer())
     finally:
         log.close()
     return [line["loss"] for line in read_log(folder / "log.jsonl") if "loss" in line]

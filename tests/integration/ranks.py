@@ -29,11 +29,12 @@ from shapeshift.positions import PRESETS
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
+from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import join
 from shapeshift.training.sharded import Sharded  # noqa: F401  once, not in every process
 from shapeshift.training.stopping import StoppedError, StopSignals
 from shapeshift.training.strategy import local
-from shapeshift.training.trainer import Silent, Trainer
+from shapeshift.training.trainer import Trainer
 
 SPECIAL, VOCAB = 5, 20
 TIMEOUT_S = 55
@@ -146,7 +147,7 @@ def train(folder, run, spoil, settings):
             parallel=parallel,
         )
         resumed = trainer.resume()
-        seen, observer = Seen(trainer), Silent()
+        seen, observer = Seen(trainer), Observer()
         skipped = []
         observer.skipped = lambda nonfinite: skipped.append(nonfinite.update)
         if spoil:

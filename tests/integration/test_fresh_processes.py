@@ -19,7 +19,7 @@ from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
-from shapeshift.training.trainer import Silent
+from shapeshift.training.observer import Observer
 
 TOOLS = runpy.run_path(str(Path(__file__).parents[1] / "soak" / "commands.py"))
 TRAIN = (sys.executable, "-m", "shapeshift", "train")
@@ -45,7 +45,9 @@ def train_here(project, monkeypatch):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     monkeypatch.chdir(project)
-    yield lambda run, *overrides: train(load_config(project / "toy.yaml", overrides), run, Silent())
+    yield lambda run, *overrides: train(
+        load_config(project / "toy.yaml", overrides), run, Observer()
+    )
     torch.set_num_threads(threads)
 
 

@@ -17,6 +17,7 @@ from rich.progress import (
 
 from shapeshift.cli import output
 from shapeshift.cli.output import duration, notice, time_left
+from shapeshift.training.observer import Observer
 
 if TYPE_CHECKING:
     from shapeshift.training.checkpoints import Resumed
@@ -99,19 +100,26 @@ class Display:
                 notice(f"✓ {phase} ({duration(self.end(phase))})")
 
 
-def show_resumed(resumed: Resumed) -> None:
-    """Print where a run continues, and a warning for each damaged checkpoint."""
-    for skipped in resumed.skipped:
-        notice(f"warning: {skipped}", "yellow")
-    notice(resumed)
-
-
-class TrainingDisplay:
+class TrainingDisplay(Observer):
     """Shows a run's updates, loss and speed; prints a line for each validation."""
 
     def __init__(self, display: Display, name: str, max_updates: int):
         self._display, self._name, self._max_updates = display, name, max_updates
         self._note = ""
+
+    def preparing(self, stage: str, done: int, total: int | None) -> None:
+        """Show how far the preparation is."""
+        self._display(stage, done, total)
+
+    def started(self, start: object) -> None:
+        """Print what the run has from another one."""
+        notice(start)
+
+    def resumed(self, resumed: Resumed) -> None:
+        """Print where the run continues, and a warning for each damaged checkpoint."""
+        for skipped in resumed.skipped:
+            notice(f"warning: {skipped}", "yellow")
+        notice(resumed)
 
     def advanced(self, update: int) -> None:
         """Move the bar."""

@@ -111,9 +111,6 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
                 progress.TrainingDisplay(display, directory.name, settings.training.max_updates),
                 prepared_root=prepared,
                 tested=tested,
-                on_prepare=display,
-                on_start=notice,
-                on_resume=progress.show_resumed,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),
                 parallel=parallel,
             )

@@ -23,9 +23,9 @@ from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.locks import locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
+from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import LOST, join
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
-from shapeshift.training.trainer import Silent
 
 _LOOK_S = 0.2
 _GRACE_S = 40.0
@@ -133,7 +133,7 @@ def main() -> int:
             train(
                 config,
                 folder.run,
-                Silent(),
+                Observer(),
                 prepared_root=prepared_root,
                 stop=stop,
                 parallel=parallel,

@@ -71,7 +71,6 @@ LOCK = "lock"
 RESULTS = "results"
 AS_IT_IS = f"remove {SUMS} to use it as it is"
 _REMEDY = f"run the same training command again, which restores it, or {AS_IT_IS}"
-DataProgress = Callable[[str, int, int | None], None]
 
 
 class Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from shapeshift.lab.run import (
     LOCK,
     RESULTS,
     SUBWORDS,
-    DataProgress,
     Run,
     delete,
     has_begun,
@@ -36,10 +35,11 @@ from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.estimate import disk_bytes
 from shapeshift.training.log import Log
+from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import check_hardware
 from shapeshift.training.stopping import StopSignals
-from shapeshift.training.trainer import Observer, Trainer
+from shapeshift.training.trainer import Trainer
 
 
 def train(
@@ -49,9 +49,6 @@ def train(
     *,
     prepared_root: str | Path = "prepared",
     tested: bool = True,
-    on_prepare: DataProgress | None = None,
-    on_start: Callable[[Started], None] | None = None,
-    on_resume: Callable[[Resumed], None] | None = None,
     stop: StopSignals | None = None,
     parallel: Parallel | None = None,
 ) -> Run:
@@ -60,12 +57,9 @@ def train(
     Args:
         config: all settings.
         directory: the run's folder; if training was stopped there, it goes on.
-        observer: receives losses, validations and skipped updates.
+        observer: receives how far preparation and training are.
         prepared_root: folder under which prepared data are kept and found again.
         tested: whether the test text will be translated, and so may not be too long.
-        on_prepare: receives the progress of preparation.
-        on_start: receives what a new run has from another one, see `training.init_from`.
-        on_resume: receives the checkpoint from which training goes on, and the damaged ones.
         stop: entered while the model is trained: a signal then ends the run after an update.
         parallel: this process and the others, which all call this and share the folders; see
             `training.parallel.join`. The main process alone writes and calls back.
@@ -85,16 +79,16 @@ def train(
             with _alone(directory):
                 pass  # no other process trains there; it would be refused later anyway
         Run.check(directory, config)
-        data = prepare(config.data, folder, on_prepare if parallel.is_main else None)
+        data = prepare(config.data, folder, observer.preparing if parallel.is_main else None)
     trainer, started = _make_trainer(config, data, directory, parallel, tested=tested)
     # All that can be refused without the folder has been; it is made now.
     with _alone(directory) if parallel.is_main else nullcontext():
         run, resumed = _open_run(config, data, directory, trainer)
         unfinished = _is_unfinished(trainer)
-        if parallel.is_main and started and on_start:
-            on_start(started)
-        if resumed and on_resume and (unfinished or resumed.skipped):
-            on_resume(resumed)
+        if parallel.is_main and started:
+            observer.started(started)
+        if resumed and (unfinished or resumed.skipped):
+            observer.resumed(resumed)
         if unfinished:
             with parallel.main_first():
                 log = _begin(run, trainer) if parallel.is_main else None

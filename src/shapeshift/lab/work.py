@@ -31,9 +31,9 @@ from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
 from shapeshift.schema import Strict
+from shapeshift.training.observer import Observer
 from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
-from shapeshift.training.trainer import Silent
 
 BUSY = 75
 """Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
@@ -118,7 +118,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
             folder.write_record(record, config)
 
 
-class _Heartbeat(Silent):
+class _Heartbeat(Observer):
     """Writes the number of the last update to a file, about once a second."""
 
     def __init__(self, path: Path):

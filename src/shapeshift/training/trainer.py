@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
-from shapeshift.training.guards import Guard, NonFinite, Pairs
+from shapeshift.training.guards import Guard, Pairs
 from shapeshift.training.log import Log, RunningMetrics
 from shapeshift.training.manifest import Progress
 from shapeshift.training.micro_batches import MicroBatch, OutOfMemoryError, naming_out_of_memory
+from shapeshift.training.observer import Observer
 from shapeshift.training.optim import learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
@@ -32,31 +33,6 @@ from shapeshift.training.strategy import Replicated
 
 if TYPE_CHECKING:
     from shapeshift.training.sharded import Sharded
-
-
-class Observer(Protocol):
-    """Watches a run, such as a progress bar does."""
-
-    def advanced(self, update: int) -> None:
-        """Called when training begins or goes on, and after each update."""
-
-    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        """Called every `log_every` updates; loss in nats a token since the last call."""
-
-    def validated(self, update: int, values: dict[str, float]) -> None:
-        """Called after each validation."""
-
-    def skipped(self, nonfinite: NonFinite) -> None:
-        """Called for each skipped update, when the next line is logged."""
-
-
-class Silent:
-    """An `Observer` that does nothing."""
-
-    def advanced(self, *args: Any, **kwargs: Any) -> None:
-        """See `Observer`."""
-
-    updated = validated = skipped = advanced
 
 
 class Trainer:
@@ -154,7 +130,7 @@ class Trainer:
 
         Args:
             log: None in all processes but the main one.
-            observer: called in the main process alone.
+            observer: receives losses, validations and skipped updates.
             stop: a signal that has reached any of the processes ends training after an update.
 
         Raises:

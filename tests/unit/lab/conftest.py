@@ -19,7 +19,8 @@ from shapeshift.lab.status import State
 from shapeshift.lab.train import train
 from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
-from shapeshift.training.trainer import Silent, Trainer
+from shapeshift.training.observer import Observer
+from shapeshift.training.trainer import Trainer
 
 
 def make_order(folder, config, steps, prepared_root, command="make it"):
@@ -99,7 +100,7 @@ def make_config(text):
 
 @pytest.fixture
 def silent():
-    return Silent()
+    return Observer()
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +112,7 @@ def make_run(make_config, tmp_path_factory):
     def make(*overrides):
         if overrides not in made:
             config = make_config("training.max_updates=3", *overrides)
-            run = train(config, root / str(len(made)), Silent(), prepared_root=root)
+            run = train(config, root / str(len(made)), Observer(), prepared_root=root)
             made[overrides] = run, Prepared(prepared_directory(config.data, root))
         return made[overrides]
 
@@ -123,10 +124,12 @@ def again(make_config, tmp_path_factory):
     """Trains a run of six updates in a folder, or goes on there; always on the same data."""
     root = tmp_path_factory.mktemp("again")
 
-    def train_again(directory, *overrides, **options):
+    def train_again(directory, *overrides, on_resume=lambda resumed: None, **options):
         six = ("max_updates=6", "checkpoint_every=2", "log_every=1")
         config = make_config(*(f"training.{setting}" for setting in six), *overrides)
-        return train(config, directory, Silent(), prepared_root=root, **options)
+        observer = Observer()
+        observer.resumed = on_resume
+        return train(config, directory, observer, prepared_root=root, **options)
 
     train_again.prepared = root
     return train_again

@@ -18,8 +18,8 @@ from shapeshift.lab.measures import kept_lines
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
+from shapeshift.training.observer import Observer
 from shapeshift.training.optim import build_optimizer
-from shapeshift.training.trainer import Silent
 
 from .conftest import do_work
 
@@ -73,7 +73,7 @@ class Place:
 
     def train(self) -> str:
         """Give the training command again, then read everything."""
-        train(self.config, self.cell.run, Silent(), prepared_root=self.root / "prepared")
+        train(self.config, self.cell.run, Observer(), prepared_root=self.root / "prepared")
         return self.read()
 
 

@@ -22,22 +22,22 @@ from shapeshift.lab.score import translate_and_score
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
-from shapeshift.training.trainer import Silent
+from shapeshift.training.observer import Observer
 
 
 @pytest.fixture(scope="module")
 def trained(make_config, tmp_path_factory):
     """A finished run; tests only read it, or copy it."""
     folder = tmp_path_factory.mktemp("trained")
-    stages, observer = [], Silent()
+    stages, observer = [], Observer()
     observer.validations = []
+    observer.preparing = lambda stage, done, total: stages.append(stage)
     observer.validated = lambda update, values: observer.validations.append((update, values))
     run = train(
         make_config("training.validate_metrics=bleu"),
         folder / "run",
         observer,
         prepared_root=folder / "prepared",
-        on_prepare=lambda stage, done, total: stages.append(stage),
     )
     return SimpleNamespace(
         run=run, prepared=folder / "prepared", observer=observer, stages=set(stages)
@@ -315,7 +315,7 @@ def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config)
     """`char` does not mind where words end: with the same words joined it finds the characters."""
     config = make_config("training.validate_metrics=bleu", "evaluation.tokenize=char")
     seen = []
-    observer = Silent()
+    observer = Observer()
     observer.validated = lambda update, values: seen.append(values)
     run = train(config, tmp_path / "run", observer, prepared_root=trained.prepared)
     scores = translate_and_score(run, "valid", "last", prepared_root=trained.prepared)

@@ -4,13 +4,13 @@ import pytest
 import sentencepiece
 
 from shapeshift import disk
-from shapeshift.cli.progress import show_resumed
+from shapeshift.cli.progress import Display, TrainingDisplay
 from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
 from shapeshift.training.manifest import MODEL
-from shapeshift.training.trainer import Silent
+from shapeshift.training.observer import Observer
 
 from .conftest import flip
 
@@ -28,7 +28,7 @@ def test_a_damaged_checkpoint_is_announced_and_made_again(finished, again, copie
     assert (aside / MODEL).read_bytes() == whole[:-1]
     assert (copied / "average.safetensors").read_bytes() == finished.weights().read_bytes()
 
-    show_resumed(resumed)
+    TrainingDisplay(Display(), "mine", 6).resumed(resumed)
     warned, resuming, _ = capsys.readouterr().err.split("\n")
     assert warned.startswith("warning: checkpoint of update 6 is damaged (model.safetensors: ")
     assert warned.endswith(f"kept as {aside}")
@@ -129,5 +129,5 @@ def test_subword_models_that_were_trained_anew_are_not_mixed_with_the_run_s(
 
     monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", other_version)
     with pytest.raises(ShapeshiftError, match="was trained with other subword models than those"):
-        train(Run(copied).config, copied, Silent(), prepared_root=tmp_path / "prepared")
+        train(Run(copied).config, copied, Observer(), prepared_root=tmp_path / "prepared")
     assert snapshot(copied) == snapshot(finished.directory)

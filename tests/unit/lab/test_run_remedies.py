@@ -13,7 +13,8 @@ from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.score import translate_and_score
 from shapeshift.lab.train import train
-from shapeshift.training.trainer import Silent, Trainer
+from shapeshift.training.observer import Observer
+from shapeshift.training.trainer import Trainer
 
 SHORT = ("training.max_updates=2", "training.checkpoint_every=2")
 
@@ -26,7 +27,7 @@ def go(make_config, text, tmp_path):
     def train_again(*overrides, **options):
         config = make_config(*SHORT, f"data.corpus.root={tmp_path / 'text'}", *overrides)
         prepared = tmp_path / "prepared"
-        return train(config, tmp_path / "run", Silent(), prepared_root=prepared, **options)
+        return train(config, tmp_path / "run", Observer(), prepared_root=prepared, **options)
 
     return train_again
 

@@ -30,8 +30,8 @@ def begin(old, make_config, silent, tmp_path):
     def make(*overrides, start=None):
         config = make_config(f"training.init_from={start or old.directory}", *overrides)
         started = []
-        options = {"prepared_root": tmp_path / "prepared", "on_start": started.append}
-        return train(config, tmp_path / "new", silent, **options), started
+        silent.started = started.append
+        return train(config, tmp_path / "new", silent, prepared_root=tmp_path / "prepared"), started
 
     return make
 

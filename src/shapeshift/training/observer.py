@@ -1,0 +1,37 @@
+"""What may watch a run while it is trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shapeshift.training.checkpoints import Resumed
+    from shapeshift.training.guards import NonFinite
+
+
+class Observer:
+    """Watches a run, as a progress bar does; called in the main process alone.
+
+    These methods do nothing: override those that are wanted.
+    """
+
+    def preparing(self, stage: str, done: int, total: int | None) -> None:
+        """Called while the data are prepared."""
+
+    def started(self, start: object) -> None:
+        """Called when a new run has taken weights from another one; `str` says what it has."""
+
+    def resumed(self, resumed: Resumed) -> None:
+        """Called with the checkpoint from which training goes on, and the damaged ones."""
+
+    def advanced(self, update: int) -> None:
+        """Called when training begins or goes on, and after each update."""
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        """Called every `log_every` updates; loss in nats a token since the last call."""
+
+    def validated(self, update: int, values: dict[str, float]) -> None:
+        """Called after each validation."""
+
+    def skipped(self, nonfinite: NonFinite) -> None:
+        """Called for each skipped update, when the next line is logged."""
