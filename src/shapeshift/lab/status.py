@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import fmean
 from typing import Protocol
 
 from shapeshift.lab.cell_folder import CellFolder
@@ -95,45 +94,6 @@ class Watch:
         return replace(status, update=update)
 
 
-@dataclass
-class _Course:
-    """When a cell was how far, in seconds of the tally's clock.
-
-    Attributes:
-        update: the furthest one that is known.
-        began, from_update: when it was first seen at work, and how far it was.
-        first, first_update: when it was first seen to have got further.
-        last: when it was last seen to get further.
-        ended: when it was seen to be finished.
-    """
-
-    update: int
-    began: float | None = None
-    from_update: int = 0
-    first: float | None = None
-    first_update: int = 0
-    last: float = 0.0
-    ended: float | None = None
-
-    @property
-    def before_first_s(self) -> float:
-        """Seconds at work before it was first seen to have got further."""
-        return 0.0 if self.first is None or self.began is None else self.first - self.began
-
-    @property
-    def first_updates(self) -> int:
-        """The updates of that time."""
-        return self.first_update - self.from_update
-
-    def advance(self, update: int, now: float) -> None:
-        """Take note of how far it is."""
-        if update <= self.update:
-            return
-        if self.first is None:
-            self.first, self.first_update = now, update
-        self.update, self.last = update, now
-
-
 class Tally:
     """The progress of several cells together; a `GridObserver`.
 
@@ -143,79 +103,36 @@ class Tally:
     """
 
     def __init__(self, cells: Iterable[Cell], clock: Callable[[], float] = time.monotonic):
-        self._updates = {cell.key: cell.config.training.max_updates for cell in cells}
-        self._finished: set[str] = set()
-        self._at_work: set[str] = set()
-        self._failed: set[str] = set()
-        self._courses: dict[str, _Course] = {}
+        self._left = {cell.key: cell.config.training.max_updates for cell in cells}
+        self.num_cells = len(self._left)
+        self.num_finished = 0
+        self._began: dict[str, tuple[float, int]] = {}  # when, and with how many updates left
+        self._seconds, self._updates = 0.0, 0  # of cells that began and finished under our eyes
         self._most, self._clock = 1, clock
-
-    @property
-    def num_cells(self) -> int:
-        """The number of cells."""
-        return len(self._updates)
-
-    @property
-    def num_finished(self) -> int:
-        """The number of cells whose training and measures are done."""
-        return len(self._finished)
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Take note of a cell's state."""
         now, key = self._clock(), cell.key
-        course = self._courses.setdefault(key, _Course(status.update))
-        at_work = status.state in (State.RUNNING, State.ELSEWHERE)
-        for is_so, keys in (
-            (at_work, self._at_work),
-            (status.state is State.FINISHED, self._finished),
-            (status.state is State.FAILED, self._failed),
-        ):
-            (keys.add if is_so else keys.discard)(key)
-        if at_work and course.began is None:
-            course.began, course.from_update = now, course.update
-        course.advance(status.update, now)
-        if status.state is State.FINISHED and course.began is not None and course.ended is None:
-            course.ended = now
-        self._most = max(self._most, len(self._at_work))
+        if status.state in (State.RUNNING, State.ELSEWHERE):
+            self._began.setdefault(key, (now, self._left.get(key, 0) - status.update))
+        elif (began := self._began.pop(key, None)) and status.state is State.FINISHED:
+            self._seconds += now - began[0]
+            self._updates += max(1, began[1])
+        if status.state in (State.FINISHED, State.FAILED) and key in self._left:
+            del self._left[key]
+            self.num_finished += status.state is State.FINISHED
+        self._most = max(self._most, len(self._began))
 
     def left_s(self) -> float | None:
-        """Return an estimate of the remaining seconds; `None` before the first update.
-
-        What a cell takes before its first update, for an update and after its last one is known
-        from the cells that were at work. Those that wait take the places of those that end, as
-        many at a time as there were.
-        """
-        courses = [each for each in self._courses.values() if each.first is not None]
-        if not courses:
+        """Return an estimate of the remaining seconds, from what cells took that have finished;
+        `None` before the first one has. Those that wait take the places of those that end, as many
+        at a time as there were."""
+        if not self._updates:
             return None
-        now = self._clock()
-        mean = _pace(courses)
-        start = max(0.0, fmean(each.before_first_s - mean * each.first_updates for each in courses))
-        ends = [each.ended - each.last for each in courses if each.ended is not None]
-        end = fmean(ends) if ends else 0.0
-        places, waiting = [], []
-        for key in self._updates.keys() - self._finished - self._failed:
-            course = self._courses.get(key, _Course(0))
-            pace = _pace([course]) if course.update > course.first_update > 0 else mean
-            left = max(0, self._updates[key] - course.update) * pace + end
-            if key not in self._at_work:
-                waiting.append(start + left)
-            elif course.first is None:
-                places.append(max(0.0, start + left - (now - (course.began or now))))
-            else:
-                places.append(max(0.0, left - (now - course.last)))
+        pace, now = self._seconds / self._updates, self._clock()
+        places = [max(0.0, left * pace - (now - at)) for at, left in self._began.values()]
         places += [0.0] * (self._most - len(places))
         heapq.heapify(places)
-        for seconds in sorted(waiting, reverse=True):
-            heapq.heapreplace(places, places[0] + seconds)
+        for updates in sorted(self._left[x] for x in self._left.keys() - self._began)[::-1]:
+            heapq.heapreplace(places, places[0] + updates * pace)
         return max(places)
-
-
-def _pace(courses: Sequence[_Course]) -> float:
-    """Return the seconds of an update, of all cells together."""
-    seconds = sum(each.last - (each.first or 0.0) for each in courses)
-    updates = sum(each.update - each.first_update for each in courses)
-    if not updates:  # the first ones alone, with all that came before them
-        seconds = sum(each.before_first_s for each in courses)
-        updates = sum(each.first_updates for each in courses)
-    return seconds / updates

@@ -273,25 +273,24 @@ def test_a_watch_reads_the_log_and_extrapolates(tmp_path):
     assert watch.read(State.RUNNING).step == "score-test"
 
 
-def test_a_tally_counts_runs_and_extrapolates_from_what_was_done_since():
+def test_a_tally_counts_runs_and_expects_of_the_others_what_those_took():
     now = 100.0
     cells = [make_cell(seed) for seed in range(4)]  # of 40 updates each
     other = make_cell(0, grid="other")  # the same run in another grid
     tally = Tally([*cells, other], lambda: now)
-    tally.changed(cells[3], CellStatus(State.FINISHED))  # before we looked, its log is lost
+    tally.changed(cells[3], CellStatus(State.FINISHED))  # before we looked
     assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 4, None)
-    for cell, update in ((cells[0], 30), (cells[1], 0), (cells[2], 0)):
+    for cell, update in ((cells[0], 30), (cells[1], 0)):
         tally.changed(cell, CellStatus(State.RUNNING, update=update))
-    assert tally.left_s() is None  # those 30 were made before
     now += 20.0
-    tally.changed(cells[0], CellStatus(State.RUNNING, update=40))
-    tally.changed(cells[1], CellStatus(State.RUNNING, update=30))
-    assert tally.left_s() == pytest.approx(20.0)  # a second for each of 40, of which 20 are over
-    tally.changed(cells[1], CellStatus(State.RUNNING, update=25))  # it went back to a checkpoint
-    assert tally.left_s() is not None
-    tally.changed(cells[0], CellStatus(State.FINISHED, update=40))
+    tally.changed(cells[1], CellStatus(State.RUNNING, update=5))
+    assert tally.left_s() is None
+    tally.changed(cells[0], CellStatus(State.FINISHED, update=40))  # 2 s for each of 10 updates
     tally.changed(other, CellStatus(State.FINISHED, update=40))
-    assert tally.num_finished == 2
+    tally.changed(cells[2], CellStatus(State.RUNNING))
+    assert tally.left_s() == pytest.approx(80.0)
+    tally.changed(cells[2], CellStatus(State.FAILED))
+    assert (tally.num_finished, tally.left_s()) == (2, pytest.approx(60.0))
 
 
 @pytest.mark.parametrize(("num_cells", "places"), [(9, 3), (3, 3), (4, 1), (5, 2)])
