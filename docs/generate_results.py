@@ -3,16 +3,17 @@
     shapeshift reproduce shape && shapeshift reproduce shaw && shapeshift reproduce nhk
     python docs/generate_results.py reproduced
 
-docs/results/ has a CSV file for each table of the page, `SCALE.PAPER-ITEM.csv`, one with all
-findings, and the figures. What a folder of results does not have stays as it is: results may come
-from several machines. A test compares the page with the files.
+docs/results/ has a CSV file for each table, `SCALE.PAPER-ITEM.csv`, one with all findings, both
+with the p-values of their tests, and the figures. What a folder of results does not have stays as
+it is: results may come from several machines. A test compares the page with the files.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 
 from PIL import Image
@@ -23,12 +24,16 @@ from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import DocumentTable
 from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import NO_RUNS
+from shapeshift.papers.write import with_p_values
 from shapeshift.report.collect import SCALES, ReportItem, collect
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 FINDINGS = RESULTS / "findings.csv"
-COLUMNS = ("paper", "item", "scale", "claim", "verdict", "measured", "in the paper")
+COLUMNS = ("paper", "item", "scale", "claim", "verdict", "measured", "in the paper", "p-values")
+_P_VALUE = ", p"
+"""Ends the titles of columns of p-values, which the page does not show."""
 
 TABLES = (
     ("shape", "table2"),
@@ -67,13 +72,11 @@ def collect_results(directory: Path) -> None:
         _replace_findings(item)
         if (document.paper, document.item) in TABLES:
             table = document.tables[0]
-            rows = [
-                [entry.text for entry in row]
-                for row in table.rows
-                if any(entry.value is not None for entry in row)
-            ]
+            measured = [row for row in table.rows if any(x.value is not None for x in row)]
+            shown = table.model_copy(update={"rows": tuple(measured)})
+            header, *rows = with_p_values(shown, lambda entry: entry.text)
             path = RESULTS / f"{document.scale}.{document.paper}-{document.item}.csv"
-            _write(path, table.header, rows)
+            _write(path, header, rows)
         for figure in document.figures:
             source = item.directory / f"{figure.name}.png"
             if (document.paper, figure.name) in FIGURES and document.scale == "tiny":
@@ -84,8 +87,10 @@ def collect_results(directory: Path) -> None:
 def _replace_findings(item: ReportItem) -> None:
     document = item.document
     own = (document.paper, document.item, document.scale)
-    rows = [row for row in _read(FINDINGS)[1] if tuple(row[:3]) != own]
-    rows += [[*own, f.claim, f.verdict, f.measured, f.paper] for f in document.findings]
+    rows = [row for row in _read(FINDINGS)[1:] if tuple(row[:3]) != own]
+    for f in document.findings:
+        p_values = "; ".join(f"{label}: {p:.4g}" for label, p in f.p_values.items())
+        rows.append([*own, f.claim, f.verdict, f.measured, f.paper, p_values])
     _write(FINDINGS, COLUMNS, sorted(rows, key=_place))
 
 
@@ -98,38 +103,44 @@ def _place(row: Sequence[str]) -> tuple[int, int, int]:
 def document() -> str:
     """Return the page."""
     parts = [(RESULTS / "introduction.md").read_text(encoding="utf-8")]
-    findings = _read(FINDINGS)[1]
+    findings = _read(FINDINGS)[1:]
     for name in PAPERS:
         paper = find_paper(name)
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
         for item in (item for owner, item in TABLES if owner == name):
-            parts += _tables(name, item)
+            parts += _table(name, item)
         for (owner, figure), caption in FIGURES.items():
             path = RESULTS / f"{name}-{figure}.png"
             if owner == name and path.exists():
                 parts.append(f"![{figure}](results/{path.name})\n\n*{caption}*\n")
-        own = [row[1:] for row in findings if row[0] == name]
+        own = [row[1:-1] for row in findings if row[0] == name and row[5] != NO_RUNS]
         if own:
-            parts.append(_markdown(COLUMNS[1:], own) + "\n")
+            parts.append(_markdown(COLUMNS[1:-1], own) + "\n")
     return "\n".join(parts)
 
 
-def _tables(paper: str, item: str) -> list[str]:
-    """Return our tables of an item, one for each scale, with the paper's numbers in each."""
+def _table(paper: str, item: str) -> Iterator[str]:
+    """Yield our table of an item, with the paper's numbers in it: that of the smallest scale, which
+    has the most seeds. The files of the others are named."""
     found = find_paper(paper).items[item]
-    parts = []
-    for scale in SCALES:
-        path = RESULTS / f"{scale}.{paper}-{item}.csv"
-        if path.exists():
-            header, rows = _read(path)
-            notes: tuple[str, ...] = ()
-            for table in _published(paper, item):
-                header, rows = _side_by_side(header, rows, table)
-                notes += table.notes
-            title = f"{found.title} ({paper}:{item}, {scale})"
-            parts.append(f"**{title}**\n\n{_markdown(header, rows)}\n")
-            parts += [f"In the paper: {'; '.join(notes)}.\n"] * bool(notes)
-    return parts
+    paths = [RESULTS / f"{scale}.{paper}-{item}.csv" for scale in SCALES]
+    path, *others = filter(Path.exists, paths)
+    header, *rows = _without_p_values(_read(path))
+    notes: tuple[str, ...] = ()
+    for table in _published(paper, item):
+        header, rows = _side_by_side(header, rows, table)
+        notes += table.notes
+    scale = path.name.partition(".")[0]
+    yield f"**{found.title} ({paper}:{item}, {scale})**\n\n{_markdown(header, rows)}\n"
+    sentences = [f"In the paper: {'; '.join(notes)}."] if notes else []
+    sentences += [f"At another scale: `docs/results/{other.name}`." for other in others]
+    if sentences:
+        yield " ".join(sentences) + "\n"
+
+
+def _without_p_values(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    kept = [not title.endswith(_P_VALUE) for title in lines[0]]
+    return [[*compress(line, kept)] for line in lines]
 
 
 def _side_by_side(
@@ -185,13 +196,12 @@ def _row(fields: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+def _read(path: Path) -> list[list[str]]:
     with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    return header, rows
+        return [*csv.reader(file)]
 
 
-def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _write(path: Path, header: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])
 

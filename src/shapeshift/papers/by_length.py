@@ -32,7 +32,7 @@ from shapeshift.papers.document import (
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.spec import ByLengthSpec, Lengths
 from shapeshift.papers.study import Bounds, Study
-from shapeshift.papers.verdicts import mark_note, significant
+from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
 _MIN_SPAN = 2.0  # of the vertical axis, BLEU: less is within the noise of a few hundred segments
@@ -51,7 +51,7 @@ class LengthBleu:
         systems: BLEU.
         trained: source lengths in training; `None` where they are not limited.
         runs: system → its finished cells, one for each seed.
-        marked: system → the numbers of the buckets in which it differs from the first.
+        tests: system → number of a bucket → its comparison with the first there.
         name: the lengths in training; empty if there is but one panel.
     """
 
@@ -59,7 +59,7 @@ class LengthBleu:
     systems: Values
     trained: Bounds | None = None
     runs: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
-    marked: Mapping[str, set[int]] = field(default_factory=dict)
+    tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
     name: str = ""
 
     def is_unseen(self, bucket: LengthBucket) -> bool:
@@ -253,7 +253,7 @@ def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[LengthBleu]:
                 gains(bleu, spec.gain_over) if spec.gain_over else bleu,
                 trained,
                 runs,
-                _marked(study, buckets, grid, axes, spec.systems, [*runs]) if spec.tested else {},
+                _tests(study, buckets, grid, axes, spec.systems, [*runs]) if spec.tested else {},
                 bounds_label(trained) if spec.panels else "",
             )
         )
@@ -262,6 +262,7 @@ def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[LengthBleu]:
 
 def _rows(panel: LengthBleu, systems: Sequence[str], sign: str) -> list[tuple[Entry, ...]]:
     cells = [cell for own in panel.runs.values() for cell in own]
+    marked = {system: significant(tests) for system, tests in panel.tests.items()}
     rows = []
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",", cells)]
@@ -272,9 +273,10 @@ def _rows(panel: LengthBleu, systems: Sequence[str], sign: str) -> list[tuple[En
                 continue
             text = f"{fmean(seeds):{sign}.2f}"
             text += f" ± {stdev(seeds):.2f}" if len(seeds) > 1 else ""
-            text += FEW_MARK * bucket.is_small + MARK * (place in panel.marked.get(system, ()))
+            text += FEW_MARK * bucket.is_small + MARK * (place in marked.get(system, ()))
             field = number(fmean(seeds), cells=panel.runs[system])
-            fields.append(field.model_copy(update={"text": text}))
+            field = field.model_copy(update={"text": text})
+            fields.append(with_p_value(field, panel.tests.get(system, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
         rows.append((*words(*filter(None, (panel.name, label))), *fields))
     return rows
@@ -289,34 +291,32 @@ def _notes(panels: Sequence[LengthBleu], notes: Sequence[str]) -> list[str]:
         lines.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
     seeds = [len(each) for panel in panels for own in panel.systems.values() for each in own]
     lines.append("mean ± standard deviation over seeds" if max(seeds) > 1 else "one seed")
-    if panels[0].marked:
+    if panels[0].tests:
         lines.append(mark_note(next(iter(panels[0].runs)), "lengths of the system"))
     return lines
 
 
-def _marked(
+def _tests(
     study: Study,
     buckets: Sequence[LengthBucket],
     grid: str,
     axes: Mapping[str, str],
     axis: str,
     systems: Sequence[str],
-) -> dict[str, set[int]]:
-    """Return system → the numbers of the buckets in which it differs from the first one."""
+) -> dict[str, dict[int, Part]]:
+    """Return system → number of a bucket → comparison with the first system there."""
     first, *others = systems
     return {
-        system: significant(
-            {
-                place: study.compare(
-                    grid,
-                    {**axes, axis: system},
-                    {**axes, axis: first},
-                    lengths=(bucket.low, bucket.high),
-                )
-                for place, bucket in enumerate(buckets)
-                if bucket.num_segments >= FEW_SEGMENTS
-            }
-        )
+        system: {
+            place: study.compare(
+                grid,
+                {**axes, axis: system},
+                {**axes, axis: first},
+                lengths=(bucket.low, bucket.high),
+            )
+            for place, bucket in enumerate(buckets)
+            if bucket.num_segments >= FEW_SEGMENTS
+        }
         for system in others
     }
 

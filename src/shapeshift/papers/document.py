@@ -46,6 +46,7 @@ class Entry(Strict):
         cells: keys of the runs that it was computed from, where there are no measurements.
         data: fingerprint of the prepared data that it was counted in, where it is no number of a
             run; `cells` then name one that has these data. See `data.prepared.Report`.
+        p_value: of the test against the baseline of its column; `None` where none was made.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Entry(Strict):
     rows: tuple[int, ...] = ()
     cells: tuple[str, ...] = ()
     data: str = ""
+    p_value: float | None = None
 
 
 def missing() -> Entry:
@@ -144,12 +146,14 @@ class Finding(Strict):
         verdict: what our measurements say.
         measured: the numbers, with seeds and significance.
         paper: what was expected, such as the paper's numbers.
+        p_values: of the tests, by what was compared.
     """
 
     claim: str
     verdict: Verdict
     measured: str
     paper: str
+    p_values: dict[str, float] = Field(default_factory=dict)
 
 
 class ItemDocument(Strict):

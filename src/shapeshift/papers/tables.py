@@ -19,7 +19,7 @@ from shapeshift.papers.document import DocumentTable, Entry, counted, missing, n
 from shapeshift.papers.metrics import FACTS
 from shapeshift.papers.spec import ColumnSpec, Published, PublishedSpec, TableSpec
 from shapeshift.papers.study import Axes, Settings, Study
-from shapeshift.papers.verdicts import Part, mark_note, significant
+from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions import KINDS
 
 _STATISTIC = "statistic"
@@ -131,7 +131,8 @@ class TableBuilder:
                 entries += words(self._fact(settings, column))
             else:
                 mark = MARK if line in differing else ""
-                entries.append(self._measured(settings, column, bucket, mark))
+                entry = self._measured(settings, column, bucket, mark)
+                entries.append(with_p_value(entry, tests.get(line)))
         return entries, differing
 
     def _medians(self, group: Settings, column: ColumnSpec) -> list[Entry]:
@@ -295,7 +296,8 @@ class TableBuilder:
             cells = self._study.finished(column.grid or self._grid, seeds)
             entry = number(test.baseline_score if is_baseline else test.score, cells=cells)
             mark = MARK if line in differing else ""
-            entries.append(entry.model_copy(update={"text": entry.text + mark}))
+            entry = entry.model_copy(update={"text": entry.text + mark})
+            entries.append(with_p_value(entry, tests.get(line)))
         return entries
 
     def _names(self, place: Settings, bucket: str) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shapeshift.lab.significance import LEVEL, MARK, Comparison
-from shapeshift.papers.document import Finding, Verdict
+from shapeshift.papers.document import Entry, Finding, Verdict
 from shapeshift.papers.spec import ClaimSpec
 
 _Name = TypeVar("_Name")
@@ -39,6 +39,7 @@ FEW = 5
 """Parts of a claim that a sentence can name one by one and still be read."""
 
 NOT_MEASURED = "not measured"
+NO_RUNS = "no runs at this scale"
 
 # 95 % quantiles of Student's t for 2, 3, … degrees of freedom, then the normal distribution's.
 _T = (2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
@@ -110,8 +111,9 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
     return Finding(
         claim=claim.claim,
         verdict=judge(claim, parts, scale),
-        measured=describe(claim, parts) or "no runs at this scale",
+        measured=describe(claim, parts) or NO_RUNS,
         paper=claim.expected,
+        p_values={label: p.comparison.p_value for label, p in parts.items() if p.comparison},
     )
 
 
@@ -132,6 +134,13 @@ def holm(p_values: Mapping[_Name, float]) -> set[_Name]:
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     """Return which of several systems differ from their baseline, all tests taken together."""
     return holm({name: part.comparison.p_value for name, part in parts.items() if part.comparison})
+
+
+def with_p_value(entry: Entry, part: Part | None) -> Entry:
+    """Return a field of a table with the p-value of its test, if there is one."""
+    if part is None or part.comparison is None:
+        return entry
+    return entry.model_copy(update={"p_value": part.comparison.p_value})
 
 
 def mark_note(baseline: str, tests: str = "tests of the column") -> str:

@@ -12,7 +12,7 @@ from shapeshift.evaluation.tables import Table
 from shapeshift.lab.figures import FORMATS
 from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.results import csv_text
-from shapeshift.papers.document import FILE, DocumentTable, ItemDocument
+from shapeshift.papers.document import FILE, DocumentTable, Entry, ItemDocument
 from shapeshift.papers.item import Figure
 
 _LATEX = {
@@ -109,9 +109,29 @@ def escape_latex(text: str) -> str:
 
 
 def comma_separated(table: DocumentTable) -> str:
-    """Return a table as CSV: numbers in full, words as they are shown."""
-    rows = [[x.text if x.value is None else x.value for x in row] for row in table.rows]
-    return csv_text([table.header, *rows])
+    """Return a table as CSV: numbers in full, words as they are shown; behind each column with
+    tests one of their p-values."""
+    return csv_text(with_p_values(table, lambda x: x.text if x.value is None else x.value))
+
+
+def with_p_values(table: DocumentTable, show: Callable[[Entry], object]) -> list[list[object]]:
+    """Return the header and the rows of a table; behind each column that has tests, `TITLE`, stands
+    one of their p-values, `TITLE, p`.
+
+    Args:
+        table: ours or the paper's.
+        show: returns what stands in a field.
+    """
+    tested = [
+        any(row[n].p_value is not None for row in table.rows) for n in range(len(table.header))
+    ]
+    lines: list[list[object]] = [[]]
+    for title, has_tests in zip(table.header, tested, strict=True):
+        lines[0] += [title, f"{title}, p"] if has_tests else [title]
+    for row in table.rows:
+        fields = zip(row, tested, strict=True)
+        lines.append([x for e, has in fields for x in ([show(e), e.p_value] if has else [show(e)])])
+    return lines
 
 
 _SUFFIXES: dict[str, Callable[[DocumentTable], str]] = {

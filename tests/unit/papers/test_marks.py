@@ -110,6 +110,9 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
     [note] = [note for note in table.notes if note.startswith("* significantly different from ")]
     assert baseline in note
     assert marked(table) == expected
+    entries = [entry for row in table.rows for entry in row]
+    assert all(x.p_value < 0.05 for x in entries if x.value is not None and x.text[-1] == "*")
+    assert any(entry.p_value is not None and entry.text[-1] != "*" for entry in entries)
 
 
 def test_without_the_baseline_nothing_is_marked(translated):

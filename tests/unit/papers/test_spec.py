@@ -53,6 +53,12 @@ def test_a_shipped_item_fits_its_grid_and_stands_in_its_paper(path):
     assert find_paper(paper).items[name].grids == (spec.grid, *spec.other_grids)
 
 
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_equality_is_judged_at_the_scale_of_the_papers_alone(path):
+    for claim in read_spec(path).claims:
+        assert claim.rule not in ("equivalent", "no worse") or claim.scales == ("paper",)
+
+
 def test_every_file_is_an_item_of_its_paper():
     named = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper["items"]}
     assert {path.stem for path in SHIPPED} == named

@@ -113,6 +113,7 @@ def test_numbers_seeds_and_p_are_named():
     made = finding(claim("equivalent"), {"x": compared(1.0, 1.2, 1.4)}, "tiny")
     for part in ("x: 31.20 against 30.00", "+1.20", "p = 0.020", "3 seeds", "90 % interval"):
         assert part in made.measured
+    assert made.p_values == {"x": 0.02}
     reason = Part({}, reason="no finished run with k = 16")
     assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
     assert finding(claim(), {}, "tiny").measured == "no runs at this scale"

@@ -78,6 +78,19 @@ def test_csv_holds_numbers_in_full_and_words_as_they_are_shown():
     assert rows[0][2] == "–"
 
 
+def test_csv_has_the_p_values_of_columns_with_tests():
+    rows = (
+        (Entry(text="ape"), Entry(text="1.00", value=1.0), Entry(text="2", value=2.0)),
+        (Entry(text="rpe"), Entry(text="3.00*", value=3.0, p_value=0.004), Entry(text="–")),
+    )
+    table = DocumentTable(name="t", title="t", header=("position", "BLEU", "speed"), rows=rows)
+    assert [*csv.reader(io.StringIO(comma_separated(table), newline=""))] == [
+        ["position", "BLEU", "BLEU, p", "speed"],
+        ["ape", "1.0", "", "2.0"],
+        ["rpe", "3.0", "0.004", "–"],
+    ]
+
+
 def test_markdown_keeps_pipes_inside_their_fields():
     lines = markdown(TABLE).splitlines()
     assert lines[0] == "**BLEU & speed**"
