@@ -3,8 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+TESTBED := $(VENV)/.testbed
 TORCH  := torch==2.13.0
 UV     := .venv-uv/bin/uv
+COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-style line \
+	--custom-compile-command 'make lock (without torch, whose files and hashes differ by package index: Makefile)' \
+	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
 .PHONY: help install demo test test-long test-slow test-lowest soak check format lock clean gpu-check bench docs
@@ -14,16 +18,23 @@ help:  ## list the targets
 
 install: $(STAMP)  ## make .venv and install shapeshift into it (once)
 
-# All but torch by hash. What torch itself still lacks then is the packages of its CUDA builds.
 $(STAMP): pyproject.toml requirements.lock
+	$(call into_venv,requirements.lock,dev)
+
+$(TESTBED): pyproject.toml requirements-testbed.lock
+	$(call into_venv,requirements-testbed.lock,testbed)
+
+# All but torch by hash. What torch itself still lacks then is the packages of its CUDA builds.
+define into_venv
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement $(1)
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[$(2)]'
 	$(BIN)/python -m pip check
 	touch $@
+endef
 
-demo: install  ## train and compare APE, SHAPE and RPE on the built-in corpus (7 minutes on two cores)
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(TESTBED))  ## train and compare APE, SHAPE and RPE on the built-in corpus (7 minutes on two cores)
 	$(BIN)/shapeshift demo
 
 test: install  ## the tests that take no process of their own
@@ -44,10 +55,9 @@ check: install  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-lock: $(UV)  ## write requirements.lock; UPGRADE=--upgrade takes newer versions
-	echo $(TORCH) | $(UV) pip compile --quiet --universal --generate-hashes --annotation-style line \
-		--custom-compile-command 'make lock (without torch, whose files and hashes differ by package index: Makefile)' \
-		--no-emit-package torch --extra dev --constraint - $(UPGRADE) --output-file requirements.lock pyproject.toml
+lock: $(UV)  ## write the lock files; UPGRADE=--upgrade takes newer versions
+	echo $(TORCH) | $(COMPILE) --extra dev --constraint - $(UPGRADE) --output-file requirements.lock pyproject.toml
+	echo $(TORCH) | $(COMPILE) --extra testbed --constraint - --constraint requirements.lock --output-file requirements-testbed.lock pyproject.toml
 
 test-lowest: $(UV)  ## the unit tests with the oldest versions that pyproject.toml allows, torch excepted
 	$(PYTHON) -m venv --clear .venv-lowest

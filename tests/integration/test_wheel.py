@@ -1,4 +1,4 @@
-"""What is installed from a wheel, outside the repository, is all that the package needs."""
+"""The wheel in environments that have what it asks for and nothing else, outside the repository."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from shapeshift.data.grammar import generate
 
 ROOT = Path(__file__).parents[2]
 PACKED = ("pyproject.toml", "README.md", "LICENSE", "configs", "src")
-TIMEOUT_S = 200
+TIMEOUT_S = 300
+Run = Callable[..., str]
 
 TINY_BART = """
 from transformers import BartConfig, BartForConditionalGeneration
@@ -27,10 +33,18 @@ BartForConditionalGeneration(config).save_pretrained("facebook/bart-base")
 """
 """A folder of the name that the README's snippet loads stands in for the download."""
 
+TINY = (
+    "model.size=tiny",
+    "data.subwords.vocab_size=300",
+    "training.max_updates=4",
+    "training.checkpoint_every=2",
+    "training.average_checkpoints=2",
+    "decoding.beam=1",
+)
+
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the wheel holds."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
     (folder / "source").mkdir()
@@ -43,55 +57,117 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", *build, str(folder / "source")]
     subprocess.run(command, check=True, timeout=TIMEOUT_S)
     (wheel,) = folder.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(folder / "installed")
-    return folder / "installed"
+    return wheel
 
 
-@pytest.fixture
-def run(installed: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs Python in an empty folder with the wheel's package first."""
-
-    def start(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        ended = subprocess.run(
-            [sys.executable, *arguments],
-            env=os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-        assert ended.returncode == status, ended.stderr
-        return ended
-
-    return start
+def needed(package: Distribution, *extras: str) -> Iterator[Distribution]:
+    """Yield what pip would install with a package, as it is installed here."""
+    todo, seen = [(package, frozenset({"", *extras}))], set()
+    while todo:
+        asking, wanted = todo.pop()
+        for requirement in map(Requirement, asking.requires or ()):
+            marker = requirement.marker
+            if marker and not any(marker.evaluate({"extra": extra}) for extra in wanted):
+                continue
+            found = distribution(requirement.name)
+            own = (found, frozenset({"", *requirement.extras}))
+            if (found.name, own[1]) not in seen:
+                seen.add((found.name, own[1]))
+                todo.append(own)
+                yield found
 
 
-def test_every_data_file_is_in_the_wheel(installed: Path) -> None:
+@pytest.fixture(scope="module")
+def make(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """Return a function that makes an environment with the wheel and some of its extras, and
+    returns one that runs the environment's Python in an empty folder."""
+
+    def make_environment(*extras: str) -> Run:
+        folder = tmp_path_factory.mktemp("environment")
+        venv.create(folder / "venv", symlinks=True)
+        (packages,) = (folder / "venv").glob("lib/python*/site-packages")
+        zipfile.ZipFile(wheel).extractall(packages)
+        (info,) = packages.glob("shapeshift-*.dist-info")
+        for each in needed(PathDistribution(info), *extras):
+            for top in {path.parts[0] for path in each.files or ()} - {"..", "__pycache__"}:
+                if not (packages / top).exists():
+                    (packages / top).symlink_to(Path(str(each.locate_file(top))))
+        (folder / "empty").mkdir()
+
+        def run(*arguments: str) -> str:
+            ended = subprocess.run(
+                [str(folder / "venv" / "bin" / "python"), *arguments],
+                env={**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"},
+                cwd=folder / "empty",
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=TIMEOUT_S,
+            )
+            assert ended.returncode == 0, ended.stderr
+            return ended.stdout
+
+        return run
+
+    return make_environment
+
+
+@pytest.fixture(scope="module")
+def testbed(make: Callable[..., Run]) -> Run:
+    return make("testbed")
+
+
+def snippet(mark: str) -> str:
+    """Return the only Python block of the README that contains `mark`."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    (found,) = [block for block in blocks if mark in block]
+    return found
+
+
+def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
     package = ROOT / "src" / "shapeshift"
     folders = {package: "", ROOT / "configs": "configs"}  # in the sources, configs is a link
+    held = set(zipfile.ZipFile(wheel).namelist())
     for folder, name in folders.items():
         files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
         wanted = {path for path in files if "__pycache__" not in path.parts}
         assert len(wanted) > 20
-        missing = [path for path in wanted if not (installed / "shapeshift" / name / path).exists()]
-        assert missing == []
+        assert [path for path in wanted if str(Path("shapeshift", name, path)) not in held] == []
 
 
-def test_the_snippets_of_the_readme_run(run) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    snippets = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
-    assert len(snippets) == 3
+def test_the_library_needs_torch_alone(make: Callable[..., Run]) -> None:
+    run = make()
     where = "import shapeshift; print(shapeshift.__file__)"
-    assert "installed" in run("-c", "\n".join([TINY_BART, *snippets, where])).stdout
+    code = [snippet("class Encoder"), snippet("MultiheadAttention"), where]
+    assert "environment" in run("-W", "ignore", "-c", "\n".join(code))
+    found = (
+        "import importlib.util as u; print([x for x in ('numpy', 'pydantic') if u.find_spec(x)])"
+    )
+    assert run("-c", found) == "[]\n"
 
 
-@pytest.mark.parametrize("name", ["multi30k", "demo", "shape-paper"])
-def test_a_shipped_configuration_is_found_by_name(name: str, run) -> None:
-    assert "parameters" in run("-m", "shapeshift", "train", name, "--dry-run").stdout
+def test_hugging_face_needs_its_extra_alone(make: Callable[..., Run]) -> None:
+    make("hf")("-c", TINY_BART + snippet("AutoModelForSeq2SeqLM"))
 
 
-def test_the_built_in_corpus_and_the_papers_are_there(run) -> None:
-    small = (f"data.corpus.num_{split}=40" for split in ("train", "valid", "test"))
-    run("-m", "shapeshift", "prepare", "demo", *small, "data.subwords.vocab_size=150")
-    assert "shape:table2" in run("-m", "shapeshift", "reproduce", "--list").stdout
+def test_the_demo(testbed: Run) -> None:
+    printed = testbed("-m", "shapeshift", "demo", "--fast")
+    for name in ("ape", "shape-10", "rpe"):
+        assert re.search(rf"^ +{name} +[0-9]", printed, re.MULTILINE), printed
+    assert "report.html" in printed
+
+
+def test_a_shipped_configuration_is_trained_by_its_name(testbed: Run) -> None:
+    testbed("-c", snippet("build(ModelConfig"))
+    pairs = [*generate(300, seed=1, max_words=14)]
+    write = "import sys; open(sys.argv[1], 'w', encoding='utf-8').write(sys.argv[2])"
+    for split, part in (("train", pairs[:200]), ("valid", pairs[200:250]), ("test", pairs[250:])):
+        for number, side in enumerate(("en", "de")):
+            text = "".join(f"{pair[number]}\n" for pair in part)
+            testbed("-c", write, f"{split}.{side}", text)
+    assert "BLEU" in testbed("-m", "shapeshift", "train", "multi30k", *TINY)
+
+
+def test_the_papers_are_there(testbed: Run) -> None:
+    assert "shape:table2" in testbed("-m", "shapeshift", "reproduce", "--list")

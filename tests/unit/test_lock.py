@@ -1,23 +1,30 @@
-"""requirements.lock: what pyproject.toml asks for, except torch, and nothing else; all by hash."""
+"""Lock files: what pyproject.toml asks for, except torch, and nothing else; all by hash."""
 
 import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-PINS = re.findall(
-    r"^(\S+)==(\S+).*((?:\n    --hash=sha256:[0-9a-f]{64}.*)+)\n +# via (.*)$",
-    (ROOT / "requirements.lock").read_text(encoding="utf-8"),
-    re.MULTILINE,
-)
+LOCKS = {"requirements.lock": "dev", "requirements-testbed.lock": "testbed"}
+"""File → the extra that it is for."""
 
 
-def asked_for():
-    """Return the requirements of the package with its extra `dev`, by name."""
+def pins(file):
+    """Return name, version and what asks for it, of each package that has a hash."""
+    return re.findall(
+        r"^(\S+)==(\S+).*(?:\n    --hash=sha256:[0-9a-f]{64}.*)+\n +# via (.*)$",
+        (ROOT / file).read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+
+
+def asked_for(extra):
+    """Return the requirements of the package with an extra, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lists, todo = [project["dependencies"]], ["dev"]
+    lists, todo = [project["dependencies"]], [extra]
     while todo:
         extra = project["optional-dependencies"][todo.pop()]
         lists.append([line for line in extra if not line.startswith("shapeshift[")])
@@ -28,19 +35,27 @@ def asked_for():
     return {(each.name.lower().replace("_", "-"), each.specifier) for each in every}
 
 
-def test_every_pin_has_a_hash_and_no_place():
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", LOCKS)
+def test_every_pin_has_a_hash_and_no_place(file):
+    text = (ROOT / file).read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line[:1].isalnum()]
-    assert len(lines) == len(PINS) > 50
+    assert len(lines) == len(pins(file)) > 40
     assert "://" not in text
-    assert "torch" not in {name for name, *_ in PINS}  # its files differ by package index
+    assert "torch" not in {name for name, *_ in pins(file)}  # its files differ by package index
 
 
-def test_it_holds_what_the_package_asks_for_and_nothing_else():
-    direct = {name: version for name, version, _, via in PINS if "(pyproject.toml)" in via}
-    assert {"torch", *direct} == {name for name, _ in asked_for()}
-    for name, specifier in asked_for():
+@pytest.mark.parametrize(("file", "extra"), LOCKS.items())
+def test_it_holds_what_the_package_asks_for_and_nothing_else(file, extra):
+    direct = {name: version for name, version, via in pins(file) if "(pyproject.toml)" in via}
+    assert {"torch", *direct} == {name for name, _ in asked_for(extra)}
+    for name, specifier in asked_for(extra):
         assert name == "torch" or direct[name] in specifier, name
-    names = {name for name, *_ in PINS} | {"shapeshift", "torch"}
-    for name, _, _, via in PINS:  # what asks for it is in it
-        assert {re.sub(r" \(.*| *\[.*", "", each) for each in via.split(", ")} <= names, name
+    names = {name for name, *_ in pins(file)} | {"shapeshift", "torch"}
+    for name, _, via in pins(file):  # what asks for it is in it
+        asking = {each for each in via.split(", ") if not each.startswith("-c ")}
+        assert {re.sub(r" \(.*| *\[.*", "", each) for each in asking} <= names, name
+
+
+def test_both_have_the_same_versions():
+    all_pins, some = (dict(pin[:2] for pin in pins(file)) for file in LOCKS)
+    assert some.items() <= all_pins.items()
