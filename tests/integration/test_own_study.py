@@ -53,3 +53,11 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     page = (folder / "reproduced" / "report.html").read_text(encoding="utf-8")
     assert "Positions on my text" in page
     assert "SHAPE translates better than APE." in page
+
+
+def test_its_measurements_are_read_as_the_page_says(folder, monkeypatch, capsys):
+    text = (DOCS / "tutorials" / "own-study.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(folder)
+    exec(code)
+    assert "shape" in capsys.readouterr().out

@@ -28,13 +28,14 @@ PAGES = {
     if path.name != "introduction.md"  # of docs/results.md
 }
 TESTED_ALONE = {
-    "docs/guides/exporting.md": "tests/unit/export/test_export_command.py",
-    "docs/guides/hugging-face.md": "tests/unit/interop/test_snippets.py",
-    "docs/guides/torch-nn.md": "tests/unit/interop/test_snippets.py",
-    "docs/tutorials/own-kind.md": "tests/integration/test_own_kind.py",
-    "docs/tutorials/own-study.md": "tests/integration/test_own_study.py",
+    "docs/guides/exporting.md": ("tests/unit/export/test_export_command.py", 3),
+    "docs/guides/hugging-face.md": ("tests/unit/interop/test_snippets.py", 3),
+    "docs/guides/torch-nn.md": ("tests/unit/interop/test_snippets.py", 3),
+    "docs/tutorials/own-kind.md": ("tests/integration/test_own_kind.py", 4),
+    "docs/tutorials/own-study.md": ("tests/integration/test_own_study.py", 1),
 }
-"""Page whose Python needs names that the page does not define → the test that runs it."""
+"""Page whose Python needs names that the page does not define → the test that runs it, and how many
+blocks it runs."""
 
 
 def blocks(page: str, *languages: str) -> list[str]:
@@ -152,3 +153,10 @@ def test_python_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # A folder of the name that snippets load stands in for the download.
     transformers.BartForConditionalGeneration(config).save_pretrained("facebook/bart-base")
     exec("\n".join(blocks(page, "python")), {"__name__": "snippets"})
+
+
+@pytest.mark.parametrize("page", TESTED_ALONE)
+def test_other_tests_run_all_python_of_the_other_pages(page: str) -> None:
+    test, num_blocks = TESTED_ALONE[page]
+    assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
+    assert len(blocks(page, "python")) == num_blocks, f"run the others in {test}, too"
