@@ -41,7 +41,7 @@ from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import BOS, EOS, PAD, Subwords
 from shapeshift.decoding.search import beam_search
-from shapeshift.model import ModelConfig, Transformer, build, cast_for_inference
+from shapeshift.model import ModelConfig, Transformer, build, copy_for_inference
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
@@ -56,7 +56,7 @@ class Ours:
         config = ModelConfig(size=size, dropout=DROPOUT)
         self.dtype = DTYPES[precision]
         self.model = build(config, PRESETS[position], vocabulary, vocabulary)
-        self.decoder: Transformer | None = None  # its weights cast once, as a `Runner` does
+        self.decoder: Transformer | None = None  # its weights laid out once, as a `Runner` does
         name = "fp32" if precision == "fp32" else "bf16"
         self.step = TrainingStep(
             self.model, TrainingConfig(precision=name, label_smoothing=SMOOTHING, clip_norm=None)
@@ -68,8 +68,7 @@ class Ours:
     @torch.inference_mode()
     def translate(self, source: Tensor, beam: int, steps: int) -> None:
         if self.decoder is None:
-            half = self.dtype != torch.float32
-            self.decoder = cast_for_inference(self.model, self.dtype) if half else self.model.eval()
+            self.decoder = copy_for_inference(self.model, self.dtype)
         with autocast(torch.device("cpu"), self.dtype):
             found = beam_search(
                 self.decoder.start(source, beam), torch.full((len(source),), steps), beam=beam
@@ -269,8 +268,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    if args.system != "marian":  # its memory is measured as a user's loop leaves it
-        tune_cpu()
+    if args.what != "decoding" and args.system != "marian":
+        tune_cpu()  # not where the memory of a user's own loop is measured
     (memory if args.what == "memory" else compare)(args)
 
 

@@ -27,7 +27,7 @@ from shapeshift.decoding.invariance import (
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, Stepper, beam_search
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Transformer, cast_for_inference
+from shapeshift.model import Transformer, copy_for_inference
 
 Ids = Sequence[Sequence[int]]
 
@@ -101,6 +101,7 @@ class Runner:
         self._device = torch.device(device)
         self._autocast = autocast
         self._max_rows: int | None = None  # of a frame; measured when first needed
+        self._copy: tuple[list[int], Transformer] | None = None  # with the versions of its weights
 
     def search(
         self, sources: Ids, n_best: int
@@ -116,7 +117,7 @@ class Runner:
                 a batch of one source.
             ShapeshiftError: the same in a larger batch; `n_best` exceeds the beam.
         """
-        model = self._cast()
+        model = self._fast_model()
         for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):
             try:
                 hypotheses = self._search_batch(model, [sources[n] for n in numbers], n_best, shape)
@@ -135,7 +136,7 @@ class Runner:
         """
         sizes = [(len(x) + 1, len(y) + 1) for x, y in zip(sources, targets, strict=True)]
         scores = [PairScore(0.0, num_tokens) for _, num_tokens in sizes]
-        model = self._cast()
+        model = self._fast_model()
         for numbers, shape in self._batches(sizes):
             batch = make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
             if shape is not None:
@@ -162,11 +163,17 @@ class Runner:
         limit = self._config.length_limit(source_length)
         return limit if most is None else min(limit, most)
 
-    def _cast(self) -> Transformer:
-        """Return the model, with its weights as they are now, in the type of its products."""
-        if self._autocast is None or not isinstance(self._model, Transformer):
-            return self._model
-        return cast_for_inference(self._model, self._autocast)
+    def _fast_model(self) -> Transformer:
+        """Return the model with its weights as they are now, laid out for its products."""
+        model = self._model
+        needless = self._device.type != "cpu" and self._autocast is None
+        if needless or not isinstance(model, Transformer):
+            return model
+        versions = [0 if x.is_inference() else x._version for x in model.parameters()]
+        if self._copy is None or self._copy[0] != versions:
+            dtype = self._autocast or model.output.weight.dtype
+            self._copy = versions, copy_for_inference(model, dtype)
+        return self._copy[1]
 
     def _search_batch(
         self, model: Transformer, sources: Ids, n_best: int, shape: Frame | None
@@ -223,7 +230,9 @@ class Runner:
         """Return the most rows of a frame: one if this machine does not treat rows alike."""
         if self._max_rows is None:
             with self._ready():
-                alike = rows_agree(self._model, self._config.beam, self.capacity, self._device)
+                alike = rows_agree(
+                    self._fast_model(), self._config.beam, self.capacity, self._device
+                )
             self._max_rows = MAX_ROWS if alike else 1
         return self._max_rows
 

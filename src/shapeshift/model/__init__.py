@@ -2,7 +2,7 @@
 
 from .build import build
 from .config import SIZES, ModelConfig
-from .inference import cast_for_inference
+from .inference import copy_for_inference
 from .layers import Memory
 from .loss import Loss, label_smoothed_loss
 from .transformer import DecoderState, Transformer
@@ -15,6 +15,6 @@ __all__ = [
     "ModelConfig",
     "Transformer",
     "build",
-    "cast_for_inference",
+    "copy_for_inference",
     "label_smoothed_loss",
 ]

@@ -1,11 +1,13 @@
-"""A model whose products read weights that were cast once."""
+"""A model whose products read weights that were cast and laid out once."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from shapeshift.model import ModelConfig, Transformer, build, cast_for_inference
+from shapeshift.decoding import running
+from shapeshift.decoding.config import DecodingConfig
+from shapeshift.model import ModelConfig, Transformer, build, copy_for_inference
 
 
 def translate(model: Transformer, source: torch.Tensor) -> torch.Tensor:
@@ -26,7 +28,7 @@ def test_logits_are_the_same_bits(position: str, tied: bool) -> None:
         torch.nn.init.normal_(model.output_bias)
     source = torch.randint(4, 50, (3, 7))
     before = {name: x.clone() for name, x in model.state_dict().items()}
-    copy = cast_for_inference(model, torch.bfloat16)
+    copy = copy_for_inference(model, torch.bfloat16)
     assert torch.equal(translate(copy, source), translate(model, source))
     assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
@@ -34,7 +36,7 @@ def test_logits_are_the_same_bits(position: str, tied: bool) -> None:
 
 def test_products_read_cast_weights_and_the_rest_is_shared() -> None:
     model = build(ModelConfig(size="tiny"), "ape", 50, 50).train()
-    copy = cast_for_inference(model, torch.bfloat16)
+    copy = copy_for_inference(model, torch.bfloat16)
     layer, shared = copy.decoder[0], model.decoder[0]
     assert layer.cross_attention.in_weight.dtype is torch.bfloat16
     assert layer.feed_forward.inner.weight.dtype is torch.bfloat16
@@ -43,3 +45,50 @@ def test_products_read_cast_weights_and_the_rest_is_shared() -> None:
     assert layer.around_attention.norm.weight is shared.around_attention.norm.weight
     assert model.training
     assert not copy.training
+
+
+@pytest.mark.parametrize("position", ["ape", "rpe", "skew-cross-pe"])
+def test_float32_weights_lie_transposed(position: str) -> None:
+    torch.manual_seed(0)
+    model = build(ModelConfig(size="tiny"), position, 50, 50).eval()
+    copy = copy_for_inference(model, torch.float32)
+    layer, own = copy.decoder[0], model.decoder[0]
+    for weight, original in (
+        (layer.cross_attention.in_weight, own.cross_attention.in_weight),
+        (layer.feed_forward.outer.weight, own.feed_forward.outer.weight),
+        (copy.output.weight, model.output.weight),
+    ):
+        assert weight.t().is_contiguous()
+        assert original.is_contiguous()
+        assert weight.equal(original)
+    source = torch.randint(4, 50, (3, 7))
+    with torch.inference_mode():
+        steps = [[x.start(source).step(torch.tensor([4, 5, 6]))] for x in (copy, model)]
+    torch.testing.assert_close(*steps)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_a_runner_copies_weights_once_until_they_change(
+    autocast: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = build(ModelConfig(size="tiny"), "ape", 50, 50)
+    dtypes = []
+
+    def counted(model: Transformer, dtype: torch.dtype) -> Transformer:
+        dtypes.append(dtype)
+        return copy_for_inference(model, dtype)
+
+    monkeypatch.setattr(running, "copy_for_inference", counted)
+    runner = running.Runner(model, DecodingConfig(beam=2), autocast=autocast)
+
+    def score() -> float:
+        return runner.score([[5, 6]], [[7, 8]])[0].log_prob
+
+    first = score()
+    list(runner.search([[5, 6, 7]], 1))
+    assert dtypes == [autocast or torch.float32]
+    assert score() == first
+    with torch.no_grad():
+        model.encoder[0].feed_forward.inner.weight.mul_(2)
+    assert score() != first
+    assert len(dtypes) == 2
