@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from glob import escape
 from itertools import chain
 from pathlib import Path
 
@@ -162,6 +163,9 @@ def require_text(prefix: Path, languages: tuple[str, str]) -> None:
                 stems = {Path(stem).name: stem for stem in _stems(prefix.parent, languages)}
                 meant = closest(prefix.name, stems)
                 hint = "" if meant is None else f"; did you mean {stems[meant]!r}?"
+                there = sorted(str(each) for each in prefix.parent.glob(f"{escape(prefix.name)}.*"))
+                if there:
+                    hint = f"; there are {', '.join(there[:5])}"
                 remedy = f"no such file, plain or gzipped{hint}"
             raise ShapeshiftError(remedy, path=path)
 

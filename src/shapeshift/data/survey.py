@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -147,8 +148,18 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
         The training, the validation and the test files, without the ending of a language.
 
     Raises:
-        ShapeshiftError: there are fewer than three sentences; or see `read_parallel`.
+        ShapeshiftError: there are fewer than three sentences, or a file of this name is there
+            already, which may be the text itself; or see `read_parallel`.
     """
+    prefixes = [folder / split for split in SPLITS]
+    paths = [Path(f"{prefix}.{language}") for prefix in prefixes for language in languages]
+    for path in paths:
+        if os.path.lexists(path):
+            raise ShapeshiftError(
+                "exists already, and text that is split would be written here; name another file"
+                f" with --output, or remove {folder} if an earlier init wrote it",
+                path=path,
+            )
 
     def pairs() -> Iterator[tuple[str, str]]:
         for prefix in train:
@@ -165,8 +176,6 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
         )
     count = max(1, min(MAX_HELD_OUT, len(keys) // 20))
     valid, test = set(keys[:count]), set(keys[count : 2 * count])
-    prefixes = [folder / split for split in SPLITS]
-    paths = [Path(f"{prefix}.{language}") for prefix in prefixes for language in languages]
     with ExitStack() as stack:
         files = [stack.enter_context(replacing(path)) for path in paths]
         for source, target in pairs():

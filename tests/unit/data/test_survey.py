@@ -50,6 +50,18 @@ def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.parametrize("there", ["train.en", "test.de"])
+def test_text_that_is_there_is_never_overwritten(tmp_path, there):
+    for ending in ("en", "de"):
+        (tmp_path / f"train.{ending}").write_text("".join(f"{n}\n" for n in range(100)))
+    folder = tmp_path if there == "train.en" else tmp_path / "parts"
+    folder.mkdir(exist_ok=True)
+    (folder / there).write_text("mine\n" * 100)
+    with pytest.raises(ShapeshiftError, match=rf"{there}: exists already.*--output"):
+        hold_out([str(tmp_path / "train")], folder, ("en", "de"))
+    assert (folder / there).read_text() == "mine\n" * 100
+
+
 def test_sources_that_training_has_are_counted():
     training = survey(iter(PAIRS)).sources
     assert survey([("a b c ", "q"), ("new", "q")], training).in_training == 1
