@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     Task,
     TextColumn,
 )
+from rich.text import Text
 
 from shapeshift.cli import output
 from shapeshift.cli.output import duration, notice, time_left
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 30.0
 """Seconds between the lines of a phase in a file or a pipe."""
+
+
+class _Bar(BarColumn):
+    """A bar, where the end of a phase is known."""
+
+    def render(self, task: Task) -> Any:
+        return super().render(task) if task.total else Text()
 
 
 class Display:
@@ -39,8 +46,8 @@ class Display:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
+            _Bar(bar_width=20),  # the only column that is narrower where there is no room
+            TextColumn("{task.fields[count]}", justify="right", markup=False),
             TextColumn("{task.fields[note]}", markup=False),
             console=output.console(),
             refresh_per_second=4,
@@ -72,7 +79,7 @@ class Display:
         if phase not in self._tasks:
             printed = -math.inf if at_once else now
             self._progress.add_task(
-                phase, total=total, completed=done, note="", printed=printed, line=""
+                phase, total=total, completed=done, count="", note="", printed=printed, line=""
             )
             self._tasks[phase] = self._progress.tasks[-1]
         task = self._tasks[phase]
@@ -80,6 +87,7 @@ class Display:
         left_s = task.time_remaining if total else None
         notes = [note, time_left(left_s) if left_s else ""]
         task.fields["note"] = " · ".join(filter(None, notes))
+        task.fields["count"] = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
         if not output.console().is_terminal and now - task.fields["printed"] > LINE_EVERY_S:
             task.fields["printed"] = now
             count = f": {done:,} of {total:,}" if total else f": {done:,}" if done else ""

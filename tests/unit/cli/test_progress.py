@@ -113,11 +113,24 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show):
         display.changed(CELLS[2], CellStatus(State.ELSEWHERE))
         display.changed(CELLS[2], FINISHED)
     assert "ape/1 train" in bars[0]
-    assert "1200/2000 loss 1.234 · 28,123 tokens/s" in bars[0]
-    assert "ape/2 score-test" in bars[1]
+    assert "1,200/2,000 loss 1.234 · 28,123 tokens/s" in bars[0]
+    assert "━" in bars[0]
+    assert re.search(r"ape/2 score-test *$", bars[1])  # no bar without a known end
     assert "ape/2: failed (0 of 3 runs finished)" in shown()
     assert re.search(r"✓ ape/1 \(.* s\): 1 of 3 runs finished", shown())
     assert "✓ ape/3: 2 of 3 runs finished" in shown()
+
+
+def test_80_columns_show_every_number(show, clock):
+    shown = show(force_terminal=True, color_system=None, width=80)
+    cell = replace(CELLS[0], axes={"position": "shape-10"})
+    with GridDisplay([cell]) as display:
+        for update in range(1000, 1301, 10):
+            display.changed(cell, replace(RUNNING, update=update))
+            clock[0] += 2
+        display._display._progress.refresh()
+        bar = shown().splitlines()[-1]
+    assert "1,300/2,000 loss 1.234 · 28,123 tokens/s · about 2 min left" in bar
 
 
 def test_a_pipe_gets_a_line_for_each_event(show, clock):
