@@ -25,7 +25,7 @@ from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
 
 Positions = Annotated[
-    str,
+    list[str],
     typer.Option(
         metavar="NAME,...",
         help="Presets, see `shapeshift positions`; the others are compared with the first.",
@@ -58,7 +58,7 @@ FAST = (
 def compare(
     config: ConfigFile,
     overrides: Overrides = None,
-    position: Positions = "ape,shape,rpe",
+    position: Positions = ["ape,shape,rpe"],  # noqa: B006 (Typer copies it)
     system: Systems = None,
     seeds: Seeds = 1,
     directory: Results = Path("compared"),
@@ -84,7 +84,8 @@ def compare(
         if setting.startswith("position"):
             example = "--system 'NAME position=shape ...'"
             raise usage_error(setting, f"give --position PRESET,... or {example} instead")
-    systems = _parse_systems([*position.split(","), *(system or ())])
+    presets = [name for names in position for name in names.split(",")]
+    systems = _parse_systems([*presets, *(system or ())])
     paper, grid = comparison(config, systems, seeds)
     [scale] = grid.config.scales
     plan = plan_items(
@@ -99,8 +100,10 @@ def compare(
     )
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
-        run = directory / CELLS / plan.runs[0].key / "run"
-        notice(f"next: shapeshift inspect {run} 'A sentence.'")
+        runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
+        for name, run in runs.items():
+            notice(f"{name}: {run}")
+        notice(f"next: shapeshift inspect {next(iter(runs.values()))} 'A sentence.'")
 
 
 def demo(
@@ -131,7 +134,7 @@ def demo(
     compare(
         Path("demo"),
         small + given,
-        "ape",
+        ["ape"],
         [SHAPE_10, "rpe"],
         seeds,
         directory,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from shapeshift.lab.runner import Report
 
 
+_WORDS = {State.ELSEWHERE: "another command is at work on it", State.STOPPING: "stopping"}
+
+
 class GridDisplay:
     """Shows the cells of a grid: a bar for each one at work, and a line when a cell takes another
     step or ends. A `GridObserver`, and a context manager.
@@ -67,7 +70,7 @@ class GridDisplay:
         elif is_running or status.state in (before, State.WAITING):
             return
         elif status.state not in (State.FINISHED, State.FAILED):
-            notice(f"{name}: {status.state}", "yellow")
+            notice(f"{name}: {_WORDS[status.state]}", "yellow")
         elif status.state is State.FAILED:
             notice(f"{name}: failed ({_overall(self._tally)})", "bold red")
         elif before is not State.WAITING:  # else it was finished before this command

@@ -15,6 +15,12 @@ _SETTING = re.compile(r"(data|model|position|training|decoding|evaluation)(\.[\w
 class Subcommand(TyperCommand):
     """A subcommand whose usage errors explain how to give a setting."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the usage, with the names of arguments as they are: versions of Typer bracket
+        them in ways of their own."""
+        given = (each for each in self.params if each.param_type_name == "argument")
+        return ["[OPTIONS]", *(each.metavar or str(each.name).upper() for each in given)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; answer a setting or a foreign option with what works here."""
         # As arguments, as `--set`, or not at all.

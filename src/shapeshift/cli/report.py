@@ -12,7 +12,7 @@ from shapeshift.cli.output import show
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="The folder that reproduce wrote to.")
+        Path, typer.Argument(metavar="[DIR]", help="The folder that reproduce or compare wrote to.")
     ] = Path("reproduced"),
     output: Annotated[
         Path | None,

@@ -48,10 +48,7 @@ def run_plan(
         return
     plan.open_folder(directory)
     launcher = choose_launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
-    with ending_on_signals(
-        "finished runs stay, the others are saved: the same command goes on, and with --no-run"
-        " writes what is there"
-    ):
+    with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         report = None
         if run and plan.trained:
             report = run_cells(plan, directory, prepared, launcher, gpus_per_run)

@@ -49,7 +49,8 @@ def score(
     metric: Annotated[
         list[str],
         typer.Option(
-            help="bleu, chrf, chrf++ or comet (which needs --source); may be given several times."
+            metavar="NAME,...",
+            help="bleu, chrf, chrf++ or comet (which needs --source).",
         ),
     ] = ["bleu", "chrf"],  # noqa: B006 (Typer copies it)
     tokenize: Annotated[
@@ -107,7 +108,7 @@ def score(
 
     Example: shapeshift score baseline.de reference.de --paired new.de
     """
-    metric = [name.lower() for name in metric]
+    metric = list(dict.fromkeys(name for names in metric for name in names.lower().split(",")))
     if paired and "comet" in metric:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
     bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
@@ -159,13 +160,13 @@ def score(
         show_scores("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
     else:
         _print_lines(scores)
-    for kind in metric if others else ():
+    for kind, result in zip(metric, scores.scores, strict=False) if others else ():
         from shapeshift.lab.significance import compare
 
         for name, other in others.items():
             test = compare({1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer)
             print(
-                f"{name}: {kind} {test.score:.2f}, {test.difference:+.2f} against {title},"
+                f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against {title},"
                 f" p = {test.p_value:.4f} (paired bootstrap, {test.num_samples:,} samples)"
             )
     if trained is not None and source is not None and sources is not None:

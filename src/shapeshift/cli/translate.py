@@ -199,8 +199,8 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
             named = [*map(str, at_limit[:_LINES_NAMED]), *("…" * (len(at_limit) > _LINES_NAMED))]
             notice(
                 f"{title}: {len(at_limit):,} of {number:,} translations reach the length limit and"
-                f" may be cut short (line {', '.join(named)}); raise decoding.max_length_a or"
-                " max_length_b to see the rest"
+                f" may be cut short (line {', '.join(named)}); to see the rest, raise the limit:"
+                " --set decoding.max_length_b=NUMBER"
             )
 
 

@@ -69,9 +69,15 @@ def read_capacity(folder: Path) -> Capacity:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
         capacity = Capacity(*report["capacity"])
     except (OSError, ValueError, KeyError, TypeError) as error:
+        there = sorted(path.parent.name for path in folder.parent.glob(f"*/{REPORT}"))
+        engine, dash, quantization = folder.name.partition("-")
+        if engine not in ("ctranslate2", "onnx"):
+            engine, dash = "ctranslate2", ""
+        remedy = f"shapeshift export {folder.parent} --to {engine}"
+        remedy += f" --quantization {quantization}" * bool(dash)
         raise ShapeshiftError(
-            "holds no model that `shapeshift export` wrote; export one first: shapeshift export"
-            f" {folder.parent} --to {folder.name.split('-')[0]}",
+            "holds no model that `shapeshift export` wrote; there are"
+            f" {', '.join(['torch', *there])}; to make one: {remedy}",
             path=folder,
         ) from error
     verify(folder, remedy=REMEDY, sums_remedy=REMEDY)
@@ -86,12 +92,12 @@ def new_folder(target: Path) -> Iterator[Path]:
     Raises:
         ShapeshiftError: `target` is not an empty folder, or the disk refuses.
     """
-    target = target.absolute()
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
         raise ShapeshiftError(
             "exists and is not an empty folder; name a new one with --output, or remove it",
             path=target,
         )
+    target = target.absolute()
     with writing(target):
         make_directory(target.parent)
     with writing(target), partial_directory(target) as partial:

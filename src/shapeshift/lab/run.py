@@ -35,7 +35,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Searcher
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, closest
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.export.running import open_export
 from shapeshift.integrity import SUMS, restore, store, verify
@@ -86,12 +86,11 @@ class Run:
 
     def __init__(self, directory: str | Path, overrides: Sequence[str] = ()):
         self.directory = Path(directory)
-        verify(self.directory, CONFIG, remedy=_REMEDY)
+        if self.directory.is_dir():
+            verify(self.directory, CONFIG, remedy=_REMEDY)
         if not (self.directory / CONFIG).is_file():
-            raise ShapeshiftError(
-                "not a run (it has no config.yaml); name a folder made by `shapeshift train`",
-                path=self.directory,
-            )
+            problem = f"not a run (it has no config.yaml); {_which_run(self.directory)}"
+            raise ShapeshiftError(problem, path=self.directory)
         try:
             self.config = load_config(self.directory / CONFIG)
         except ShapeshiftError as error:
@@ -165,7 +164,8 @@ class Run:
         if which == "average":
             raise ShapeshiftError(
                 f"training is not finished, so there is no {AVERAGE} yet, or it was removed; run"
-                " the training command again, or use --checkpoint last",
+                " the training command again; translate, inspect and export also take"
+                " --checkpoint last",
                 path=self.directory,
             )
         if which == "best":
@@ -239,6 +239,26 @@ class Run:
         if isinstance(lines, str):
             raise TypeError(f"expected a list of lines, got one string: [{lines[:40]!r}]")
         return [*self._translator.translate(lines)]
+
+
+def _which_run(directory: Path) -> str:
+    """Return which runs there are in or near a folder that is none."""
+
+    def runs(folder: Path) -> list[str]:
+        paths = [
+            path for depth in ("*", "cells/*/run") for path in folder.glob(f"{depth}/{CONFIG}")
+        ]
+        return sorted(str(path.parent) for path in paths)
+
+    if directory.is_file():
+        return f"name its folder, {directory.parent}"
+    if inside := runs(directory):
+        return f"in it are {', '.join(inside[:5])}{', …' * (len(inside) > 5)}: name one"
+    near = {Path(run).name: run for run in (*runs(Path("runs")), *runs(directory.parent))}
+    meant = closest(directory.name, near)
+    if meant is not None:
+        return f"did you mean {near[meant]!r}?"
+    return "name a folder made by `shapeshift train`"
 
 
 def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:

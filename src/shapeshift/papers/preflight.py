@@ -161,7 +161,6 @@ def check_space(cells: Iterable[Cell], directory: Path) -> None:
     if needed > free:
         raise ShapeshiftError(
             f"the {len(configs)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
-            " are free; make room, name another --directory, or choose fewer runs with --seed or"
-            " --only",
+            " are free; make room, name another --directory, or choose fewer runs",
             path=directory,
         )

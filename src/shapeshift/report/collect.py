@@ -77,7 +77,8 @@ def collect(directory: Path) -> list[ReportPaper]:
     """
     if not directory.is_dir():
         raise ShapeshiftError(
-            "no such folder; name the one that `shapeshift reproduce` wrote to", path=directory
+            "no such folder; name the one that `shapeshift reproduce` or `compare` wrote to",
+            path=directory,
         )
     anchors = Anchors()
     items = [_item(path, anchors) for path in sorted(directory.rglob(FILE))]

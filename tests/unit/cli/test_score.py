@@ -119,7 +119,7 @@ def test_another_system_is_tested_against_the_first(files):
     assert (status, err) == (0, "")
     line = out.splitlines()[-1]
     found = re.fullmatch(
-        r"worse: bleu (\S+), (-\S+) against all, p = (\S+) \(paired bootstrap.*", line
+        r"worse: BLEU (\S+), (-\S+) against all, p = (\S+) \(paired bootstrap.*", line
     )
     assert found, line
     assert float(found[2]) == pytest.approx(float(found[1]) - 100)

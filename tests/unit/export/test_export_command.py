@@ -132,7 +132,7 @@ def test_the_guide_translates_with_onnx(run, tmp_path):
     )
     assert result.stdout.splitlines() == expected, result.stderr
     refused = translate(run, text, "--engine", "onnxx")
-    assert "export one first: shapeshift export" in str(refused.exception)
+    assert "to make one: shapeshift export" in str(refused.exception)
 
 
 def check(run):
@@ -181,7 +181,7 @@ def test_translate_runs_the_exported_model(run, tmp_path, monkeypatch):
     text.write_text("A man sleeps.\n\nThe old dog sees the cat.\nno words at all\n")
     arguments = (text, "--set", "decoding.beam=1")
     missing = translate(run, *arguments, "--engine", "ctranslate2")
-    assert "export one first: shapeshift export" in str(missing.exception)
+    assert "to make one: shapeshift export" in str(missing.exception)
     assert invoke(run).exit_code == 0
     expected = translate(run, *arguments)
     ran = []

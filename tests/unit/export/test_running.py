@@ -125,7 +125,7 @@ def test_a_line_without_positions_is_refused(made):
 def test_what_is_no_export_is_refused(made, tmp_path):
     _, subwords, folder = made
     config = DecodingConfig()
-    with pytest.raises(ShapeshiftError, match="export one first: shapeshift export"):
+    with pytest.raises(ShapeshiftError, match="to make one: shapeshift export"):
         open_export(tmp_path, subwords, config, CPU)
     with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
         open_export(folder, subwords, DecodingConfig(batch_invariant=True), CPU)

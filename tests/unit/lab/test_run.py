@@ -114,7 +114,7 @@ def test_weights_by_name_and_by_number(trained):
 
 def test_weights_that_are_not_there_yet(copied, make_config, interrupting, silent, tmp_path):
     (copied.directory / "average.safetensors").unlink()
-    with pytest.raises(ShapeshiftError, match=r"training is not finished.* --checkpoint last"):
+    with pytest.raises(ShapeshiftError, match=r"training is not finished.* take --checkpoint last"):
         copied.weights()
     assert copied.weights("last").exists()
     fresh = Run.create(tmp_path / "fresh", make_config())
