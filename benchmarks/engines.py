@@ -22,7 +22,9 @@ from shapeshift.decoding.config import DecodingConfig, NoPenalty
 from shapeshift.decoding.running import Runner, Searcher
 from shapeshift.export import ctranslate2, onnx
 from shapeshift.export.running import open_export
+from shapeshift.export.trained import Trained
 from shapeshift.model import ModelConfig, build
+from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import PRESETS
 
 
@@ -60,12 +62,11 @@ def main() -> None:
             "torch": Runner(model, config),
             "torch, bf16": Runner(model, config, autocast=torch.bfloat16),
         }
-        onnx.export(model, folder / "onnx")
+        trained = Trained(model, shape, PositionConfig(name=args.position), subwords)
+        onnx.export(trained, folder / "onnx")
         for quantization in (None, "int8"):
             target = folder / f"ctranslate2 {quantization or ''}".strip()
-            ctranslate2.export(
-                model, shape, PRESETS[args.position], subwords, target, quantization=quantization
-            )
+            ctranslate2.export(trained, target, quantization=quantization)
         for path in sorted(folder.iterdir()):
             if path.name != "subwords":
                 engines[path.name] = open_export(path, subwords, config, torch.device("cpu"))

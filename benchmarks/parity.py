@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2, huggingface, onnx
 from shapeshift.export.folder import Report
 from shapeshift.export.parity import Parity, ParityError
+from shapeshift.export.trained import Trained
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import PRESETS
@@ -74,21 +76,16 @@ def _row(preset: str, num_models: int, folder: Path) -> str:
     return row
 
 
-def _exports(preset: str, subwords: Subwords, models: Path, seed: int) -> dict[str, Export]:
+def _exports(preset: str, subwords: Subwords, folder: Path, seed: int) -> dict[str, Export]:
     # Post-norm is what MarianMT is.
     shape = ModelConfig(**SHAPE, norm="post" if preset in ("ape", "shape") else "pre")
     model = _random_model(shape, preset, subwords.source_size, seed)
-    scheme, position = PRESETS[preset], PositionConfig(name=preset)
+    trained = Trained(model, shape, PositionConfig(name=preset), subwords, folder, LONGEST)
     return {
-        "ONNX": lambda target: onnx.export(model, target, longest=LONGEST),
-        "CTranslate2": lambda target: ctranslate2.export(
-            model, shape, scheme, subwords, target, longest=LONGEST
-        ),
-        "Hugging Face": lambda target: huggingface.export(
-            model, shape, position, subwords, target,
-            subword_models=models, card="", longest=LONGEST,
-        ),
-    }  # fmt: skip
+        "ONNX": partial(onnx.export, trained),
+        "CTranslate2": partial(ctranslate2.export, trained),
+        "Hugging Face": partial(huggingface.export, trained, card=""),
+    }
 
 
 def _random_model(shape: ModelConfig, preset: str, size: int, seed: int) -> Transformer:

@@ -35,7 +35,7 @@ def seal(directory: Path) -> None:
         if path.is_file():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-            hashes[path.relative_to(directory).as_posix()] = _sha256(path)
+            hashes[path.relative_to(directory).as_posix()] = hash_file(path)
         else:
             DISK.sync_directory(path)
     _write_sums(directory, hashes)
@@ -130,14 +130,14 @@ def _own_hash(body: bytes) -> bytes:
 
 def _damage(path: Path, expected: str) -> str | None:
     try:
-        return None if _sha256(path) == expected else "differs from what was written (SHA-256)"
+        return None if hash_file(path) == expected else "differs from what was written (SHA-256)"
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
 
 
-def _sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "not a regular file")

@@ -28,6 +28,7 @@ class Scores(Strict):
             the same signatures compare.
         scores: over the whole corpus; for joined texts also by sentence, see `score_sentences`.
         by_length: BLEU by source length, shortest first; `None` if lengths were not given.
+        weights_sha256: of the file of weights that translated, where a run was scored.
     """
 
     version: str
@@ -36,6 +37,7 @@ class Scores(Strict):
     references_sha256: str
     scores: tuple[Score, ...]
     by_length: tuple[LengthBucket, ...] | None = None
+    weights_sha256: str | None = None
 
     def find(self, name: str) -> Score | None:
         """Return the score with this name (`BLEU`, `chrF2`), or `None`."""

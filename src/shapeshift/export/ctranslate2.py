@@ -22,7 +22,7 @@ from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
-from shapeshift.positions import T5, Representation, Rotary, Scheme, Shaw
+from shapeshift.positions import T5, Representation, Rotary, Shaw
 
 from .folder import Report, new_folder
 from .parity import CTranslate2Engine, check, compare, sample
@@ -35,21 +35,13 @@ from .support import (
     support,
     unsupported,
 )
+from .trained import Trained
 
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
 
 
 def export(
-    model: Transformer,
-    shape: ModelConfig,
-    scheme: Scheme,
-    subwords: Subwords,
-    target: Path,
-    *,
-    subword_models: Path | None = None,
-    quantization: str | None = None,
-    max_length: int = 1024,
-    longest: tuple[int, int] = (64, 64),
+    trained: Trained, target: Path, *, quantization: str | None = None, max_length: int = 1024
 ) -> Report:
     """Write a model for CTranslate2, after a check that it computes what ours does.
 
@@ -57,15 +49,11 @@ def export(
     in it is on the disk, and not at all if the check fails.
 
     Args:
-        model: trained, on the CPU, in fp32.
-        shape, scheme: that it was built with.
-        subwords: its subword models.
+        trained: the model.
         target: a folder, missing or empty.
-        subword_models: a folder of the same models, to be copied.
         quantization: of the weights, one of `QUANTIZATIONS`; None is fp32.
         max_length: the most tokens of a sentence, with `</s>`, where the engine needs a table and
             the model has no limit of its own.
-        longest: the most subwords of a source and of a target in training, which the check covers.
 
     Returns:
         What was exported and how the check came out.
@@ -75,6 +63,7 @@ def export(
             the folder holds something; the check fails; the disk refuses.
     """
     require()
+    model, shape, scheme = trained.model, trained.shape, trained.position.scheme
     reason = unsupported(scheme, shape)
     if reason is not None:
         raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
@@ -84,19 +73,19 @@ def export(
         )
     with new_folder(target) as partial:
         final, quantized = partial / "model", None
-        _write(final, model, shape, subwords, max_length)
-        pairs = sample(model, max_length, longest)
-        parity = check(model, CTranslate2Engine(final, subwords), pairs)
+        _write(final, trained, max_length)
+        pairs = sample(model, max_length, trained.longest)
+        parity = check(model, CTranslate2Engine(final, trained.subwords), pairs)
         if quantization is not None:
             final.rename(partial / "float32")
-            _write(final, model, shape, subwords, max_length, quantization)
-            quantized = compare(model, CTranslate2Engine(final, subwords), pairs)
+            _write(final, trained, max_length, quantization)
+            quantized = compare(model, CTranslate2Engine(final, trained.subwords), pairs)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
             support(scheme, shape), _capacity(model, support(scheme, shape), max_length), parity,
-            max_length, quantization, quantized,
+            trained.weights_sha256, max_length, quantization, quantized,
         )  # fmt: skip
-        report.save(final, subword_models)
+        report.save(final, trained.subword_models)
     return report
 
 
@@ -171,16 +160,11 @@ def convert(
 
 
 def _write(
-    folder: Path,
-    model: Transformer,
-    shape: ModelConfig,
-    subwords: Subwords,
-    max_length: int,
-    quantization: str | None = None,
+    folder: Path, trained: Trained, max_length: int, quantization: str | None = None
 ) -> None:
     """Write the model into a new folder."""
-    with evaluating(model):
-        spec = convert(model, shape, subwords, max_length)
+    with evaluating(trained.model):
+        spec = convert(trained.model, trained.shape, trained.subwords, max_length)
     spec.validate()
     spec.optimize(quantization=quantization)
     folder.mkdir()

@@ -38,6 +38,7 @@ class Report:
         capacity: the most tokens of a source and of a target that the exported model has positions
             for; None means no limit.
         parity: the check of the fp32 model.
+        weights_sha256: of the file of weights that was exported, if there is one.
         max_length: the most tokens that the exported tables have positions for, if there are any.
         quantization: of the weights; None is fp32.
         quantized: how far the quantized model is from ours; None without quantization.
@@ -48,6 +49,7 @@ class Report:
     positions: str
     capacity: tuple[int | None, int | None]
     parity: Parity
+    weights_sha256: str | None = None
     max_length: int | None = None
     quantization: str | None = None
     quantized: Difference | None = None

@@ -29,6 +29,7 @@ from . import marian
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check, sample
 from .support import EXACT
+from .trained import Trained
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -36,33 +37,16 @@ if TYPE_CHECKING:
 NEEDED = f"the export needs transformers, which is not installed; {install_extra('hf')}"
 
 
-def export(
-    model: Transformer,
-    shape: ModelConfig,
-    position: PositionConfig,
-    subwords: Subwords,
-    target: Path,
-    *,
-    subword_models: Path,
-    card: str,
-    beam: int = 4,
-    max_length: int = 1024,
-    longest: tuple[int, int] = (64, 64),
-) -> Report:
+def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024) -> Report:
     """Write a model for transformers, after a check that what `from_pretrained` opens computes what
     ours does.
 
     Args:
-        model: trained, on the CPU, in fp32.
-        shape, position: that it was built with.
-        subwords: its subword models.
+        trained: the model; `generate` has its beam, where the caller gives none.
         target: a folder, missing or empty.
-        subword_models: the folder of these models.
         card: the model card.
-        beam: the width of `generate`'s beam, where the caller gives none.
         max_length: the most tokens of a sentence where transformers needs a number and the model
             has no limit of its own.
-        longest: the most subwords of a source and of a target in training, which the check covers.
 
     Raises:
         ShapeshiftError: transformers is not installed; the text was split by another program; the
@@ -72,7 +56,8 @@ def export(
         import transformers
     except ImportError as error:
         raise ShapeshiftError(NEEDED) from error
-    if subwords.presplit:
+    model, shape = trained.model, trained.shape
+    if trained.subwords.presplit or trained.subword_models is None:
         raise ShapeshiftError(
             "this model reads text that another program has split into subwords, for which"
             " transformers has no tokenizer; train with data.subwords.algorithm=bpe or unigram"
@@ -81,14 +66,14 @@ def export(
     if marian.fits(model, shape):
         exported, own = marian.convert(model, shape, max_length), Capacity(max_length, max_length)
     else:
-        exported, own = _as_shapeshift(model, shape, position), capacity(model)
+        exported, own = _as_shapeshift(model, shape, trained.position), capacity(model)
     limit = min(limit for limit in (own.source, own.target, max_length) if limit is not None)
-    _set_generation(exported, beam, limit)
+    _set_generation(exported, trained.beam, limit)
     with new_folder(target) as partial:
         folder = partial / "model"
         exported.save_pretrained(folder)
-        _write_tokenizer(folder, subwords, subword_models, limit)
-        pairs = sample(model, max_length, longest)
+        _write_tokenizer(folder, trained.subwords, trained.subword_models, limit)
+        pairs = sample(model, max_length, trained.longest)
         parity = check(model, Engine(folder), pairs)
         report = Report(
             f"transformers {transformers.__version__}",
@@ -96,6 +81,7 @@ def export(
             EXACT,
             (own.source, own.target),
             parity,
+            trained.weights_sha256,
         )
         save(folder / "README.md", card)
         report.save(folder)

@@ -35,33 +35,25 @@ from shapeshift.model.layers import LayerCache
 from .folder import Report, new_folder
 from .parity import Ids, LogProbs, check, sample, score, search
 from .support import EXACT
+from .trained import Trained
 
 OPSET = 18
 Arrays = list[NDArray[Any]]
 
 
-def export(
-    model: Transformer,
-    target: Path,
-    *,
-    subword_models: Path | None = None,
-    max_length: int = 1024,
-    longest: tuple[int, int] = (64, 64),
-) -> Report:
+def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
     """Write a model as ONNX, after a check that onnxruntime computes what ours does.
 
     Args:
-        model: trained, on the CPU, in fp32.
+        trained: the model.
         target: a folder, missing or empty.
-        subword_models: a folder of its subword models, to be copied.
         max_length: the most tokens of a sentence in the check.
-        longest: the most subwords of a source and of a target in training, which the check covers.
 
     Raises:
         ShapeshiftError: onnx or onnxruntime is not installed; the folder holds something; the check
             fails; the disk refuses.
     """
-    runtime = require()
+    runtime, model = require(), trained.model
     own = capacity(model)
     with new_folder(target) as partial:
         folder = partial / "model"
@@ -69,15 +61,16 @@ def export(
         with evaluating(model):
             write(model, folder)
         exported = OnnxModel(folder, own)
-        parity = check(model, Engine(exported), sample(model, max_length, longest))
+        parity = check(model, Engine(exported), sample(model, max_length, trained.longest))
         report = Report(
             f"onnxruntime {runtime.__version__}",
             "onnxruntime.InferenceSession",
             EXACT,
             (own.source, own.target),
             parity,
+            trained.weights_sha256,
         )
-        report.save(folder, subword_models)
+        report.save(folder, trained.subword_models)
     return report
 
 

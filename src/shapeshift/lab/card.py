@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from shapeshift import __version__
 from shapeshift.data.prepared import IMPORTED_FROM, Report
 from shapeshift.evaluation.scores import Scores
+from shapeshift.export import marian
+from shapeshift.export.trained import Trained
+from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.run import RESULTS, Run
 
 CARD = """\
@@ -22,7 +27,7 @@ Translates {source} to {target}. Trained and exported with Shapeshift {version}.
 | position representation | {position} |
 | model | {shape}, {num_parameters:,} parameters |
 | training data | {data} |
-| updates | {updates} |
+| weights | {weights} |
 
 ## Use
 
@@ -45,20 +50,21 @@ ranks by `decoding.length_penalty`.
 """
 
 
-def model_card(run: Run, data: Report, num_parameters: int, *, is_marian: bool) -> str:
+def model_card(run: Run, data: Report, trained: Trained, weights: Path) -> str:
     """Return a model card as Markdown.
 
     Args:
         run: a trained run.
         data: what it was trained on.
-        num_parameters: of its model.
-        is_marian: whether transformers opens the model without Shapeshift.
+        trained: its model that is exported.
+        weights: the file of its weights, see `Run.weights`.
     """
     config = run.config
     corpus, shape, scheme = config.data.corpus, config.model, config.position.scheme
     train = data.splits["train"]
     text = f"{corpus.corpus} ({config.data.dataset.name}), {train.built:,} pairs,"
     text += f" fingerprint {data.fingerprint[:16]}"
+    is_marian = marian.fits(trained.model, shape)
     imported = data.versions.get(IMPORTED_FROM)
     parts = "; ".join(map(str, scheme.parts)) or "none"
     return CARD.format(
@@ -68,21 +74,30 @@ def model_card(run: Run, data: Report, num_parameters: int, *, is_marian: bool) 
         version=__version__,
         position=f"{config.position.name}: {parts}; position ids {scheme.position_ids}",
         shape=f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}",
-        num_parameters=num_parameters,
+        num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
         data=f"imported from {imported}, text not known" if imported else text,
-        updates="not known" if imported else f"{config.training.max_updates:,}",
+        weights="imported" if imported else _which(run, weights),
         registration="" if is_marian else "import shapeshift.huggingface\n",
         beam=config.decoding.beam,
-        scores=_scores(run),
+        scores=_scores(run, trained),
     )
 
 
-def _scores(run: Run) -> str:
-    path = run.directory / RESULTS / "test.average.json"
-    if not path.exists():
-        return "Not scored yet."
-    rows = [
-        f"| {score.name} | {score.value:.2f} | `{score.signature}` |"
-        for score in Scores.load(path).scores
-    ]
-    return "\n".join(["| metric | test set | signature |", "|---|---:|---|", *rows])
+def _which(run: Run, weights: Path) -> str:
+    """Return which weights these are."""
+    if weights.name != AVERAGE:
+        return f"checkpoint after {int(weights.parent.name.rpartition('-')[2]):,} updates"
+    updates = run.checkpoints.updates()
+    training = f"training of {updates[-1]:,} updates" if updates else "finished training"
+    is_mean = run.config.training.final_weights == "average"
+    return f"{'mean of the last checkpoints' if is_mean else 'best checkpoint'} of a {training}"
+
+
+def _scores(run: Run, trained: Trained) -> str:
+    """Return the scores of exactly these weights."""
+    for path in sorted((run.directory / RESULTS).glob("test.*.json")):
+        scores = Scores.load(path)
+        if trained.weights_sha256 and scores.weights_sha256 == trained.weights_sha256:
+            rows = [f"| {x.name} | {x.value:.2f} | `{x.signature}` |" for x in scores.scores]
+            return "\n".join(["| metric | test set | signature |", "|---|---:|---|", *rows])
+    return "These weights are not scored yet."

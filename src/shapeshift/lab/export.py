@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from shapeshift.conformance import Finding
 from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.prepared import Report as DataReport
 from shapeshift.errors import ShapeshiftError
-from shapeshift.export import ctranslate2, huggingface, marian, onnx
+from shapeshift.export import ctranslate2, huggingface, onnx
 from shapeshift.export.folder import Report
 from shapeshift.export.parity import ParityError
+from shapeshift.export.trained import Trained
+from shapeshift.integrity import hash_file
 from shapeshift.lab.card import model_card
 from shapeshift.lab.run import SUBWORDS, Run
 
@@ -48,28 +50,25 @@ def export_run(
             holds something.
         ParityError: the exported model does not compute what the run's does.
     """
-    shape, position = run.config.model, run.config.position
     data = DataReport.read(run.directory / REPORT_OF_RUN, "train again in a new folder")
     train = data.splits["train"]
-    model, subwords = run.model(checkpoint), run.subwords()
-    lengths = (train.source_length.max, train.target_length.max)
-    options: dict[str, Any] = {
-        "subword_models": run.directory / SUBWORDS,
-        "max_length": max_length,
-        "longest": tuple(length or UNKNOWN_LENGTH for length in lengths),
-    }
-    if to == "huggingface":
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        card = model_card(run, data, num_parameters, is_marian=marian.fits(model, shape))
-        beam = run.config.decoding.beam
-        return huggingface.export(
-            model, shape, position, subwords, target, card=card, beam=beam, **options
-        )
-    if to == "onnx":
-        return onnx.export(model, target, **options)
-    return ctranslate2.export(
-        model, shape, position.scheme, subwords, target, quantization=quantization, **options
+    weights = run.weights(checkpoint)
+    trained = Trained(
+        run.model(weights),
+        run.config.model,
+        run.config.position,
+        run.subwords(),
+        run.directory / SUBWORDS,
+        (train.source_length.max or UNKNOWN_LENGTH, train.target_length.max or UNKNOWN_LENGTH),
+        run.config.decoding.beam,
+        hash_file(weights),
     )
+    if to == "huggingface":
+        card = model_card(run, data, trained, weights)
+        return huggingface.export(trained, target, card=card, max_length=max_length)
+    if to == "onnx":
+        return onnx.export(trained, target, max_length=max_length)
+    return ctranslate2.export(trained, target, quantization=quantization, max_length=max_length)
 
 
 def check_exports(run: Run) -> list[Finding]:

@@ -186,8 +186,11 @@ class Run:
             )
         return self.checkpoints.path(int(which)) / MODEL
 
-    def model(self, which: str = "average", device: torch.device | None = None) -> Transformer:
-        """Return the trained model in evaluation mode; see `weights` for `which`."""
+    def model(
+        self, which: str | Path = "average", device: torch.device | None = None
+    ) -> Transformer:
+        """Return the trained model in evaluation mode; see `weights` for `which`, or a file that
+        `weights` returned."""
         subwords = self.subwords()
         model = build(
             self.config.model,
@@ -195,12 +198,12 @@ class Run:
             subwords.source_size,
             subwords.target_size,
         )
-        load_weights(model, self.weights(which))
+        load_weights(model, which if isinstance(which, Path) else self.weights(which))
         return model.to(device or "cpu").eval()
 
     def translator(
         self,
-        which: str = "average",
+        which: str | Path = "average",
         *,
         model: Transformer | None = None,
         subwords: Subwords | None = None,
@@ -209,7 +212,7 @@ class Run:
         """Return what translates text with this run's model, or with a given `model`.
 
         Args:
-            which: weights, see `weights`.
+            which: weights, see `model`.
             model: instead of this run's.
             subwords: this run's, if they are loaded already.
             engine: `torch`, or the name of a folder in the run's that `shapeshift export` wrote,

@@ -9,7 +9,7 @@ from typing import Literal
 from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
-from shapeshift.integrity import store
+from shapeshift.integrity import hash_file, store
 from shapeshift.lab.run import Run, prepared_directory
 
 
@@ -35,7 +35,8 @@ def translate_and_score(
     data = Prepared(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
     hypotheses: list[str] = []
-    for translation in run.translator(which).translate(sources):
+    weights = run.weights(which)
+    for translation in run.translator(weights).translate(sources):
         hypotheses.append(translation)
         if on_translate is not None:
             on_translate(len(hypotheses), len(sources))
@@ -49,6 +50,7 @@ def translate_and_score(
         lengths=[int(n) for n in data.store(split).source_lengths],
         length_buckets=config.evaluation.length_buckets,
     )
+    scores = scores.model_copy(update={"weights_sha256": hash_file(weights)})
     results = run.directory / "results"
     (results / f"{split}.{which}.json").unlink(missing_ok=True)  # its time is that of the scoring
     text = "".join(line + "\n" for line in hypotheses).encode()

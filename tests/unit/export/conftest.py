@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 
 from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
+from shapeshift.export.trained import Trained
 from shapeshift.model import ModelConfig, build
+from shapeshift.model.position_config import PositionConfig
 
 TINY = {"dim": 32, "num_heads": 4, "ff_dim": 48, "encoder_layers": 2, "decoder_layers": 2}
 
@@ -34,8 +37,18 @@ def _prepare(folder, joint):
     return prepare(config, folder / "prepared")
 
 
+def position_of(scheme):
+    """Return the configuration of a scheme."""
+    ids = {"name": scheme.position_ids.name, **scheme.position_ids.options}
+    parts = []
+    for part in scheme.parts:
+        settings = {key: value for key, value in asdict(part).items() if value is not None}
+        parts.append({**settings.pop("options"), **settings})
+    return PositionConfig(name="mine", position_ids=ids, parts=parts)
+
+
 @pytest.fixture
-def make(data):
+def make(data, apart):
     """Makes a model of a scheme; all that it consists of is random, biases and norms too."""
 
     def make(scheme, subwords=None, **settings):
@@ -46,6 +59,8 @@ def make(data):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)
-        return SimpleNamespace(model=model, shape=shape, scheme=scheme, subwords=subwords)
+        folder = (data if subwords is data.subwords else apart).directory / "subwords"
+        trained = Trained(model, shape, position_of(scheme), subwords, folder, longest=(30, 25))
+        return SimpleNamespace(trained=trained, model=model, shape=shape, subwords=subwords)
 
     return make

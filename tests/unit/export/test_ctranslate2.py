@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -88,8 +89,7 @@ def check(made, folder):
 
 
 def run(made, target, **options):
-    options = {"longest": (30, 25), "max_length": 100, **options}
-    return export(made.model, made.shape, made.scheme, made.subwords, target, **options)
+    return export(made.trained, target, **{"max_length": 100, **options})
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -131,10 +131,11 @@ def test_two_vocabularies(make, apart, tmp_path):
 
 
 def test_lengths_are_those_at_which_positions_may_go_wrong(make, tmp_path):
-    lengths = run(make(PRESETS["rpe"]), tmp_path / "a", longest=(30, 25)).parity.lengths
+    lengths = run(make(PRESETS["rpe"]), tmp_path / "a").parity.lengths
     assert {source for source, _ in lengths} >= {1, 16, 17, 30, 38}
     assert {target for _, target in lengths} >= {1, 16, 17, 25, 33}
-    lengths = run(make(SCHEMES["learned"]), tmp_path / "b", longest=(66, 80)).parity.lengths
+    trained = replace(make(SCHEMES["learned"]).trained, longest=(66, 80))
+    lengths = export(trained, tmp_path / "b", max_length=100).parity.lengths
     assert max(max(pair) for pair in lengths) == 69  # and `</s>`: the table ends
 
 

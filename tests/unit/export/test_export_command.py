@@ -15,8 +15,10 @@ from shapeshift.cli import app
 from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
+from shapeshift.evaluation.scores import evaluate
 from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
+from shapeshift.integrity import hash_file
 from shapeshift.lab import export
 from shapeshift.lab.run import Run, load_run
 from shapeshift.model import build
@@ -102,6 +104,33 @@ def test_a_run_is_exported_for_transformers(run):
     assert translation
     refused = invoke(run, "--to", "huggingface", "--quantization", "int8")
     assert (refused.exit_code, "no effect" in refused.stderr) == (2, True)
+
+
+def test_a_model_card_has_the_scores_of_its_weights_and_no_others(run, tmp_path):
+    pytest.importorskip("transformers", reason="the extra hf is not installed")
+    (run / "results").mkdir()
+    document = evaluate(["a b c d"], ["a b c d"], metrics=["bleu"])
+    for which, value in (("average", 11.0), ("last", 22.0), ("best", 33.0)):
+        other = {} if which == "best" else {"weights_sha256": hash_file(Run(run).weights(which))}
+        score = document.scores[0].model_copy(update={"value": value})
+        scores = document.model_copy(update={**other, "scores": (score,)})
+        (run / "results" / f"test.{which}.json").write_text(scores.document())
+    cards = {}
+    for which in ("average", "last"):
+        target = tmp_path / which
+        invoke(run, "--to", "huggingface", "--checkpoint", which, "--output", target)
+        cards[which] = (target / "README.md").read_text()
+        report = json.loads((target / "export.json").read_text())
+        assert report["weights_sha256"] == hash_file(Run(run).weights(which))
+    assert re.findall("[123]{2}\\.00", cards["average"]) == ["11.00"]
+    assert re.findall("[123]{2}\\.00", cards["last"]) == ["22.00"]
+    assert (
+        "| weights | mean of the last checkpoints of a training of 1 updates |" in cards["average"]
+    )
+    assert "| weights | checkpoint after 1 updates |" in cards["last"]
+    (run / "results" / "test.last.json").unlink()
+    invoke(run, "--to", "huggingface", "--checkpoint", "last")
+    assert "These weights are not scored yet." in (run / "huggingface" / "README.md").read_text()
 
 
 def test_the_guide_translates(run, monkeypatch):

@@ -13,7 +13,6 @@ from shapeshift.data.subwords import BOS, EOS
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import marian
 from shapeshift.export.huggingface import export
-from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import PRESETS
 
 pytest.importorskip("transformers", reason="the extra hf is not installed")
@@ -24,26 +23,18 @@ import shapeshift.huggingface
 TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
 
 
-def run(made, data, target):
-    return export(
-        made.model, made.shape, PositionConfig(name=made.name), made.subwords, target,
-        subword_models=data.directory / "subwords", card="# mine\n", longest=(20, 15),
-    )  # fmt: skip
+def run(made, target):
+    return export(made.trained, target, card="# mine\n")
 
 
 @pytest.fixture
 def named(make):
-    def named(preset, *arguments, **settings):
-        made = make(PRESETS[preset], *arguments, **settings)
-        made.name = preset
-        return made
-
-    return named
+    return lambda preset, *arguments, **settings: make(PRESETS[preset], *arguments, **settings)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_the_same(preset, named, data, tmp_path):
-    report = run(named(preset), data, tmp_path / "model")
+def test_every_preset_is_the_same(preset, named, tmp_path):
+    report = run(named(preset), tmp_path / "model")
     assert report.opened_by == "ShapeshiftForSeq2SeqLM"
     assert report.parity.log_prob < 1e-5
 
@@ -54,7 +45,7 @@ def test_marian_needs_no_shapeshift(preset, joint, named, data, apart, tmp_path)
     data = data if joint else apart
     shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu", "output_bias": joint}
     made = named(preset, data.subwords, **shape)
-    report = run(made, data, tmp_path / "model")
+    report = run(made, tmp_path / "model")
     assert report.opened_by == "MarianMTModel"
     program = f"""
 import sys, torch
@@ -91,7 +82,7 @@ def test_what_marian_cannot_hold_keeps_our_class(preset, norm, named):
 def test_the_tokenizer_has_our_ids(joint, named, data, apart, tmp_path):
     data = data if joint else apart
     made = named("rpe", data.subwords, share_embeddings=joint)
-    run(made, data, tmp_path / "model")
+    run(made, tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     ids = tokenizer(TEXT[:2]).input_ids
     assert ids == [[*each, EOS] for each in made.subwords.encode_source(TEXT[:2])]
@@ -101,9 +92,9 @@ def test_the_tokenizer_has_our_ids(joint, named, data, apart, tmp_path):
     assert texts == [made.subwords.decode_target(each[:-1]) for each in ids]
 
 
-def test_it_trains_and_generates(named, data, tmp_path):
+def test_it_trains_and_generates(named, tmp_path):
     """With labels, dropout and SHAPE's offsets; `generate` with and without a cache."""
-    run(named("shape", dropout=0.1), data, tmp_path / "model")
+    run(named("shape", dropout=0.1), tmp_path / "model")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     batch = tokenizer(TEXT, text_target=TEXT, return_tensors="pt", padding=True)
@@ -131,8 +122,8 @@ def test_it_trains_and_generates(named, data, tmp_path):
     assert torch.equal(again(**batch).logits, model(**batch).logits)
 
 
-def test_a_source_padded_on_the_left_is_refused(named, data, tmp_path):
-    run(named("ape"), data, tmp_path / "model")
+def test_a_source_padded_on_the_left_is_refused(named, tmp_path):
+    run(named("ape"), tmp_path / "model")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
     ids, mask = torch.tensor([[0, 7, 3]]), torch.tensor([[0, 1, 1]])
     with pytest.raises(ShapeshiftError, match="padding_side = 'right'"):

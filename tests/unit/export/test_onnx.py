@@ -27,7 +27,7 @@ SMALL = {"encoder_layers": 1, "decoder_layers": 1}
 )
 def test_every_preset_is_the_same(preset, make, tmp_path):
     made = make(PRESETS[preset], **SMALL)
-    report = export(made.model, tmp_path / "model", longest=(20, 15))
+    report = export(made.trained, tmp_path / "model")
     assert report.parity.log_prob < 2e-5
     exported = OnnxModel(tmp_path / "model", report.capacity)
     generator = torch.Generator().manual_seed(1)
@@ -51,7 +51,7 @@ def test_every_preset_is_the_same(preset, make, tmp_path):
 
 def test_search_and_scores_are_the_same(make, tmp_path):
     made = make(PRESETS["shape"], **SMALL, output_bias=True)
-    export(made.model, tmp_path / "model", longest=(20, 15))
+    export(made.trained, tmp_path / "model")
     config = DecodingConfig(beam=3, max_tokens=30, max_length_a=0.5)
     theirs = open_export(tmp_path / "model", made.subwords, config, torch.device("cpu"))
     assert isinstance(theirs, Runner)
@@ -78,5 +78,5 @@ def test_an_export_that_loses_its_cache_is_not_written(make, tmp_path, monkeypat
 
     monkeypatch.setattr(onnx_module._Growing, "append", forget)
     with pytest.raises(ShapeshiftError, match="beam search finds another output"):
-        export(made.model, tmp_path / "model", longest=(20, 15))
+        export(made.trained, tmp_path / "model")
     assert not (tmp_path / "model").exists()

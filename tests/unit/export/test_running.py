@@ -16,6 +16,8 @@ pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installe
 
 from shapeshift.export.ctranslate2 import export
 from shapeshift.export.running import CTranslate2Runner, open_export
+from shapeshift.export.trained import Trained
+from shapeshift.model.position_config import PositionConfig
 
 CPU = torch.device("cpu")
 
@@ -44,7 +46,8 @@ def made(data, tmp_path_factory):
             parameter += 0.3 * torch.randn_like(parameter)
         model.output.weight[EOS] *= 3
     folder = tmp_path_factory.mktemp("run") / "ctranslate2"
-    export(model, shape, scheme, data.subwords, folder, max_length=60, longest=(12, 12))
+    trained = Trained(model, shape, PositionConfig(name="ape"), data.subwords, longest=(12, 12))
+    export(trained, folder, max_length=60)
     return model, data.subwords, folder
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +12,6 @@ from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, support, table, unsupported
 from shapeshift.model import ModelConfig
 from shapeshift.model.catalogue import cells
-from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
@@ -59,7 +58,7 @@ def test_a_refusal_has_a_reason_and_what_works(name, make, tmp_path):
     scheme, reason, remedy = REFUSED[name]
     made = make(scheme)
     with pytest.raises(ShapeshiftError) as caught:
-        export(made.model, made.shape, scheme, made.subwords, tmp_path / "model")
+        export(made.trained, tmp_path / "model")
     assert reason in str(caught.value)
     assert remedy in str(caught.value)
     assert ". " not in str(caught.value)
@@ -91,32 +90,21 @@ def test_the_table_is_true(part, make, tmp_path):
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     scheme = Scheme(parts=(part,))
     made = make(scheme)
-    options = {"longest": (12, 12), "max_length": 40}
+    trained, options = replace(made.trained, longest=(12, 12)), {"max_length": 40}
     if support(scheme, made.shape).startswith("refused"):
         with pytest.raises(ShapeshiftError, match="cannot be exported exactly"):
-            export(made.model, made.shape, scheme, made.subwords, tmp_path / "model", **options)
+            export(trained, tmp_path / "model", **options)
     else:
-        export(made.model, made.shape, scheme, made.subwords, tmp_path / "model", **options)
+        export(trained, tmp_path / "model", **options)
         assert (tmp_path / "model" / "model.bin").is_file()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", EVERY, ids=str)
-def test_hugging_face_and_onnx_take_every_cell(part, make, data, tmp_path):
+def test_hugging_face_and_onnx_take_every_cell(part, make, tmp_path):
     pytest.importorskip("transformers", reason="the extra hf is not installed")
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    made = make(Scheme(parts=(part,)))
-    models, options = data.directory / "subwords", {"longest": (12, 12), "max_length": 40}
-    position = PositionConfig.model_validate({"name": "cell", **_spelled_out(part)})
-    report = huggingface.export(
-        made.model, made.shape, position, made.subwords, tmp_path / "hf",
-        subword_models=models, card="", **options,
-    )  # fmt: skip
+    trained = replace(make(Scheme(parts=(part,))).trained, longest=(12, 12))
+    report = huggingface.export(trained, tmp_path / "hf", card="", max_length=40)
     assert report.parity.log_prob < 1e-4
-    assert onnx.export(made.model, tmp_path / "onnx", **options).parity.log_prob < 1e-4
-
-
-def _spelled_out(part):
-    fields = {**asdict(part)}
-    options = fields.pop("options")
-    return {"parts": [{**{k: v for k, v in fields.items() if v is not None}, **options}]}
+    assert onnx.export(trained, tmp_path / "onnx", max_length=40).parity.log_prob < 1e-4

@@ -4,6 +4,7 @@ import httpx2
 import pytest
 
 from shapeshift.export import ctranslate2
+from shapeshift.export.trained import Trained
 from shapeshift.lab.run import SUBWORDS, Run
 
 from .untrained import serving, write_run
@@ -14,15 +15,15 @@ def test_an_exported_model_next_to_its_run(tmp_path):
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     folder = write_run(tmp_path / "run", "rpe", decoding={"beam": 1, "max_length_b": 3})
     run = Run(folder)
-    ctranslate2.export(
+    trained = Trained(
         run.model(),
         run.config.model,
-        run.config.position.scheme,
+        run.config.position,
         run.subwords(),
-        folder / "ctranslate2",
-        subword_models=folder / SUBWORDS,
+        folder / SUBWORDS,
         longest=(8, 8),
     )
+    ctranslate2.export(trained, folder / "ctranslate2")
     with serving([folder, folder / "ctranslate2"]) as (_, url):
         runs = httpx2.get(f"{url}/runs").json()
         assert [(each["name"], each["engine"], each["shows_attention"]) for each in runs] == [

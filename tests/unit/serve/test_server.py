@@ -12,11 +12,15 @@ from urllib.parse import urlsplit
 import httpx2
 import numpy as np
 import pytest
+import torch
 
+from shapeshift.decoding import running
+from shapeshift.decoding.translator import Translator
 from shapeshift.lab.inspection import inspect_run
 from shapeshift.lab.run import Run
+from shapeshift.model import copy_for_inference
 from shapeshift.serve.server import address, bind, is_loopback
-from shapeshift.serve.service import Limits, ServedRun, Service
+from shapeshift.serve.service import Limits, ServedRun, Service, Task
 from shapeshift.training.checkpoints import Checkpoints
 
 from .untrained import serving, write_run
@@ -281,7 +285,7 @@ def test_a_full_queue_is_429_and_what_waits_is_served(held):
         assert responses[0].status_code == 200
 
 
-@pytest.mark.parametrize("held", [{"request_s": 0.3}], indirect=True)
+@pytest.mark.parametrize("held", [{"request_s": 1.5}], indirect=True)
 def test_what_takes_too_long_is_503_and_what_has_not_begun_is_dropped(held):
     requests = [held.ask("a")]
     assert held.began.wait(10)
@@ -460,3 +464,24 @@ def test_addresses():
             assert address(listener).startswith(shown)
     with bind("0.0.0.0", 0) as listener:
         assert not is_loopback(listener)
+
+
+def test_weights_are_cast_once_and_not_for_each_request(folders, monkeypatch):
+    casts = []
+
+    def cast(model, dtype):
+        casts.append(dtype)
+        return copy_for_inference(model, dtype)
+
+    monkeypatch.setattr(running, "copy_for_inference", cast)
+    settings = ["training.precision=bf16"]
+    bf16 = ServedRun(folders[1], settings)
+    lines = ["ab cd", "ef. ab, cd"]
+    translator = Translator(
+        bf16.model, bf16.subwords, bf16.config.decoding, autocast=torch.bfloat16
+    )
+    expected = [*translator.translate_lines(lines)]
+    casts.clear()
+    bf16 = ServedRun(folders[1], settings)
+    assert bf16.compute(Task("rpe"), lines) == bf16.compute(Task("rpe"), lines) == expected
+    assert casts == [torch.bfloat16]
