@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.positions.checks import describe, is_integer
 
 from .packing import Packing
-from .transformer import PAD, Transformer
+from .transformer import PAD, Transformer, check_padding
 
 CHUNK = 512
 """Tokens whose logits exist at one time."""
@@ -47,15 +48,34 @@ def label_smoothed_loss(
 
     Args:
         model: in the mode the caller chose.
-        source: `(B, S)` ids.
-        target_input: `(B, T)` ids, shifted right.
-        target_output: `(B, T)` ids to predict, padded.
-        epsilon: ε, of label smoothing.
+        source: `(B, S)` ids, each row a sentence and `</s>`, padded on the right.
+        target_input: `(B, T)` ids, `<s>` and a sentence.
+        target_output: `(B, T)` ids to predict, a sentence and `</s>`, padded on the right.
+        epsilon: ε, of label smoothing, in [0, 1).
         real: where the tokens of the flattened `source` and `target_output` are that are not
-            padding; see `Batch.real`. By default they are looked for, for which a GPU waits.
+            padding; see `Batch.real`. By default they are looked for, for which a GPU waits, and
+            ids and padding are checked.
+
+    Raises:
+        ShapeshiftError: for ε out of its range, targets of different shapes, an id that is in no
+            vocabulary, such as −100, a row without a token, or padding left of one.
     """
+    if not 0 <= epsilon < 1:
+        raise ShapeshiftError(f"epsilon must be at least 0 and below 1, got {epsilon}")
+    batch = source, target_input, target_output
+    fits = target_input.shape == target_output.shape and len(source) == len(target_output)
+    if not fits or source.ndim != 2 or target_input.ndim != 2 or not all(map(is_integer, batch)):
+        raise ShapeshiftError(
+            "source must be integers (B, S), target_input and target_output (B, T), <s> before the"
+            f" sentence and </s> behind it, got {', '.join(map(describe, batch))}"
+        )
     sides = source, target_output
     if real is None:
+        _check_ids("source", source, model.source.tokens)
+        _check_ids("target_input", target_input, model.target.tokens)
+        _check_ids("target_output", target_output, model.output)
+        for name, ids in (("source", source), ("target_output", target_output)):
+            check_padding(name, ids)
         real_source, real_target = ((ids.flatten() != PAD).nonzero().squeeze(1) for ids in sides)
         real = real_source, real_target
     targets = target_output.flatten().index_select(0, real[1])  # (N,)
@@ -74,6 +94,16 @@ def label_smoothed_loss(
         hidden, model.output.weight, targets, epsilon, model.output_bias
     )
     return Loss(smoothed, nll, targets.numel())
+
+
+def _check_ids(name: str, ids: Tensor, table: nn.Embedding) -> None:
+    """Raise a `ShapeshiftError` if `ids`, the argument `name`, are in no row of their table."""
+    wrong = ids[(ids < 0) | (ids >= table.num_embeddings)]
+    if len(wrong):
+        raise ShapeshiftError(
+            f"{name} must have ids from 0 to {table.num_embeddings - 1}, {PAD} for padding, got"
+            f" {int(wrong[0])}"
+        )
 
 
 def linear_cross_entropy(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.positions.checks import can_read
 
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
 from .packing import Packing
@@ -72,6 +73,9 @@ class Transformer(nn.Module):
             offset: shifts all positions; None leaves it to the position_ids.
             packing: of the source; the memory's hidden states are then `(N, D)`, for `decode` with
                 a packing.
+
+        Raises:
+            ShapeshiftError: if padding, on a CPU, is not on the right, or a sentence has no token.
         """
         states = self.encoder_states(source, offset=offset, packing=packing)
         return Memory(states[-1], states.pos, states.mask)
@@ -86,6 +90,8 @@ class Transformer(nn.Module):
         """Return the embeddings and every layer's output, the last one normed: `(B, S, D)` each,
         packed `(N, D)`."""
         x, pos = self.source(source, offset=offset)
+        if can_read(source):
+            check_padding("source", source)
         mask = padding_mask(source, x.dtype)
         if packing is not None:
             x = packing.pack(x)
@@ -213,6 +219,19 @@ class DecoderState:
         )
         for cache in self._caches:
             cache.cross.select(sentences)
+
+
+def check_padding(name: str, ids: Tensor) -> None:
+    """Raise a `ShapeshiftError` if a row of `ids (B, T)`, the argument `name`, has no token, or
+    padding left of one."""
+    is_token = ids != PAD
+    starts = is_token[:, :1].all() and ids.shape[1] > 0
+    if not starts or bool((is_token[:, 1:] & ~is_token[:, :-1]).any()):
+        raise ShapeshiftError(
+            f"each row of {name} must be a sentence with padding ({PAD}) on its right alone, for"
+            " positions count from the first token; got a row that starts with padding or has some"
+            " between tokens"
+        )
 
 
 def padding_mask(ids: Tensor, dtype: torch.dtype) -> Tensor:
