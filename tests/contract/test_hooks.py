@@ -23,6 +23,7 @@ from shapeshift.positions.scheme import PLACES
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
+HOOKS = ("embed", "inputs", "rotate", "bias", "query_bias", "value_bias")
 
 
 def build_cell(cell: Scheme, stack: str) -> tuple[Representation, str]:
@@ -96,6 +97,28 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
         assert (mixed.shape, mixed.dtype) == ((B, H, Q, E), dtype)
     for tensor, copy in zip(given, before, strict=True):
         assert torch.equal(tensor, copy), "a hook changed what it was given"
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_positions_are_integers_of_any_type(
+    stacked: tuple[Scheme, str], dtype: torch.dtype
+) -> None:
+    position, at = build_cell(*stacked)
+    module: nn.Module = position if at == "embedding" else Attention(D, H, 0.0, position)
+    module.double()
+    x, later = torch.randn(B, K, D, dtype=torch.float64), torch.full((K, K), -torch.inf).triu(1)
+
+    def run(pos: Tensor) -> Tensor:
+        if at == "embedding":
+            return module.embed(x, pos)
+        return module(x, x, pos, pos, later.double())
+
+    for pos in (torch.arange(200, 200 + K)[None], torch.tensor([[3, 255, 7, 130, 0, 9]])):
+        torch.testing.assert_close(run(pos.to(dtype)), run(pos))
+    if any(position.overrides(hook) for hook in HOOKS):
+        for pos in (torch.arange(float(K))[None], torch.ones(1, K, dtype=torch.bool)):
+            with pytest.raises(ShapeshiftError, match=r"^positions must be integers, got (fl|bo)"):
+                run(pos)
 
 
 @pytest.mark.parametrize("length", [5, 40])

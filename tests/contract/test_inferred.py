@@ -51,7 +51,7 @@ class BiasByIndex(Trained):
 
     def bias(self, pos_q, pos_k, *, dtype):
         i, j = torch.arange(pos_q.shape[1])[:, None], torch.arange(pos_k.shape[1])
-        return self.weight[:, 0, (i * j) % 8]  # (H, Q, K)
+        return self.weight[None, :, 0, (i * j) % 8]  # (1, H, Q, K)
 
 
 class QueryBias(Trained):
@@ -105,6 +105,22 @@ class KeysAgain(Shaw):
         return q.sum(-1, keepdim=True) * (distances(pos_q, pos_k) % 3)
 
 
+class Mirror:
+    """Changes a kind, and is none."""
+
+    def rows(self, num_sentences, pos_q, pos_k):
+        return 2 * self.max_distance - super().rows(num_sentences, pos_q, pos_k)
+
+
+class Mirrored(Mirror, Shaw):
+    """Inherits a fast `scores` and `outputs`, which do not ask for these rows."""
+
+
+class LouderTable(Shaw):
+    def lookup_table(self, table):
+        return -3 * table
+
+
 FORGETFUL = {
     "bias": Bias,
     "bias by index": BiasByIndex,
@@ -115,6 +131,8 @@ FORGETFUL = {
     "query bias of a subclass": lambda: LouderKeys(num_heads=H, head_dim=E, max_distance=2),
     "value bias of a subclass": lambda: LouderValues(num_heads=H, head_dim=E, max_distance=2),
     "query bias without keys": KeysAgain,
+    "rows of a subclass": lambda: Mirrored(num_heads=H, head_dim=E, max_distance=2),
+    "table of a subclass": lambda: LouderTable(num_heads=H, head_dim=E, max_distance=2),
     "chain": lambda: Chain(Bias(), ALiBi(num_heads=H)),
     "chain of chains": lambda: Chain(T5(dim=D, num_heads=H), Chain(Inputs(), Chain(Mix()))),
     "chain that turns": lambda: Chain(ALiBi(num_heads=H), Turn()),
@@ -199,7 +217,7 @@ def test_a_chain_infers_what_its_parts_do(make) -> None:
 
 def test_a_promise_does_not_outlive_the_hook_that_it_is_about() -> None:
     assert Shaw(num_heads=H, head_dim=E).splits
-    for cls in (Bias, LouderKeys, Turn):
+    for cls in (Bias, LouderKeys, Turn, Mirrored, LouderTable):
         assert not cls.shift_invariant, cls
     for position in (KeysAgain(), Chain(ALiBi(num_heads=H), BiasByIndex())):
         assert not position.splits, position

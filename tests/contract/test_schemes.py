@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
 
 from shapeshift.attention import recording
 from shapeshift.decoding.capacity import capacity
@@ -121,6 +124,43 @@ def test_weights_survive_saving_and_loading(
     assert saved.keys() == dict(model.named_parameters(remove_duplicate=False)).keys()
     other.load_state_dict(saved)
     assert torch.equal(logits(other, *sentences), wanted)
+
+
+@pytest.mark.parametrize("assign", [False, True], ids=["to_empty", "assign"])
+def test_a_model_built_without_memory_gets_all_it_needs_from_the_weights(
+    scheme, assign, make_model, logits, sentences
+) -> None:
+    model = make_model(scheme)
+    with torch.device("meta"):
+        other = make_model(scheme)
+    if not assign:
+        other.to_empty(device="cpu")
+        for tensor in (*other.parameters(), *other.buffers()):
+            tensor.data.fill_(1)  # what was in this memory before
+    other.load_state_dict(model.state_dict(), assign=assign)
+    assert torch.equal(logits(other, *sentences), logits(model, *sentences))
+
+
+def test_copies_share_what_the_model_shares_and_nothing_with_it(
+    scheme, make_model, logits, sentences, tmp_path
+) -> None:
+    model = make_model(scheme)
+    torch.save(model, tmp_path / "model.pt")
+    averaged = AveragedModel(model)
+    wanted = logits(model, *sentences)
+    averaged.update_parameters(model)
+    for parameter in model.parameters():
+        torch.nn.init.ones_(parameter)
+    averaged.update_parameters(model)
+    names = [name for name, _ in model.named_parameters()]
+    loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+    for copy in (deepcopy(loaded), loaded):
+        assert torch.equal(logits(copy, *sentences), wanted)
+        assert [name for name, _ in copy.named_parameters()] == names
+    mean = dict(averaged.module.named_parameters())
+    assert [*mean] == names
+    for name, parameter in loaded.named_parameters():
+        close(mean[name], (parameter + 1) / 2)
 
 
 @pytest.mark.parametrize("is_cast", [False, True], ids=["autocast", "weights"])

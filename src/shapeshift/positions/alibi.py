@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .base import Representation, ScoreMod
-from .checks import exact_dtype, whole_number
+from .checks import exact_dtype
 from .relative import by_distance, distance_between
 
 
@@ -30,9 +30,6 @@ class ALiBi(Representation):
 
     Args:
         num_heads: H.
-
-    Raises:
-        ShapeshiftError: if there is no head.
     """
 
     places = ("self",)
@@ -40,7 +37,7 @@ class ALiBi(Representation):
 
     def __init__(self, *, num_heads: int):
         super().__init__()
-        self.num_heads = whole_number("num_heads", num_heads, 1)
+        self.num_heads = num_heads
 
     def slopes(self, device: torch.device | None = None) -> Tensor:
         """Return m `(H,)` in float64, where the device has it."""

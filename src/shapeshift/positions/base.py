@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, permutations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
+from .arguments import SIZES, checked
 from .pairs import add
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -38,7 +39,7 @@ def inherits(cls: type[Representation], hook: str, owner: type[Representation]) 
     return getattr(cls, hook) is getattr(owner, hook)
 
 
-def _age(cls: type, *names: str) -> int:
+def age(cls: type, *names: str) -> int:
     """Return how many classes back any of `names` was last defined; 0 is `cls` itself."""
     return next(n for n, base in enumerate(cls.__mro__) if not vars(base).keys().isdisjoint(names))
 
@@ -69,6 +70,9 @@ class Representation(nn.Module):
 
     A kind that is built for one D, H or E keeps it as `dim`, `num_heads` or `head_dim`, so that an
     attention of another size can refuse it.
+
+    Arguments of a subclass's `__init__` must have the types of their annotations, as far as those
+    are numbers, text, booleans, None or a `Literal`.
 
     Raises:
         ShapeshiftError: for a subclass that overrides `scores`, `score_mod` or `outputs` without
@@ -102,16 +106,18 @@ class Representation(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
         for promise, hooks in _PROMISES.items():
-            if _age(cls, *hooks) < _age(cls, promise):
+            if age(cls, *hooks) < age(cls, promise):
                 setattr(cls, promise, False)
         for faster, hooks in _FASTER.items():
-            if _age(cls, faster) < _age(cls, *hooks):
+            if age(cls, faster) < age(cls, *hooks):
                 raise ShapeshiftError(
                     f"{cls.__name__} overrides {faster}, which may only compute faster what"
                     f" {' and '.join(hooks)} would add; override {' or '.join(hooks)} as well"
                 )
-            if _age(cls, *hooks) < _age(cls, faster):
+            if age(cls, *hooks) < age(cls, faster):
                 setattr(cls, faster, getattr(Representation, faster))
         overridden = {h for h in ("embed", *_AT_ATTENTION) if not inherits(cls, h, Representation)}
         used = ["embedding"] * ("embed" in overridden)
@@ -156,13 +162,13 @@ class Representation(nn.Module):
         return q, k
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
-        """Return what positions alone add to the scaled scores, broadcastable to `(B, H, Q, K)`, or
-        None; `dtype` is that of the queries."""
+        """Return what positions alone add to the scaled scores, `(B|1, H|1, Q|1, K|1)`, or None;
+        `dtype` is that of the queries."""
         return None
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        """Return what queries and positions add to the scaled scores, broadcastable to
-        `(B, H, Q, K)`, or None.
+        """Return what queries and positions add to the scaled scores, `(B|1, H|1, Q|1, K|1)`, or
+        None.
 
         `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
@@ -198,7 +204,7 @@ class Representation(nn.Module):
         """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may know a
         faster way."""
         out = probs @ v
-        value_bias = self.value_bias(probs, pos_q, pos_k)
+        value_bias = _total([self.value_bias(probs, pos_q, pos_k)])
         return out if value_bias is None else out.add_(value_bias)
 
 
@@ -240,19 +246,48 @@ class Encoding(Representation):
         )
 
 
+class _Parts(nn.ModuleList):
+    """The parts of a chain: a list that stays as the chain has checked it."""
+
+    def __init__(self, parts: Iterable[nn.Module] = ()):
+        super().__init__()
+        for n, part in enumerate(parts):
+            self.add_module(str(n), part)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise ShapeshiftError(
+            "the parts of a Chain are checked together and cannot change; build another Chain"
+        )
+
+    append = extend = insert = pop = _refuse  # type: ignore[assignment]
+    __iadd__ = __setitem__ = __delitem__ = _refuse
+
+
 class Chain(Representation):
     """Several representations at one place, applied in order; their biases add up.
 
     Raises:
-        ShapeshiftError: if one part reads the queries that another one turns, or two parts turn
-            them, or two of one kind change queries and keys.
+        ShapeshiftError: if there is no part, or one is no `Representation` or built for another D,
+            H or E than the others; if one part reads the queries that another one turns, or two
+            parts turn them, or two of one kind change queries and keys.
     """
 
     shift_invariant = position_free_heads = splits = True  # if all parts promise it
 
     def __init__(self, *parts: Representation):
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        for part in parts:
+            if not isinstance(part, Representation):
+                raise ShapeshiftError(
+                    f"the parts of a Chain must be Representations, got {part!r};"
+                    " shapeshift.positions.get builds one from a name and the sizes of a model"
+                )
+        if not parts:
+            raise ShapeshiftError(
+                "a Chain needs at least one part; Representation() is no position"
+            )
+        self.parts = _Parts(parts)
+        _check_sizes(list(self.kinds()))
         _check_heads(list(self.kinds()))
         for promise in _PROMISES:
             kept = getattr(self, promise) and all(getattr(part, promise) for part in parts)
@@ -328,6 +363,20 @@ class Chain(Representation):
         return super().outputs(probs, v, pos_q, pos_k)
 
 
+def _check_sizes(kinds: list[Representation]) -> None:
+    """Raise a `ShapeshiftError` if kinds were built for models of different sizes."""
+    for name in SIZES:
+        sized = [
+            (getattr(kind, name), type(kind).__name__) for kind in kinds if hasattr(kind, name)
+        ]
+        for size, kind in sized[1:]:
+            if size != sized[0][0]:
+                raise ShapeshiftError(
+                    f"the parts of a Chain must be built for one {name}, got {sized[0][0]} for"
+                    f" {sized[0][1]} and {size} for {kind}"
+                )
+
+
 def _check_heads(kinds: list[Representation]) -> None:
     """Raise a `ShapeshiftError` if kinds may not stand at one attention, see `Chain`: a score
     (R(i) q_i) a_ij depends on i, and two turns need not commute."""
@@ -358,7 +407,19 @@ def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
 
 
 def _total(terms: list[Tensor | None]) -> Tensor | None:
+    """Return the sum of what hooks add, or None.
+
+    Raises:
+        ShapeshiftError: for a term without all four dimensions: `(B, Q, K)` would broadcast as
+            `(H, Q, K)`.
+    """
     present = [term for term in terms if term is not None]
+    for term in present:
+        if term.ndim != 4:
+            raise ShapeshiftError(
+                "what bias, query_bias and value_bias return must have four dimensions, first the"
+                f" batch and the heads, each of its size or 1, got {tuple(term.shape)}"
+            )
     return sum(present[1:], present[0]) if present else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,12 +39,15 @@ def check_positive(**numbers: float) -> None:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Raise a `ShapeshiftError` if `value`, the option `name`, is none of a `Literal`."""
-    if value not in get_args(choices):
-        raise ShapeshiftError(
-            f"{name} must be one of {', '.join(get_args(choices))}, got {value!r}"
-        )
+def is_whole_number(value: Any) -> bool:
+    """Return whether `value` is an integer; True and False are none."""
+    if isinstance(value, int | torch.SymInt):
+        return not isinstance(value, bool)
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def whole_number(name: str, value: Any, smallest: int) -> int:
@@ -53,14 +56,11 @@ def whole_number(name: str, value: Any, smallest: int) -> int:
     Raises:
         ShapeshiftError: if it is no whole number (True and False are none), or below `smallest`.
     """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        # The index of a symbolic int would be a constant of the graph that is captured.
-        is_int = isinstance(value, int | torch.SymInt)
-        number: int = value if is_int else operator.index(value)
-    except TypeError:
-        raise ShapeshiftError(f"{name} must be a whole number, got {value!r}") from None
+    if not is_whole_number(value):
+        raise ShapeshiftError(f"{name} must be a whole number, got {value!r}")
+    # The index of a symbolic int would be a constant of the graph that is captured.
+    is_int = isinstance(value, int | torch.SymInt)
+    number: int = value if is_int else operator.index(value)
     if number < smallest:
         raise ShapeshiftError(f"{name} must be at least {smallest}, got {number}")
     return number
@@ -96,6 +96,37 @@ def check_offset(offset: int | Tensor, num_sequences: int) -> None:
 def is_integer(x: Tensor) -> bool:
     """Return whether `x` holds integers; boolean is not integer."""
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
+
+
+def as_positions(pos: Tensor) -> Tensor:
+    """Return positions as int64, in which their differences do not wrap round.
+
+    Raises:
+        ShapeshiftError: if they are no integers.
+    """
+    if not is_integer(pos):
+        raise ShapeshiftError(
+            f"positions must be integers, got {describe(pos)}, such as torch.arange(T)[None]"
+        )
+    return pos.long()
+
+
+class Constant:
+    """A tensor that a module computes with and no checkpoint holds.
+
+    It is no buffer: `to_empty`, `load_state_dict(assign=True)` of a model on the meta device, and
+    whatever else allocates a model without its values, leave those that no file holds undefined.
+    """
+
+    def __init__(self, values: Tensor):
+        self._values = values
+
+    def on(self, device: torch.device) -> Tensor:
+        """Return it on a device, where it stays for the next call."""
+        values = self._values.to(device)
+        if device.type != "meta" and not torch.compiler.is_compiling():
+            self._values = values
+        return values
 
 
 def describe(x: Tensor) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Representation
-from .checks import check_positive, whole_number
+from .checks import as_positions, check_positive, whole_number
 
 INITIAL_C = 0.1
 """As in the released code."""
@@ -32,7 +32,7 @@ class FIRE(Representation):
         threshold: where L starts, in positions; 512 in the released code, whose texts have 2,048.
 
     Raises:
-        ShapeshiftError: if there is no head or no hidden unit, or the threshold is not positive.
+        ShapeshiftError: if there is no hidden unit, or the threshold is not positive.
     """
 
     places = ("self",)
@@ -40,7 +40,7 @@ class FIRE(Representation):
 
     def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 512.0):
         super().__init__()
-        self.num_heads = whole_number("num_heads", num_heads, 1)
+        self.num_heads = num_heads
         whole_number("hidden", hidden, 1)
         check_positive(threshold=threshold)
         self.log_c = nn.Parameter(torch.tensor(math.log(INITIAL_C)))
@@ -52,7 +52,10 @@ class FIRE(Representation):
         # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
         precise = torch.promote_types(self.log_c.dtype, torch.float32)
         c, threshold = (each.to(precise).exp() for each in (self.log_c, self.log_threshold))
-        i, j = pos_q.unsqueeze(-1), pos_k.unsqueeze(-2)  # (B|1, Q, 1), (B|1, 1, K)
+        i, j = (
+            as_positions(pos_q).unsqueeze(-1),
+            as_positions(pos_k).unsqueeze(-2),
+        )  # (B|1, Q, 1), (B|1, 1, K)
         distances = (i - j).to(precise)  # (B|1, Q, K)
         furthest = torch.maximum(torch.maximum(i, j).to(precise), threshold)
         x = distances.sign() * torch.log1p(c * distances.abs()) / torch.log1p(c * furthest)

@@ -44,9 +44,11 @@ class Graph(PairVectors):
         per_head: a table for each head; the paper shares one between the heads of a layer.
 
     Raises:
-        ShapeshiftError: if `num_labels`, `add_to` or `share_tables` has no meaning; in the hooks,
+        ShapeshiftError: if `num_labels` or `share_tables` has no meaning; in the hooks,
             if there are no edges, or they are not those of the batch.
     """
+
+    shift_invariant = True
 
     def __init__(
         self,

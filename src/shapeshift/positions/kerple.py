@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from .base import Representation, ScoreMod
-from .checks import whole_number
 from .relative import by_distance, distance_between
 
 
@@ -22,9 +21,6 @@ class KERPLE(Representation):
 
     Args:
         num_heads: H.
-
-    Raises:
-        ShapeshiftError: if there is no head.
     """
 
     places = ("self",)
@@ -32,7 +28,7 @@ class KERPLE(Representation):
 
     def __init__(self, *, num_heads: int):
         super().__init__()
-        self.num_heads = whole_number("num_heads", num_heads, 1)
+        self.num_heads = num_heads
         self.log_r1 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 2.0).log())
         self.log_r2 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 1.0).log())
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import can_read, whole_number
+from .checks import as_positions, can_read, whole_number
 
 
 class Learned(Encoding):
@@ -46,7 +46,7 @@ class Learned(Encoding):
         return self.weight.shape[0] - 1
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
-        limit = self.max_position()
+        pos, limit = as_positions(pos), self.max_position()
         first, last = 0, pos.shape[-1] - 1  # or beyond
         if can_read(pos) and pos.numel():  # there are none where all keys are in a cache
             first, last = (int(end) for end in pos.aminmax())

@@ -48,14 +48,17 @@ def get(name: str, **options: Any) -> Representation:
             need are ignored.
 
     Raises:
-        ShapeshiftError: there is none of this name; the preset is more than one module; or an
-            argument is unknown, missing or out of its range.
+        ShapeshiftError: there is none of this name; the preset is more than one module; an argument
+            is unknown, missing or out of its range; or `causal` is given to a kind that does not
+            depend on it.
     """
     kind, preset_options = _kind_of(name)
     options = {**preset_options, **options}
     sizes = {key: options.pop(key) for key in FIXED_BY_MODEL if key in options}
     check_options(KINDS[kind], options, repr(name))
     needed = _sizes(kind)
+    if "causal" in sizes and "causal" not in needed:
+        raise ShapeshiftError(f"causal changes nothing for {name!r}; leave it out")
     missing = [key for key in needed if key not in sizes and key != "causal"]
     if missing:
         example = ", ".join(f"{key}={8 if key == 'num_heads' else 64}" for key in missing)
@@ -69,6 +72,10 @@ def get(name: str, **options: Any) -> Representation:
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
     """Return the kind that a preset or a kind is about, and the preset's options."""
+    if not isinstance(name, str):
+        raise ShapeshiftError(
+            f"expected the name of a preset or a kind, such as 'rope', or 'none', got {name!r}"
+        )
     scheme = PRESETS.get(name)
     if scheme == Scheme():
         return "none", {}
@@ -80,9 +87,18 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
         return name, {}
     if scheme is None:
         raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, {**PRESETS, **KINDS})}")
-    remedy = "use shapeshift.SHAPE" if name == "shape" else "see shapeshift.positions.place"
+    parts = "; ".join(map(str, scheme.parts))
+    scheme_name = f"PRESETS[{name!r}]"
+    stack = 'Stack("encoder", 512, 8, 6, causal=False)'
+    remedy = (
+        "use shapeshift.SHAPE"
+        if name == "shape"
+        else f"build it with place({scheme_name}, {stack}) and build_position_ids({scheme_name}) of"
+        " shapeshift.positions"
+    )
     raise ShapeshiftError(
-        f"the preset {name!r} is more than one kind in all layers with absolute positions; {remedy}"
+        f"the preset {name!r} is more than one kind in all layers with absolute positions:"
+        f" {scheme.position_ids}; {parts}; {remedy}"
     )
 
 
@@ -168,16 +184,21 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
 
     Raises:
         ShapeshiftError: for a name, an option or a cell that does not exist; for an option out of
-            its range; and for kinds that may not stand at one attention, see `Chain`.
+            its range; for kinds that may not stand at one attention, see `Chain`; and for a kind
+            whose positions end before those that the position ids give.
     """
     check(scheme)
     parts = [part for part in scheme.parts if part.stacks in ("both", stack.name)]
     at = {name: [part for part in parts if part.at == name] for name in PLACES}
-    return Placed(
+    placed = Placed(
         embedding=_join([_build(part, stack) for part in at["embedding"]]),
         self_attention=_layers(at["self"], stack),
         cross_attention=_layers(at["cross"], stack),
     )
+    position_ids = build_position_ids(scheme)
+    for position in (placed.embedding, *placed.self_attention, *placed.cross_attention):
+        check_numbers(position_ids, position)
+    return placed
 
 
 def _build(part: Part, stack: Stack) -> Representation:

@@ -7,7 +7,8 @@ from torch import Tensor, distributed, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .checks import check_offset, whole_number
+from .arguments import checked
+from .checks import Constant, check_offset, whole_number
 
 
 class Absolute(nn.Module):
@@ -94,6 +95,7 @@ class Shifted(Absolute):
             leaves nothing to draw).
     """
 
+    @checked
     def __init__(self, *, max_offset: int = 500, authors: bool = False):
         super().__init__()
         what = "max_offset with authors=True" if authors else "max_offset"
@@ -137,6 +139,7 @@ class Randomized(Absolute):
             a sequence has more than L tokens while training, or than `max_length` otherwise.
     """
 
+    @checked
     def __init__(
         self,
         *,
@@ -152,8 +155,7 @@ class Randomized(Absolute):
                 f"max_length must lie between 1 and max_position={max_position}, got {max_length}"
             )
         self.sample_at_inference = sample_at_inference
-        self._fixed: Tensor  # (1, max_length), of inference
-        self.register_buffer("_fixed", self._choose_fixed(), persistent=False)
+        self._fixed = Constant(self._choose_fixed())  # (1, max_length), of inference
 
     def _choose_fixed(self) -> Tensor:
         if self.sample_at_inference:
@@ -180,7 +182,7 @@ class Randomized(Absolute):
                 f" {end} tokens; give a larger {name} or shorter sequences"
             )
         if not is_drawn:
-            return self._fixed[:, start:end].to(device=device)  # (1, T)
+            return self._fixed.on(device or torch.get_default_device())[:, start:end]  # (1, T)
         rank, world_size = _ranks(self.per_rank)
         size = (num_sequences, world_size, self.max_position)
         keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)

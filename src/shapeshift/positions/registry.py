@@ -12,6 +12,7 @@ from torch import nn
 from shapeshift.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
+from .arguments import SIZES, check_arguments
 from .base import Representation
 from .fire import FIRE
 from .kerple import KERPLE
@@ -52,7 +53,7 @@ class Entry(Generic[M]):
         }
 
 
-FIXED_BY_MODEL = ("dim", "num_heads", "head_dim", "causal")
+FIXED_BY_MODEL = (*SIZES, "causal")
 
 KINDS: dict[str, Entry[Representation]] = {
     "none": Entry(Representation, "no position", "base class"),
@@ -86,8 +87,8 @@ def entry(registry: Mapping[str, T], name: str, what: str) -> T:
 
 
 def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: str) -> None:
-    """Raise an error if `options` holds a name that the constructor does not take, or lacks one
-    that has no default."""
+    """Raise an error if `options` holds a name or a value that the constructor does not take, or
+    lacks one that has no default."""
     known = entry.options()
     for option in options:
         if option not in known:
@@ -101,3 +102,4 @@ def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: 
                 f"{what} needs the option {name!r}, which has no default; the model itself gives"
                 f" {', '.join(FIXED_BY_MODEL)} only"
             )
+    check_arguments(entry.build.__init__, options)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .checks import can_read
+from .checks import as_positions, can_read
 from .pairs import diagonals
 
 
@@ -21,6 +21,7 @@ def by_distance(
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
         dtype: of the bias.
     """
+    pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     lag = common_lag(pos_q, pos_k)
     if lag is None:
         return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1).to(dtype)
@@ -39,7 +40,7 @@ def distance_between(
         num_sentences: B.
         limits: if given, distances are clipped to them and counted from the lower one.
     """
-    at_q, at_k = (pos.expand(num_sentences, -1) for pos in (pos_q, pos_k))
+    at_q, at_k = (as_positions(pos).expand(num_sentences, -1) for pos in (pos_q, pos_k))
     if limits is None:
         return lambda b, i, j: at_k[b, j] - at_q[b, i]
     # As tensors, for which a compiled kernel takes whatever number they have.
@@ -55,6 +56,7 @@ def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
         return None
     if not pos_q.numel() or not pos_k.numel():
         return None
+    pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
         counted = torch.arange(pos.shape[1])
         if not torch.equal(pos - pos[:, :1], counted.expand_as(pos)):

@@ -11,10 +11,12 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import check_choice, check_head_dim, check_positive, exact_dtype, whole_number
+from .checks import as_positions, check_head_dim, check_positive, exact_dtype, whole_number
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
+
+_BETA_FAST, _BETA_SLOW = 32.0, 1.0
 
 
 class Rotary(Representation):
@@ -51,7 +53,7 @@ class Rotary(Representation):
             m + r/2 (GPT-NeoX, Llama).
         fraction: r / E; r is rounded down to an even number, but not below 2.
         scaling: how a trained model is made to read longer texts.
-        factor: s, from 1.
+        factor: s, above 1; 1 without scaling.
         original_length: of texts in training, in subwords; `yarn` needs it.
         beta_fast: pairs with more turns than this keep their θ.
         beta_slow: pairs with fewer turns than this are interpolated.
@@ -75,18 +77,23 @@ class Rotary(Representation):
         scaling: Scaling = "none",
         factor: float = 1.0,
         original_length: int | None = None,
-        beta_fast: float = 32.0,
-        beta_slow: float = 1.0,
+        beta_fast: float = _BETA_FAST,
+        beta_slow: float = _BETA_SLOW,
         temperature: float | None = None,
     ):
         super().__init__()
-        check_rotation(head_dim, base, pairs)
+        check_rotation(head_dim, base)
         if not 0 < fraction <= 1:
             raise ShapeshiftError(f"fraction must lie above 0 and not above 1, got {fraction}")
         _check_scaling(scaling, factor, original_length)
-        if not 0 < beta_slow < beta_fast < math.inf:
+        if not 0 < beta_slow < beta_fast:
             raise ShapeshiftError(
-                f"expected 0 < beta_slow < beta_fast < inf, got {beta_slow} and {beta_fast}"
+                f"expected 0 < beta_slow < beta_fast, got {beta_slow} and {beta_fast}"
+            )
+        if scaling != "yarn" and (beta_fast, beta_slow) != (_BETA_FAST, _BETA_SLOW):
+            raise ShapeshiftError(
+                f"beta_fast and beta_slow have no meaning with scaling={scaling!r}, got {beta_fast}"
+                f" and {beta_slow}; leave them out, or use scaling='yarn'"
             )
         if temperature is None:
             temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0
@@ -125,7 +132,7 @@ class Rotary(Representation):
         return self._turn(q, at_q), self._turn(k, at_k)
 
     def _angles(self, pos: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-        angles = pos.to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
+        angles = as_positions(pos).to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
         return angles.cos(), angles.sin()
 
     def _turn(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
@@ -175,11 +182,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
 
 
 def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:
-    check_choice("scaling", scaling, Scaling)
-    if not 1 <= factor < math.inf or (scaling == "none" and factor != 1):
+    if factor != 1 if scaling == "none" else factor <= 1:
         raise ShapeshiftError(
-            f"factor={factor} has no meaning with scaling={scaling!r}; give a finite factor from 1"
-            " on and scaling linear, ntk or yarn"
+            f"factor={factor} has no meaning with scaling={scaling!r}; give a factor above 1 and"
+            " scaling linear, ntk or yarn, or neither"
         )
     if (scaling == "yarn") != (original_length is not None):
         raise ShapeshiftError(
@@ -190,7 +196,7 @@ def _check_scaling(scaling: str, factor: float, original_length: int | None) -> 
         whole_number("original_length", original_length, 1)
 
 
-def check_rotation(head_dim: int, base: float, pairs: str) -> None:
+def check_rotation(head_dim: int, base: float) -> None:
     """Raise a `ShapeshiftError` if E channels cannot turn in pairs, or not at these speeds."""
     if head_dim < 2 or head_dim % 2:
         raise ShapeshiftError(
@@ -198,4 +204,3 @@ def check_rotation(head_dim: int, base: float, pairs: str) -> None:
             " head_dim (in a configuration, model.dim / model.num_heads)"
         )
     check_positive(base=base)
-    check_choice("pairs", pairs, Pairs)

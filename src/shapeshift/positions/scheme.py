@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .arguments import check_arguments
 from .registry import KINDS
 
 PLACES = ("embedding", "self", "cross")
@@ -18,6 +19,9 @@ class PositionIds:
 
     name: str = "absolute"
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_arguments(type(self).__init__, vars(self))
 
     def __str__(self) -> str:
         """Return `shifted, max_offset=500`."""
@@ -46,6 +50,9 @@ class Part:
     layers: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     share_layers: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_arguments(type(self).__init__, vars(self))
 
     @property
     def at(self) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from . import pairs
 from .base import ScoreMod
-from .checks import whole_number
+from .checks import as_positions, whole_number
 from .pairs import Band, Clipped, Exact, Layout
 from .relative import common_lag, distance_between
 from .vectors import AddTo, PairVectors
@@ -42,8 +42,7 @@ class Shaw(PairVectors):
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
-        ShapeshiftError: if k is negative, `add_to` none of the three, or `share_tables` true
-            without both tables.
+        ShapeshiftError: if k is negative, or `share_tables` true without both tables.
     """
 
     shift_invariant = splits = True
@@ -74,11 +73,9 @@ class Shaw(PairVectors):
         self.limits = -max_distance, 0 if causal else max_distance
 
     def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
         distances = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
         return (distances.clamp(*self.limits) + self.max_distance).unsqueeze(1)
-
-    # What `score_mod`, `scores` and `outputs` compute in a faster way.
-    query_bias, value_bias = PairVectors.query_bias, PairVectors.value_bias
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
         if self.keys is None:

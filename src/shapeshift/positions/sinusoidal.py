@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import check_choice, check_positive, exact_dtype
+from .checks import as_positions, check_positive, exact_dtype
 
 Channels = Literal["interleaved", "halves", "tensor2tensor"]
 
@@ -32,7 +32,7 @@ class Sinusoidal(Encoding):
         add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
 
     Raises:
-        ShapeshiftError: if D is odd or smaller than 4, or `channels` none of the three.
+        ShapeshiftError: if D is odd or smaller than 4.
     """
 
     def __init__(
@@ -50,7 +50,6 @@ class Sinusoidal(Encoding):
                 f"sinusoidal positions need an even width of 4 or more, got dim={dim}; choose an"
                 " even dim (in a configuration, model.dim)"
             )
-        check_choice("channels", channels, Channels)
         check_positive(base=base)
         self.dim, self.channels, self.start, self.base = dim, channels, start, base
 
@@ -59,7 +58,9 @@ class Sinusoidal(Encoding):
         step = 1 / (half - 1) if self.channels == "tensor2tensor" else 1 / half
         dtype = exact_dtype(pos.device)
         exponent = torch.arange(half, dtype=dtype, device=pos.device) * step
-        angle = (pos.to(dtype) + self.start).unsqueeze(-1) * self.base**-exponent  # (B|1, T, D/2)
+        angle = (as_positions(pos).to(dtype) + self.start).unsqueeze(
+            -1
+        ) * self.base**-exponent  # (B|1, T, D/2)
         if self.channels == "interleaved":
             table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # (B|1, T, D)
         else:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
+from .checks import Constant
 from .relative import by_distance, distance_between
 
 
@@ -70,8 +71,7 @@ class T5(Representation):
         self.causal = self.causal_only = causal
         self.max_distance = max_distance
         borders = _borders(num_buckets if causal else num_buckets // 2, max_distance)
-        self.borders: Tensor
-        self.register_buffer("borders", torch.tensor(borders, device="cpu"), persistent=False)
+        self._borders = Constant(torch.tensor(borders, device="cpu"))
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         nn.init.normal_(self.weight, std=dim**-0.5)  # as the released code
 
@@ -80,9 +80,10 @@ class T5(Representation):
 
     def _values(self, distances: Tensor) -> Tensor:
         to_left = -distances.clamp(max=0) if self.causal else distances.abs()
-        buckets = torch.bucketize(to_left, self.borders, right=True)
+        borders = self._borders.on(distances.device)
+        buckets = torch.bucketize(to_left, borders, right=True)
         if not self.causal:
-            buckets = buckets + (distances > 0) * (len(self.borders) + 1)
+            buckets = buckets + (distances > 0) * (len(borders) + 1)
         # Each head's numbers lie next to each other, which fused attention kernels need.
         return self.weight.t()[:, buckets]  # (H, …)
 

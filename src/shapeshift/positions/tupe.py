@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding, Representation
-from .checks import check_choice
 from .learned import Learned
 from .sinusoidal import Sinusoidal
 
@@ -46,8 +45,8 @@ class TUPE(Representation):
             have none.
 
     Raises:
-        ShapeshiftError: if `vectors` is neither of the two, or sinusoidal with a `num_positions`
-            of its own; in `bias`, if a position lies outside the learned table.
+        ShapeshiftError: if D is no multiple of H, or vectors are sinusoidal with a `num_positions`
+            of their own; in `bias`, if a position lies outside the learned table.
     """
 
     places = ("self", "cross")
@@ -63,7 +62,8 @@ class TUPE(Representation):
         num_positions: int = _NUM_POSITIONS,
     ):
         super().__init__()
-        check_choice("vectors", vectors, Vectors)
+        if dim % num_heads:
+            raise ShapeshiftError(f"dim must be a multiple of num_heads, got {dim} and {num_heads}")
         if vectors == "sinusoidal" and num_positions != _NUM_POSITIONS:
             raise ShapeshiftError(
                 f"num_positions={num_positions} has no meaning with vectors='sinusoidal', which"

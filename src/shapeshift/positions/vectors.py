@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, inherits
-from .checks import check_choice
+from .base import Representation, age, inherits
 from .pairs import by_table
 
 AddTo = Literal["both", "keys", "values"]
@@ -23,7 +22,8 @@ class PairVectors(Representation):
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
         z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
 
-    A subclass defines `rows`: which row of the tables a pair has. The n × n × E tensor a_ij is
+    A subclass defines `rows`: which row of the tables a pair has. To override it, or
+    `lookup_table`, is to override the hooks, see `Representation`. The n × n × E tensor a_ij is
     never built: queries meet the R rows of the table once and the products go to their pairs;
     probabilities are summed by row before they meet the value table.
 
@@ -37,12 +37,16 @@ class PairVectors(Representation):
         std: of normal initial values; None is Xavier-uniform, each head's table by itself.
 
     Raises:
-        ShapeshiftError: if `add_to` is none of the three, or `share_tables` true without both
-            tables.
+        ShapeshiftError: if `share_tables` is true without both tables.
     """
 
     places = ("self",)
-    shift_invariant = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        for hook in ("query_bias", "value_bias"):  # what they call is new, and so are they
+            if age(cls, "rows", "lookup_table") < age(cls, hook):
+                setattr(cls, hook, getattr(cls, hook))
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
@@ -56,7 +60,6 @@ class PairVectors(Representation):
         std: float | None = None,
     ):
         super().__init__()
-        check_choice("add_to", add_to, AddTo)
         if share_tables and add_to != "both":
             raise ShapeshiftError(
                 f"share_tables has no meaning with add_to={add_to!r}, which has one table; leave it"

@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import can_read, check_head_dim, check_positive, whole_number
+from .checks import as_positions, can_read, check_head_dim, check_positive, whole_number
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -62,7 +62,7 @@ class XPos(Representation):
         centre: int = 0,
     ):
         super().__init__()
-        check_rotation(head_dim, base, pairs)
+        check_rotation(head_dim, base)
         check_positive(gamma=gamma, scale_base=scale_base)
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
         self.gamma, self.scale_base = gamma, scale_base
@@ -87,6 +87,7 @@ class XPos(Representation):
         theta = frequencies(self.head_dim, self.base, q.device)
         m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)
+        pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
         self._check_range(pos_q, q.dtype)
         if pos_k is not pos_q:
             self._check_range(pos_k, k.dtype)

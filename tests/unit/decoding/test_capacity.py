@@ -31,7 +31,7 @@ LIMITED = {
     ),
     "randomized, learned": Scheme(
         PositionIds("randomized", {"max_position": 50, "max_length": 25}),
-        (Part("learned", options=LEARNED),),
+        (Part("learned", options={"num_positions": 50}),),
     ),
     "shifted, learned": Scheme(
         PositionIds("shifted", {"max_offset": 5, "authors": True}),

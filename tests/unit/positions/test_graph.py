@@ -141,7 +141,7 @@ def run(position: nn.Module, labels: Tensor, **sizes: int) -> None:
     ("make", "message"),
     [
         (lambda: graph(0), "num_labels must be at least 1.*got 0"),
-        (lambda: graph(add_to="key"), "add_to must be one of both, keys, values, got 'key'"),
+        (lambda: graph(add_to="key"), "add_to: expected 'both', 'keys' or 'values', got 'key'"),
         (lambda: hooks(graph(add_to="values")), r"needs edges: .*with use_edges\(model, labels\)"),
         (lambda: run(nn.Linear(2, 2), LABELS), "Linear has no Graph; .*num_labels"),
         (lambda: run(graph(2), LABELS), "from −1 .* to 1 .*num_labels=2, got 2"),

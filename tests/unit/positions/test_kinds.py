@@ -5,10 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from shapeshift.attention import attend
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import (
@@ -123,6 +127,65 @@ def test_a_chain_is_the_sum_of_its_parts() -> None:
     assert Chain(sines).query_bias(q, pos, pos) is None
 
 
+def test_a_copy_of_a_chain_is_a_chain() -> None:
+    chain = Chain(kind(ALiBi), kind(T5))
+    copy = deepcopy(chain)
+    assert [type(part) for part in copy.parts] == [ALiBi, T5]
+    assert isinstance(chain.parts[1:], nn.ModuleList)
+    copy.load_state_dict(chain.state_dict())
+    assert [*chain.state_dict()] == ["parts.1.weight"]
+
+
+class Short(Representation):
+    """Its bias would be read as one for each head."""
+
+    def bias(self, pos_q, pos_k, *, dtype):
+        return torch.zeros(len(pos_q), pos_q.shape[1], pos_k.shape[1], dtype=dtype)
+
+
+class ShortOutput(Representation):
+    def value_bias(self, probs, pos_q, pos_k):
+        return probs.new_zeros(*probs.shape[1:3], E)
+
+
+@pytest.mark.parametrize("position", [Short(), ShortOutput(), Chain(Short(), kind(ALiBi))])
+def test_what_is_added_has_a_dimension_for_the_heads(position: Representation) -> None:
+    q, pos = torch.randn(2, H, 3, E), torch.arange(3)[None].expand(2, -1)
+    with pytest.raises(ShapeshiftError, match=r"four dimensions.*, got \(2, 3, [34]\)"):
+        attend(q, q, q, None, position, pos, pos)
+
+
+class Own(Representation):
+    """A kind with annotations of all sorts."""
+
+    def __init__(self, dim: int, scale: float = 1.0, *, x: Nowhere = None, **more: int):  # noqa: F821
+        super().__init__()
+        self.options = dim, scale, x, more
+
+
+class Typed(Representation):
+    def __init__(self, scale: float, table: torch.Tensor | None = None, *rest: int, **more: bool):
+        super().__init__()
+        self.options = scale, table, rest, more
+
+
+def test_annotations_of_a_kind_of_ones_own() -> None:
+    assert Own(8, "any", x=3, more=4).options == (8, "any", 3, {"more": 4})
+    with pytest.raises(ShapeshiftError, match=r"Own.dim: expected at least 1, got 0"):
+        Own(0)
+    assert Typed(np.float32(2), torch.ones(2), 1, 2, more=3).options[2:] == ((1, 2), {"more": 3})
+    with pytest.raises(ShapeshiftError, match=r"Typed.scale: expected a finite number, got '2'"):
+        Typed("2")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'scale'"):
+        Typed()
+    assert (
+        kind(ALiBi, num_heads=np.int64(2))
+        .bias(*[torch.arange(3)[None]] * 2, dtype=torch.float32)
+        .ndim
+        == 4
+    )
+
+
 def test_what_does_not_read_queries_may_follow_rotary() -> None:
     values = {"add_to": "values"}
     Chain(kind(Rotary), kind(Shaw, **values), kind(Graph, num_labels=3, **values), kind(TUPE))
@@ -154,28 +217,39 @@ def test_arguments_are_given_by_name(build: type) -> None:
         (Shaw, {"add_to": "keys", "share_tables": True}, r"share_tables .* add_to='both'"),
         (T5, {"num_buckets": 30}, r"num_buckets must be 4, 8, 12, ….*30"),
         (T5, {"max_distance": 16}, "more than half of num_buckets=32, got 16"),
-        (ALiBi, {"num_heads": 0}, "num_heads must be at least 1, got 0"),
+        (ALiBi, {"num_heads": 0}, "num_heads: expected at least 1, got 0"),
         (Rotary, {"head_dim": 7}, "got head_dim=7; choose an even head_dim"),
-        (Rotary, {"base": math.nan}, "base must be positive and finite, got nan"),
-        (Rotary, {"pairs": "half"}, "pairs must be one of interleaved, halves, got 'half'"),
+        (Rotary, {"base": math.nan}, "base: expected a finite number, got nan"),
+        (Rotary, {"pairs": "half"}, "pairs: expected 'interleaved' or 'halves', got 'half'"),
         (Rotary, {"fraction": 1.5}, "fraction"),
-        (Rotary, {"scaling": "dynamic"}, "none, linear, ntk, yarn, got 'dynamic'"),
+        (Rotary, {"scaling": "dynamic"}, "'ntk' or 'yarn', got 'dynamic'"),
         (Rotary, {"factor": 2.0}, "factor=2.0 has no meaning with scaling='none'"),
         (Rotary, {"scaling": "linear", "factor": 0.5}, "factor=0.5"),
         (Rotary, {"scaling": "yarn", "factor": 2.0}, "needs original_length"),
         (Rotary, {"original_length": 9}, "no other scaling takes it"),
-        (Rotary, {"scaling": "yarn", "original_length": 0}, "at least 1, got 0"),
-        (Rotary, {"beta_fast": 1.0}, "0 < beta_slow < beta_fast < inf, got 1.0 and 1.0"),
+        (Rotary, {"scaling": "yarn", "factor": 2.0, "original_length": 0}, "at least 1, got 0"),
+        (Rotary, {"beta_fast": 1.0}, "0 < beta_slow < beta_fast, got 1.0 and 1.0"),
         (Rotary, {"temperature": 0.0}, "temperature must be positive"),
-        (Rotary, {"scaling": "ntk", "head_dim": 8, "fraction": 0.25}, "only one pair"),
-        (XPos, {"gamma": math.inf}, "gamma must be positive and finite, got inf"),
-        (XPos, {"centre": math.nan}, "centre must be a whole number, got nan"),
+        (Rotary, {"scaling": "ntk", "factor": 2.0, "fraction": 0.5}, "only one pair"),
+        (XPos, {"gamma": math.inf}, "gamma: expected a finite number, got inf"),
+        (XPos, {"centre": math.nan}, "centre: expected a whole number, got nan"),
         (Sinusoidal, {"dim": 7}, "even width .* got dim=7; choose an even dim"),
         (Sinusoidal, {"add_to": "Q"}, "add_to"),
         (Learned, {"num_positions": 0}, "num_positions"),
-        (Learned, {"std": math.nan}, "std must be finite and not negative, got nan"),
-        (TUPE, {"vectors": "sines"}, "one of learned, sinusoidal, got 'sines'"),
+        (Learned, {"std": math.nan}, "std: expected a finite number, got nan"),
+        (TUPE, {"vectors": "sines"}, "'learned' or 'sinusoidal', got 'sines'"),
         (TUPE, {"vectors": "sinusoidal", "num_positions": 3}, "num_positions=3 .*; leave it out"),
+        (TUPE, {"dim": 10, "num_heads": 4}, "dim must be a multiple of num_heads, got 10 and 4"),
+        (T5, {"dim": 0}, "T5.dim: expected at least 1, got 0"),
+        (KINDS["fire"].build, {"num_heads": -2}, "FIRE.num_heads: expected at least 1, got -2"),
+        (Sinusoidal, {"start": 0.5}, "Sinusoidal.start: expected a whole number, got 0.5"),
+        (Learned, {"std": "0.1"}, "Learned.std: expected a finite number, got '0.1'"),
+        (Shaw, {"per_head": "false"}, "Shaw.per_head: expected true or false, got 'false'"),
+        (Shaw, {"causal": 1}, "Shaw.causal: expected true or false, got 1"),
+        (Shaw, {"add_to": 3, "per_head": 3}, "Shaw.add_to: .*; Shaw.per_head: "),
+        (Skew, {"max_distance": True}, "Skew.max_distance: expected a whole number, got True"),
+        (Rotary, {"scaling": "linear"}, "factor=1.0 has no meaning with scaling='linear'"),
+        (Rotary, {"beta_fast": 8.0}, "beta_fast and beta_slow have no meaning with scaling='none'"),
     ],
 )
 def test_settings_that_have_no_meaning(name: type, options: dict, message: str) -> None:
@@ -191,8 +265,15 @@ def test_settings_that_have_no_meaning(name: type, options: dict, message: str) 
         (lambda: Chain(Chain(kind(Rotary)), kind(Graph, num_labels=3)), "that Graph reads"),
         (lambda: Chain(kind(Rotary), kind(XPos)), "Rotary and XPos would both .*; leave one"),
         (lambda: Chain(kind(TUPE), Chain(kind(TUPE))), "TUPE and TUPE would both change"),
+        (lambda: Chain(), "a Chain needs at least one part"),
+        (lambda: Chain("rope", "alibi"), "must be Representations, got 'rope'.*get builds"),
+        (lambda: Chain(kind(ALiBi), torch.nn.Linear(2, 2)), "must be Representations, got Linear"),
+        (lambda: Chain(kind(ALiBi), Chain(kind(T5, num_heads=4))), "one num_heads, got 2 .* 4 for"),
+        (lambda: Chain(kind(ALiBi)).parts.append(kind(Shaw)), "cannot change; build another Chain"),
+        (lambda: Chain(kind(ALiBi)).parts.insert(0, kind(Shaw)), "cannot change"),
+        (lambda: Chain(kind(ALiBi)).parts.__setitem__(0, kind(Shaw)), "cannot change"),
     ],
-)
+)  # fmt: skip
 def test_a_chain_refuses_a_part_that_changes_what_another_needs(
     make: Callable[[], Chain], message: str
 ) -> None:

@@ -146,9 +146,9 @@ def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
         (Shifted, {"max_offset": 0, "authors": True}, "with authors=True must be at least 1, got"),
         (Randomized, {"max_position": 10, "max_length": 11}, "1 and max_position=10, got 11"),
         (Randomized, {"max_position": 0}, "max_position must be at least 1, got 0"),
-        (Randomized, {"max_position": 10.5}, "max_position must be a whole number, got 10.5"),
-        (SHAPE, {"dim": 8, "max_offset": 2.5}, "max_offset must be a whole number, got 2.5"),
-        (SHAPE, {"dim": 8, "max_offset": True}, "max_offset must be a whole number, got True"),
+        (Randomized, {"max_position": 10.5}, "max_position: expected a whole number, got 10.5"),
+        (SHAPE, {"dim": 8, "max_offset": 2.5}, "max_offset: expected a whole number, got 2.5"),
+        (SHAPE, {"dim": 8, "max_offset": True}, "max_offset: expected a whole number, got True"),
     ],
 )
 def test_numbers_that_do_not_suffice_are_refused(build: type, options: dict, message: str) -> None:
