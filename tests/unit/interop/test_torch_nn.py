@@ -274,6 +274,51 @@ def test_each_attention_of_the_decoder_layer_has_its_own_position() -> None:
     assert close(ours(x, memory, pos=moved), relative)
 
 
+@pytest.mark.parametrize("name", ["rpe", "t5", "fire", "tupe", "alibi"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_position_has_the_dtype_and_the_device_of_its_layer(
+    name: str, dtype: torch.dtype
+) -> None:
+    share = {} if name == "alibi" else {"share_layers": True}
+    given = Shaw(num_heads=H, head_dim=D // H)
+    x = torch.randn(Q, B, D, dtype=dtype)
+    for position in (name, given):
+        attention = MultiheadAttention(D, H, position=position, dtype=dtype)
+        assert attention(x, x, x)[0].dtype == dtype
+        layer = TransformerEncoderLayer(D, H, 24, position=position, dtype=dtype)
+        assert layer(x).dtype == dtype
+        for module in (attention, layer):
+            assert {p.dtype for p in module.parameters()} == {dtype}
+    options = {"position": name, "device": "meta", **share}
+    layer = TransformerDecoderLayer(D, H, 24, cross_position="rotary", **options)
+    assert {p.device.type for p in layer.parameters()} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TransformerEncoderLayer(D, H, position="alibi", share_layers=True), "True has no"),
+        (lambda: TransformerEncoderLayer(D, H, share_layers=False), "=False has no meaning"),
+        (lambda: TransformerDecoderLayer(D, H, share_layers=True), "=True has no meaning without"),
+        (
+            lambda: TransformerEncoderLayer(D, H, position="rpe", share_layers="no"),
+            "TransformerEncoderLayer.share_layers: expected true or false, got 'no'",
+        ),
+        (lambda: MultiheadAttention(D, H, bias="no"), "MultiheadAttention.bias: expected true or"),
+        (lambda: MultiheadAttention(D, H, dropout="0"), "MultiheadAttention.dropout: expected a"),
+    ],
+)  # fmt: skip
+def test_options_without_effect_or_of_another_type_are_refused(make, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        make()
+
+
+def test_small_integers_number_the_tokens_of_a_layer() -> None:
+    layer, x = TransformerEncoderLayer(D, H, 24, 0.0, position="rpe"), torch.randn(Q, B, D)
+    pos = torch.tensor([[250, 3, 5, 120, 255]])
+    torch.testing.assert_close(layer(x, pos=pos.to(torch.uint8)), layer(x, pos=pos))
+
+
 def test_mistakes_are_explained() -> None:
     with pytest.raises(ShapeshiftError, match="multiple of num_heads, got 10 and 4"):
         MultiheadAttention(10, 4)

@@ -270,7 +270,7 @@ def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
     )
     whole = attention(x, x, x, attn_mask=RIGHT)[0]
     pos = torch.arange(T)[None]
-    chunk = {"attn_mask": RIGHT[4:], "pos_q": pos[:, 4:]}
+    chunk = {"attn_mask": RIGHT[4:], "pos_q": pos[:, 4:], "pos_k": pos}
     torch.testing.assert_close(attention(x[:, 4:], x, x, **chunk)[0], whole[:, 4:])
     back = x.flip(1)
     turned = attention(back, back, back, attn_mask=RIGHT.T, pos_q=pos.flip(1))[0]
@@ -279,7 +279,7 @@ def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
         with pytest.raises(ShapeshiftError, match="tokens on the right"):
             attention(back, back, back, **refused)
     with pytest.raises(ShapeshiftError, match="tokens on the right"):
-        attention(x[:, :1], x, x, pos_q=pos[:, 3:4])
+        attention(x[:, :1], x, x, pos_q=pos[:, 3:4], pos_k=pos)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
@@ -349,18 +349,20 @@ def test_positions_must_be_integers_of_the_shape(name: str, pos: Tensor, batch_f
     if not batch_first:
         x, other = x.transpose(0, 1), other.transpose(0, 1)
     attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(head_dim=E))
+    good = dict.fromkeys(("pos_q", "pos_k"), torch.arange(5)[None])
     with pytest.raises(ShapeshiftError, match=rf"^{name} must be integers \(1, 5\) or \({B}, 5\)"):
-        attention(x, other, other, **{name: pos})
+        attention(x, other, other, **{**good, name: pos})
 
 
 @pytest.mark.parametrize("position", [SHAW, Chain(Rotary(head_dim=E), ALiBi(num_heads=H))])
 def test_fewer_queries_than_keys_have_to_say_where_they_are(position: Representation) -> None:
     attention, x = modules(position=position)[0], torch.randn(B, T, D)
     pos = torch.arange(T)[None]
-    for options in ({}, {"pos_k": pos}, {"attn_mask": RIGHT[4:]}):
-        with pytest.raises(ShapeshiftError, match=r"^give pos_q where Q=2 and K=6: "):
+    for options in ({}, {"attn_mask": RIGHT[4:]}):
+        with pytest.raises(ShapeshiftError, match=r"^give pos_q and pos_k where Q=2 and K=6: "):
             attention(x[:, 4:], x, x, **options)
-    step = attention(x[:, 4:], x, x, attn_mask=RIGHT[4:], pos_q=pos[:, 4:])[0]
+    chunk = {"attn_mask": RIGHT[4:], "pos_q": pos[:, 4:], "pos_k": pos}
+    step = attention(x[:, 4:], x, x, **chunk)[0]
     whole = attention(x, x, x, attn_mask=RIGHT)[0]
     torch.testing.assert_close(step, whole[:, 4:])
 
@@ -382,6 +384,17 @@ def test_in_self_attention_one_side_s_positions_are_both_sides(position: Represe
         assert torch.equal(attention(x, x, x, **{name: pos})[0], both)
     with pytest.raises(ShapeshiftError, match=r"give pos\.unsqueeze\(0\)$"):
         attention(x, x, x, pos_q=pos[0])
+
+
+@pytest.mark.parametrize("position", [None, Rotary(head_dim=E), ALiBi(num_heads=H)])
+@pytest.mark.parametrize("name", ["pos_q", "pos_k"])
+def test_one_side_s_positions_do_not_serve_another_tensor(
+    position: Representation | None, name: str
+) -> None:
+    """Left to count from 0, the other side would stand elsewhere in the same sequence."""
+    attention, x = modules(position=position)[0], torch.randn(B, 5, D)
+    with pytest.raises(ShapeshiftError, match=r"^give pos_q and pos_k, or neither"):
+        attention(x, x.clone(), x, **{name: torch.arange(5)[None] + 3})
 
 
 X = torch.randn(B, 5, D)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from shapeshift.attention import attend, attend_with_probs
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
+from shapeshift.positions.arguments import checked
 
 from .checks import (
     as_position,
@@ -41,13 +42,15 @@ class MultiheadAttention(nn.MultiheadAttention):
         position: acts in the attention, see `shapeshift.positions.Representation`; or the name of
             a preset or a kind, see `shapeshift.positions.get`; None is none. For sines and cosines
             in each attention, which "ape" is not, give `Sinusoidal(dim=D, add_to="qk")`.
-        device, dtype: of the projections.
+        device, dtype: of the projections and of the position's weights, which are moved and cast
+            with them.
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E, or
             names a preset that acts at the embedding.
     """
 
+    @checked
     def __init__(
         self,
         embed_dim: int,
@@ -64,7 +67,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
-        self.position = position
+        self.position = position.to(device=device, dtype=dtype)
         self.given = Given()  # set by `use_positions`, and by the call of a layer
         self._passes = Passes()
         check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
@@ -93,10 +96,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             attn_mask: `(Q, K)` or `(B · H, Q, K)`, boolean or a float to add.
             average_attn_weights: over the heads.
             is_causal: a hint that `attn_mask` is the causal mask, as in torch; it is not needed.
-            pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is. If one is None,
-                it counts from 0, but where key and query are one tensor, it takes the other's; if
-                both are, those of `use_positions` come first. Queries that are the last of the
-                keys' tokens, as with a cache, need theirs.
+            pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is. Give both, or one
+                where key and query are one tensor, for both. Without them those of `use_positions`
+                hold, or both count from 0: queries that are the last of the keys' tokens, as with
+                a cache, need positions.
 
         Returns:
             The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
@@ -105,18 +108,24 @@ class MultiheadAttention(nn.MultiheadAttention):
         Raises:
             ShapeshiftError: if query, key and value do not fit each other; positions are no
                 integers, a mask is neither boolean nor float, or one of them has another shape;
+                one side's positions come without the other's, and key is another tensor than query;
                 `is_causal` comes without the mask, a query sees keys at higher positions, for which
                 the position has no meaning, or Q ≠ K without `pos_q` and the position has none
                 between two sequences.
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
+        is_self = key is query
+        if not is_self and (pos_q is None) != (pos_k is None):
+            raise ShapeshiftError(
+                "give pos_q and pos_k, or neither, where key is another tensor than query;"
+                " torch.arange(T)[None] counts from 0"
+            )
         given = self.given if pos_q is None and pos_k is None else None
         if given is not None and not torch.compiler.is_compiling():
             self._passes.begin(given)
         if given is not None:
             pos_q, pos_k, _ = given
-        is_self = key is query
         if is_self:
             pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
         batched = query.ndim == 3

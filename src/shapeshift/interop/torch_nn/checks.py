@@ -60,10 +60,21 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
     counted from 0, queries that are its last tokens would be its first."""
     for kind in position.kinds():
         if "cross" not in kind.places and num_queries != num_keys:
+            name = type(kind).__name__
             raise ShapeshiftError(
-                f"give pos_q where Q={num_queries} and K={num_keys}: {type(kind).__name__} compares"
+                f"give pos_q and pos_k where Q={num_queries} and K={num_keys}: {name} compares"
                 " positions in one sequence, and the queries may be any of its tokens"
             )
+
+
+def check_sharing(share_layers: bool | None, *positions: Representation) -> None:
+    """Raise a `ShapeshiftError` if `share_layers` is given and there are no weights to share."""
+    weights = [weight for position in positions for weight in position.parameters()]
+    if share_layers is not None and not weights:
+        raise ShapeshiftError(
+            f"share_layers={share_layers} has no meaning without a position that has weights; leave"
+            " it out"
+        )
 
 
 def as_position(position: Representation | str | None, dim: int, num_heads: int) -> Representation:

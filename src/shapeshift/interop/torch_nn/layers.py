@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
+from shapeshift.positions.arguments import checked
 from shapeshift.positions.base import temporarily_set
 
 from .attention import MultiheadAttention, attention_like
-from .checks import as_position, check_place
+from .checks import as_position, check_place, check_sharing
 from .passes import Given
 
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
@@ -44,11 +45,12 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
-            for another D, H or E.
+            for another D, H or E; or for `share_layers` without weights to share.
     """
 
     self_attn: MultiheadAttention
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -60,6 +62,7 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
     ):
         position = as_position(position, d_model, nhead)
         check_place("position", position, "self")
+        check_sharing(share_layers, position)
         super().__init__(d_model, nhead, *options, **more_options)
         self.share_layers = share_layers
         self.self_attn = attention_like(self.self_attn, position)
@@ -111,12 +114,13 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
-            for another D, H or E.
+            for another D, H or E; or for `share_layers` without weights to share.
     """
 
     self_attn: MultiheadAttention
     multihead_attn: MultiheadAttention
 
+    @checked
     def __init__(
         self,
         d_model: int,
@@ -131,6 +135,7 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         cross_position = as_position(cross_position, d_model, nhead)
         check_place("position", position, "self")
         check_place("cross_position", cross_position, "cross")
+        check_sharing(share_layers, position, cross_position)
         super().__init__(d_model, nhead, *options, **more_options)
         self.share_layers = share_layers
         self.self_attn = attention_like(self.self_attn, position)
