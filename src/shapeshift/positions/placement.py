@@ -44,21 +44,23 @@ def get(name: str, **options: Any) -> Representation:
     Args:
         name: of a kind, or of a preset that is one kind in all layers with absolute positions.
         options: arguments of its class, see `shapeshift positions NAME`; a preset's own are the
-            defaults. Sizes of the model (`dim`, `num_heads`, `head_dim`) that the kind does not
-            need are ignored.
+            defaults. Facts of the model (`dim`, `num_heads`, `head_dim`, `causal`) that the kind
+            does not need are ignored, so that one call serves all kinds.
 
     Raises:
         ShapeshiftError: there is none of this name; the preset is more than one module; an argument
-            is unknown, missing or out of its range; or `causal` is given to a kind that does not
-            depend on it.
+            is unknown, missing or out of its range; or `causal` is false for a kind that is.
     """
     kind, preset_options = _kind_of(name)
     options = {**preset_options, **options}
     sizes = {key: options.pop(key) for key in FIXED_BY_MODEL if key in options}
     check_options(KINDS[kind], options, repr(name))
     needed = _sizes(kind)
-    if "causal" in sizes and "causal" not in needed:
-        raise ShapeshiftError(f"causal changes nothing for {name!r}; leave it out")
+    if KINDS[kind].build.causal_only and not sizes.get("causal", True):
+        raise ShapeshiftError(
+            f"{name!r} has no meaning for tokens on the right, got causal=False; use another kind,"
+            " such as 'rotary'"
+        )
     missing = [key for key in needed if key not in sizes and key != "causal"]
     if missing:
         example = ", ".join(f"{key}={8 if key == 'num_heads' else 64}" for key in missing)
