@@ -244,6 +244,8 @@ class _Scores(torch.autograd.Function):
     """q k^T, with `by_row (B, H, Q, R)` added to its pairs. Its gradient is `_Outputs` of that of
     the scores, and the other way round: adding to the pairs of a row transposes their sum."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(q: Tensor, k: Tensor, by_row: Tensor, layout: Layout) -> Tensor:
         out = q @ k.transpose(-1, -2)
@@ -266,6 +268,8 @@ class _Scores(torch.autograd.Function):
 
 class _Outputs(torch.autograd.Function):
     """p v, and the sums `(B, H, Q, R)` of p over the pairs of each row."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(probs: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:

@@ -19,16 +19,20 @@ from shapeshift.interop.torch_nn import (
     TransformerEncoderLayer,
 )
 from shapeshift.positions import (
+    KINDS,
     PRESETS,
     T5,
     TUPE,
     Absolute,
     Chain,
+    Graph,
     Representation,
     Shaw,
     Shifted,
     Sinusoidal,
     Stack,
+    get,
+    use_edges,
 )
 
 B, Q, K, D, H = 3, 5, 7, 16, 4
@@ -311,6 +315,29 @@ def test_a_position_has_the_dtype_and_the_device_of_its_layer(
 def test_options_without_effect_or_of_another_type_are_refused(make, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", [*KINDS, "graph"])
+def test_function_transforms(name: str) -> None:
+    sizes = {"dim": D, "num_heads": H, "head_dim": D // H}
+    graph = Graph(num_heads=H, head_dim=D // H, num_labels=3)
+    position = graph if name == "graph" else get(name, **sizes)
+    attention = MultiheadAttention(D, H, batch_first=True, position=position).double()
+    labels, mask = torch.randint(-1, 3, (1, Q, Q)), torch.ones(Q, Q, dtype=torch.bool).triu(1)
+
+    def run(x: Tensor) -> Tensor:
+        return attention(x, x, x, attn_mask=mask)[0]
+
+    x, direction = torch.randn(2, B, 1, Q, D, dtype=torch.float64)
+    with use_edges(graph, labels):
+        for function in (run, torch.func.grad(lambda x: run(x).square().sum())):
+            alone = torch.stack([function(each) for each in x])
+            torch.testing.assert_close(torch.func.vmap(function)(x), alone)
+        if name in ("shaw", "skew"):
+            return
+        _, slope = torch.func.jvp(run, (x[0],), (direction[0],))
+        around = (run(x[0] + step * direction[0]) for step in (1e-6, -1e-6))
+        torch.testing.assert_close(slope, (next(around) - next(around)) / 2e-6, rtol=0, atol=1e-6)
 
 
 def test_small_integers_number_the_tokens_of_a_layer() -> None:

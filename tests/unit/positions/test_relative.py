@@ -110,6 +110,30 @@ def test_queries_without_keys_spoil_no_other(name, max_distance):
         assert torch.equal(got[:, :, 1 - first :: 2], expected[:, :, 1 - first :: 2])
 
 
+@pytest.mark.parametrize("max_distance", [0, 3, 12])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("name", ["square", "last of many"])
+def test_vmap_computes_each_example_as_alone(name, causal, max_distance):
+    positions, position = POSITIONS[name], build(max_distance, causal)
+    hidden = hidden_from(positions, causal)
+    parameters = dict(position.named_parameters())
+
+    def loss(parameters, q, k, v):
+        position.keys, position.values = parameters["keys"], parameters["values"]
+        scores = position.scores(q, k, *positions).masked_fill(hidden, -torch.inf)
+        return position.outputs(scores.softmax(-1), v, *positions).square().sum()
+
+    q, k, v, _ = (x.unsqueeze(1) for x in numbers(positions))  # (B, 1, H, Q|K, E)
+    del position.keys, position.values
+    step = torch.func.grad_and_value(loss)
+    got = torch.func.vmap(step, (None, 0, 0, 0))(parameters, q, k, v)
+    alone = [step(parameters, *each) for each in zip(q, k, v, strict=True)]
+    for n, (grads, value) in enumerate(alone):
+        torch.testing.assert_close(got[1][n], value, **SAME)
+        for name, grad in grads.items():
+            torch.testing.assert_close(got[0][name][n], grad, rtol=0, atol=1e-10)
+
+
 QUERIES = [run_of(0, 9), run_of(6, 3), run_of(2, 4), torch.tensor([[1, 3, 8]])]
 
 
