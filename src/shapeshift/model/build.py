@@ -7,6 +7,7 @@ from torch import nn
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Placed, Scheme, Stack, build_position_ids, check, place
+from shapeshift.positions.checks import whole_number
 from shapeshift.positions.registry import entry
 
 from .attention import Attention
@@ -26,8 +27,17 @@ def build(
         source_size, target_size: V of each side; one number if the sides share a table.
 
     Raises:
-        ShapeshiftError: if the scheme has no meaning, or sides of different size share a table.
+        ShapeshiftError: if the scheme has no meaning, sides of different size share a table, or an
+            argument is of another type.
     """
+    if not isinstance(config, ModelConfig) or not isinstance(scheme, Scheme | str):
+        raise ShapeshiftError(
+            "build needs a ModelConfig and a Scheme or the name of a preset, such as"
+            f" build(ModelConfig(size='small'), 'rpe', …), got {type(config).__name__} and"
+            f" {type(scheme).__name__}"
+        )
+    source_size = whole_number("source_size", source_size, 1)
+    target_size = whole_number("target_size", target_size, 1)
     if isinstance(scheme, str):
         scheme = entry(PRESETS, scheme, "preset")
     check(scheme)

@@ -9,6 +9,7 @@ from typing import Any
 
 from shapeshift.errors import ShapeshiftError, nearest
 
+from .arguments import check_arguments
 from .base import Chain, Representation
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_options, entry
@@ -17,13 +18,32 @@ from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
 
 @dataclass(frozen=True)
 class Stack:
-    """What a representation has to know of an encoder or a decoder."""
+    """What a representation has to know of an encoder or a decoder.
+
+    Args:
+        name: `encoder` or `decoder`.
+        dim: D.
+        num_heads: H; D must be a multiple.
+        num_layers: of the stack.
+        causal: whether its self-attention sees no tokens on the right.
+
+    Raises:
+        ShapeshiftError: for an argument that has no meaning.
+    """
 
     name: str
     dim: int
     num_heads: int
     num_layers: int
     causal: bool
+
+    def __post_init__(self) -> None:
+        check_arguments(type(self).__init__, vars(self))
+        entry(dict.fromkeys(("encoder", "decoder")), self.name, "stack")
+        if self.dim % self.num_heads:
+            raise ShapeshiftError(
+                f"dim must be a multiple of num_heads, got {self.dim} and {self.num_heads}"
+            )
 
 
 @dataclass(frozen=True)
