@@ -74,5 +74,5 @@ def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences
     border = max(attention_module.FUSED_FROM.values())
     source, target = sentences
     encoder, decoder = (program.module() for program in exported(model, source, target, 2 * border))
-    source, target = source.repeat(1, border // 9 + 1), target.repeat(1, border // 32 + 1)
+    source, target = source[:1].repeat(3, border // 9 + 1), target.repeat(1, border // 32 + 1)
     close(decoder(target, encoder(source)), logits(model, source, target))
