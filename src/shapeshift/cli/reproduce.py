@@ -160,9 +160,11 @@ def _list(
 
     rows = []
     for each in PAPERS if target is None else [target]:
-        for one in item_progress(*find_items(each), scale, directory, settings, seeds):
-            done = f"{one.num_finished}/{one.num_cells}" if one.num_cells else "needs none"
-            if one.num_cells is None:
-                done = "not with this seed" if seeds else "not at this scale"
-            rows.append((f"{one.paper}:{one.item}", one.title, done))
+        name, paper, items = find_items(each)
+        progress = item_progress(name, paper, items, scale, directory, settings, seeds)
+        for item, counts in progress.items():
+            done = "not with this seed" if seeds else "not at this scale"
+            if counts is not None:
+                done = "{}/{}".format(*counts) if counts[1] else "needs none"
+            rows.append((f"{name}:{item}", items[item].title, done))
     show_table(Table(("item", "what it is", f"finished runs, {scale}"), rows), numbers=False)

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.grid import Cell
-from shapeshift.papers.document import (
-    DocumentFigure,
-    DocumentTable,
-    Entry,
-    missing,
-    number,
-    words,
-)
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, number, words
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.spec import CurvesSpec
 from shapeshift.papers.study import Study
@@ -30,43 +23,24 @@ from shapeshift.training.log import read_log
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
-@dataclass(frozen=True)
-class Validation:
-    """A validation of a run.
-
-    Attributes:
-        update: after how many updates.
-        elapsed_s: seconds of training, with validation and saving but without the time between a
-            stop and a restart; `None` where the log does not have it.
-        perplexity: exp(nats a target token).
-    """
-
-    update: int
-    elapsed_s: float | None
-    perplexity: float
-
-
-def read_validations(directory: Path) -> list[Validation]:
-    """Return the validations of one run, in the order of training.
+def read_validations(directory: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's log with a validation, in the order of training, each with its
+    `perplexity`.
 
     Raises:
         ShapeshiftError: there are none, or the log is damaged.
     """
     path = directory / "log.jsonl"
-    validations = [
-        Validation(int(line["update"]), line.get("elapsed_s"), math.exp(line["valid_loss"]))
-        for line in read_log(path)
-        if "valid_loss" in line
-    ]
-    if not validations:
+    lines = [line for line in read_log(path) if "valid_loss" in line]
+    if not lines:
         raise ShapeshiftError(
             "no validation is logged there yet; name the folder of a run that has validated",
             path=path,
         )
-    return validations
+    return [{**line, "perplexity": math.exp(line["valid_loss"])} for line in lines]
 
 
-Runs = Sequence[tuple[Cell, Sequence[Validation]]]
+Runs = Sequence[tuple[Cell, Sequence[dict[str, Any]]]]
 
 
 def add_curves(content: Content, study: Study, spec: CurvesSpec, item: str, grid: str) -> None:
@@ -92,18 +66,18 @@ def add_curves(content: Content, study: Study, spec: CurvesSpec, item: str, grid
                 rows=tuple(
                     (
                         *words(cell.axes[spec.systems], str(cell.seed)),
-                        Entry(text=f"{x.update:,}", value=x.update),
-                        missing() if x.elapsed_s is None else number(x.elapsed_s, ",.0f", [cell]),
-                        number(x.perplexity, ".3f", [cell]),
+                        Entry(text=f"{line['update']:,}", value=line["update"]),
+                        number(line.get("elapsed_s"), ",.0f", [cell]),
+                        number(line["perplexity"], ".3f", [cell]),
                     )
-                    for cell, validations in runs
-                    for x in validations
+                    for cell, lines in runs
+                    for line in lines
                 ),
                 notes=("time: as the clock had it, whatever else the machine did",),
             )
         )
         if spec.against != "updates":
-            runs = [(cell, own) for cell, own in runs if all(x.elapsed_s is not None for x in own)]
+            runs = [(cell, own) for cell, own in runs if all("elapsed_s" in x for x in own)]
         if runs:
             content.figures.append(_figure(name, title, runs, spec))
 
@@ -112,13 +86,13 @@ def _figure(name: str, title: str, runs: Runs, spec: CurvesSpec) -> Figure:
     """Draw a line for each run; the runs of a system share their look."""
     unit, seconds = "", 1.0
     if spec.against != "updates":
-        longest = max(own[-1].elapsed_s or 0.0 for _, own in runs)
+        longest = max(own[-1]["elapsed_s"] for _, own in runs)
         unit, seconds = next((each for each in _UNITS if longest >= 2 * each[1]), _UNITS[-1])
     lines = [
         Line(
             cell.axes[spec.systems],
-            [(x.elapsed_s or 0.0) / seconds if unit else x.update for x in own],
-            [[x.perplexity] for x in own],
+            [x["elapsed_s"] / seconds if unit else x["update"] for x in own],
+            [[x["perplexity"]] for x in own],
         )
         for cell, own in runs
     ]

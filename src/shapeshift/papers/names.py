@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from shapeshift.config_errors import shown_place
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Cell, Condition, GridConfig
-from shapeshift.papers.metrics import FACTS, METRICS
-from shapeshift.papers.spec import ALL, DEVIATION, ClaimSpec, ColumnSpec, ItemSpec
+from shapeshift.papers.metrics import FACTS, METRICS, Metric
+from shapeshift.papers.spec import ALL, DEVIATION, ItemSpec
 
 Place = Sequence[str | int]
 
@@ -27,26 +26,15 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
         ShapeshiftError: once for all names that the grid does not have, and for all measurements
             that none of its steps makes.
     """
-    problems = [
-        f"{shown_place(place)}: {problem}"
-        for place, problem in chain(_metric_problems(spec, grid), _step_problems(spec, grid))
-    ]
-    problems += [
-        f"{shown_place(place)}: {problem}"
-        for place, condition in _named(spec)
-        for axis, settings in condition.items()
-        if (problem := _unknown(grid, axis, settings))
-    ]
-    for number, claim in enumerate(spec.claims):
-        for scale in claim.scales:
-            if scale not in grid.scales:
-                hint = nearest(scale, grid.scales)
-                problems.append(
-                    f"{shown_place(['claims', number, 'scales'])}: the grid has no scale"
-                    f" {scale!r}{hint} (it has {', '.join(grid.scales)})"
-                )
-    if problems:
-        raise ShapeshiftError("; ".join(problems), path=path)
+    problems = [*_of_columns(spec, grid), *_of_claims(spec, grid)]
+    for number, figure in enumerate(spec.by_length):
+        for split in () if figure.grid else figure.splits:
+            problems.append((["by_length", number], _lacks(grid, f"BLEU of {split}", split)))
+    for place, condition in _named(spec):
+        problems += [(place, _unknown(grid, *item)) for item in condition.items()]
+    lines = [f"{shown_place(place)}: {problem}" for place, problem in problems if problem]
+    if lines:
+        raise ShapeshiftError("; ".join(lines), path=path)
 
 
 def _named(spec: ItemSpec) -> Iterator[tuple[Place, Condition]]:
@@ -99,46 +87,55 @@ def _unknown(grid: GridConfig, axis: str, settings: Sequence[str]) -> str:
     return ""
 
 
-def _metric_problems(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
-    """Yield the place of each measurement that cannot be asked for so, and why."""
+def _of_columns(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
+    """Yield the places of measurements in tables, and what is wrong with each, if anything."""
     for number, table in enumerate(spec.tables):
         for title, column in table.columns.items():
-            if not (column.count or column.gain_of or column.difference):
-                yield from (
-                    (("tables", number, "columns", title, key), problem)
-                    for key, problem in _of_column(column, grid)
-                )
+            if column.count or column.gain_of or column.difference:
+                continue
+            place: Place = ("tables", number, "columns", title)
+            yield (*place, "metric"), _unknown_metric(grid, column.metric)
+            metric = METRICS.get(column.metric)
+            if metric is None:
+                continue
+            split, name = column.split, column.metric
+            if metric.is_score:
+                if split is None and not (column.bucket or column.lengths):
+                    yield (*place, "split"), f"missing; say which text {name} is of: valid or test"
+                splits = ("valid", "test") if split == "each set" else filter(None, [split])
+                for each in () if column.grid else splits:
+                    yield (*place, "split"), _lacks(grid, each, each)
+                continue
+            if split in ("valid", "test", "each set"):
+                yield (*place, "split"), f"{name} is not measured on translations; leave split out"
+            if metric.bucket and not (column.bucket or column.layers):
+                yield (*place, "bucket"), f"missing; {name} has one, such as {metric.bucket!r}"
+            if not column.grid:
+                yield place, _lacks(grid, name, metric=metric)
+
+
+def _of_claims(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
     for number, claim in enumerate(spec.claims):
-        if problem := _of_claim(spec, claim, grid):
-            yield ["claims", number, "metric"], problem
+        place: Place = ("claims", number)
+        for scale in claim.scales:
+            if scale not in grid.scales:
+                hint, known = nearest(scale, grid.scales), ", ".join(grid.scales)
+                problem = f"the grid has no scale {scale!r}{hint} (it has {known})"
+                yield (*place, "scales"), problem
+        name, metric = claim.metric, METRICS.get(claim.metric)
+        if metric:
+            split = claim.split if metric.is_score else ""
+            yield place, _lacks(grid, f"{name} of {claim.split}", split, metric)
+        if name == DEVIATION or spec.analyses:  # which name values as they like
+            continue
+        if claim.rule != "threshold" and not claim.against_buckets and name != "BLEU":
+            remedy = "leave metric out, or choose rule: threshold"
+            yield (*place, "metric"), f"{claim.rule} compares BLEU alone; {remedy}"
+        else:
+            yield (*place, "metric"), _unknown_metric(grid, name)
 
 
-def _of_column(column: ColumnSpec, grid: GridConfig) -> Iterator[tuple[str, str]]:
-    """Yield the key and what is wrong with it."""
-    if problem := _unknown_metric(column.metric, grid):
-        yield "metric", problem
-    metric = METRICS.get(column.metric)
-    if metric is None or column.lengths:
-        return
-    if metric.is_score:
-        if column.split is None and not column.bucket:
-            yield "split", f"missing; say which text {column.metric} is of: valid or test"
-        return
-    if column.split in ("valid", "test", "each set"):
-        yield "split", f"{column.metric} is not measured on translations; leave split out"
-    if metric.bucket and not (column.bucket or column.layers):
-        yield "bucket", f"missing; {column.metric} has one, such as {metric.bucket!r}"
-
-
-def _of_claim(spec: ItemSpec, claim: ClaimSpec, grid: GridConfig) -> str:
-    if claim.metric == DEVIATION or spec.analyses:  # which name values as they like
-        return ""
-    if claim.rule != "threshold" and not claim.against_buckets and claim.metric != "BLEU":
-        return f"{claim.rule} compares BLEU alone; leave metric out, or choose rule: threshold"
-    return _unknown_metric(claim.metric, grid)
-
-
-def _unknown_metric(name: str, grid: GridConfig) -> str:
+def _unknown_metric(grid: GridConfig, name: str) -> str:
     if _has_own_steps(grid) or name in METRICS or name in FACTS:
         return ""
     known = [*METRICS, *FACTS]
@@ -150,42 +147,20 @@ def _has_own_steps(grid: GridConfig) -> bool:
     return any(":" in step for step in grid.steps)
 
 
-def _step_problems(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
-    """Yield each place that needs a measure which is not among the steps of the grid."""
-    for place, what, steps in _needed_steps(spec, grid):
-        if steps and not set(steps) & set(grid.steps):
-            yield (
-                place,
-                f"{what} needs the step {' or '.join(steps)}, which is not among the grid's steps"
-                f" ({', '.join(grid.steps)}); add it there",
-            )
-
-
-def _needed_steps(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str, Sequence[str]]]:
-    """Yield a place, what it shows, and the steps of which one makes that."""
-    for number, table in enumerate(spec.tables):
-        for title, column in table.columns.items():
-            metric = METRICS.get(column.metric)
-            if column.count or column.gain_of or column.difference or column.grid or not metric:
-                continue
-            place: Place = ("tables", number, "columns", title)
-            yield place, column.metric, () if _has_own_steps(grid) else metric.steps
-            if metric.is_score and column.split:
-                splits = ("valid", "test") if column.split == "each set" else (column.split,)
-                yield from (((*place, "split"), split, _scoring(split)) for split in splits)
-    for number, figure in enumerate(spec.by_length):
-        for split in () if figure.grid else figure.splits:
-            yield ["by_length", number], f"BLEU of {split}", _scoring(split)
-    for number, claim in enumerate(spec.claims):
-        metric = METRICS.get(claim.metric)
-        if metric:
-            own = () if _has_own_steps(grid) else metric.steps
-            steps = _scoring(claim.split) if metric.is_score else own
-            yield ["claims", number], f"{claim.metric} of {claim.split}", steps
-
-
-def _scoring(split: str) -> tuple[str, ...]:
-    return {"valid": ("score-valid",), "test": ("score-test",)}.get(split, ("swapped-order",))
+def _lacks(grid: GridConfig, what: str, split: str = "", metric: Metric | None = None) -> str:
+    """Return which step is missing of those that score a split, or that measure a metric; empty if
+    none is."""
+    steps: Sequence[str] = {"valid": ("score-valid",), "test": ("score-test",)}.get(split, ())
+    if split and not steps:
+        steps = ("swapped-order",)
+    elif metric and not split and not _has_own_steps(grid):
+        steps = metric.steps
+    if not steps or set(steps) & set(grid.steps):
+        return ""
+    return (
+        f"{what} needs the step {' or '.join(steps)}, which is not among the grid's steps"
+        f" ({', '.join(grid.steps)}); add it there"
+    )
 
 
 def check_scores(spec: ItemSpec, cells: Iterable[Cell], path: Path) -> None:

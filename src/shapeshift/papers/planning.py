@@ -155,24 +155,6 @@ class Plan:
         ]
 
 
-@dataclass(frozen=True)
-class ItemProgress:
-    """How far the runs of an item are.
-
-    Attributes:
-        paper, item, title: which.
-        num_cells: that it needs; none where prepared data suffice, `None` if its grids have none
-            with this scale and these seeds.
-        num_finished: of them.
-    """
-
-    paper: str
-    item: str
-    title: str
-    num_cells: int | None
-    num_finished: int = 0
-
-
 def plan_items(
     name: str,
     paper: Paper,
@@ -238,8 +220,9 @@ def item_progress(
     directory: Path,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
-) -> list[ItemProgress]:
-    """Return how far the runs of each item are; the arguments are those of `plan_items`.
+) -> dict[str, tuple[int, int] | None]:
+    """Return item → how many of its runs are finished, and how many it needs: none where prepared
+    data suffice, `None` if its grids have no runs with this scale and these seeds.
 
     Args:
         name, paper, items, scale, overrides, seeds: see `plan_items`.
@@ -256,11 +239,10 @@ def item_progress(
     chosen, cells = _choose(items, _resolve(grids, scale, overrides), seeds)
     plan = Plan(name, paper, chosen, scale, grids, cells, overrides, command="")
     unfinished = {(cell.grid, cell.key) for cell in plan.unfinished(directory)}
-    progress = []
-    for key, item in items.items():
+    progress: dict[str, tuple[int, int] | None] = dict.fromkeys(items)
+    for key, item in chosen.items():
         needed = {(x.grid, x.key) for x in plan.runs if item.trained and item.needs(x)}
-        count = len(needed) if key in chosen else None
-        progress.append(ItemProgress(name, key, item.title, count, len(needed - unfinished)))
+        progress[key] = len(needed - unfinished), len(needed)
     return progress
 
 

@@ -220,7 +220,9 @@ def test_figures_8_and_9_have_every_validation(build, shape):
 def test_runs_whose_times_are_lost_are_left_out_of_figure_9(shape, monkeypatch):
     read = curves.read_validations
     monkeypatch.setattr(
-        curves, "read_validations", lambda x: [replace(each, elapsed_s=None) for each in read(x)]
+        curves,
+        "read_validations",
+        lambda x: [{k: v for k, v in each.items() if k != "elapsed_s"} for each in read(x)],
     )
     content = item("shape:figure9").build(shape)
     assert not content.figures
