@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -74,6 +73,8 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
     "mean ± stdev": lambda values: (
         f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
     ),
+    "one decimal": lambda values: f"{fmean(values):.1f}",
+    "whole number": lambda values: f"{fmean(values):,.0f}",
 }
 """How the values of several seeds become one field of a table."""
 
@@ -279,41 +280,28 @@ class Study:
             lengths: only sentences whose source length in subwords is in `[from, to)`.
             minus: that was translated as well: test the BLEU that is lost from `split` to this.
         """
-        sides = {"test": test, "against": against}
-        finished = {
-            side: {cell.seed: cell for cell in self.finished(grid, axes)}
-            for side, axes in sides.items()
-        }
-        unfinished = [_settings(sides[side]) for side, cells in finished.items() if not cells]
+        sides = (test, against)
+        finished = [{cell.seed: cell for cell in self.finished(grid, axes)} for axes in sides]
+        unfinished = [_settings(axes) for axes, own in zip(sides, finished, strict=True) if not own]
         if unfinished:
             return Part({}, reason=f"no finished run with {' or with '.join(unfinished)}")
-        shared = finished["test"].keys() & finished["against"].keys()
-        if not shared:
-            named = " and ".join(map(_settings, sides.values()))
+        seeds = sorted(finished[0].keys() & finished[1].keys())
+        if not seeds:
+            named = " and ".join(map(_settings, sides))
             return Part({}, reason=f"no finished seed of both {named}")
-        cells = [
-            replace(cells[seed], axes={"side": side})
-            for seed in sorted(shared)
-            for side, cells in finished.items()
-        ]
-        if not all(self._has_texts(cell, split) for cell in cells):
+        own, theirs = ([cells[seed] for seed in seeds] for cells in finished)
+        if not all(self._has_texts(cell, split) for cell in (*own, *theirs)):
             return Part({}, reason="these runs have not kept their translations")
-        comparison = self._compared(cells, split, lengths, minus)
+        comparison = self._compared(own, theirs, split, lengths, minus)
         if lengths or minus or split == ORIGINAL:
             # Scores of a part of the text are not kept by seed; the rule `better` needs none.
             return Part(dict.fromkeys(comparison.p_values, comparison.difference), comparison)
-        scores = {
-            side: {
-                row.seed: row.value for row in self.rows(grid, "BLEU", axes, dataset=mean_of(split))
-            }
-            for side, axes in sides.items()
-        }
+        scores, baseline = (
+            {row.seed: row.value for row in self.rows(grid, "BLEU", axes, dataset=mean_of(split))}
+            for axes in sides
+        )
         # Another process may have finished a run since `results` were read.
-        test_scores, against_scores = scores["test"], scores["against"]
-        values = {
-            seed: test_scores[seed] - against_scores[seed]
-            for seed in sorted(test_scores.keys() & against_scores.keys() & shared)
-        }
+        values = {x: scores[x] - baseline[x] for x in seeds if x in scores and x in baseline}
         if not values:
             return Part({}, reason="these runs have no BLEU of the whole text")
         return Part(values, comparison)
@@ -335,7 +323,7 @@ class Study:
             if record is None:
                 raise ShapeshiftError(f"the run {cell.name} is not finished")
             settings = cell.config.model_dump(mode="json") | other_tokenizer(cell.config)
-            sources.append([cell.name, record.checkpoint, settings])
+            sources.append([record.checkpoint, settings])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
         adapter = TypeAdapter(kind)
@@ -351,14 +339,18 @@ class Study:
         return data
 
     def _compared(
-        self, cells: Sequence[Cell], split: Texts, lengths: Bounds | None, minus: str | None
+        self,
+        test: Sequence[Cell],
+        against: Sequence[Cell],
+        split: Texts,
+        lengths: Bounds | None,
+        minus: str | None,
     ) -> Comparison:
-        """Compare cells whose only axis is their `side`: `test` or `against`."""
+        """Compare cells with as many others."""
+        cells = [*test, *against]
 
         def compute() -> Comparison:
             wanted = self._of_length(cells, split, lengths) if lengths else None
-            test = [cell for cell in cells if cell.axes["side"] == "test"]
-            against = [cell for cell in cells if cell.axes["side"] == "against"]
             return compare_cells(test, against, self._root, split=split, wanted=wanted, minus=minus)
 
         name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
@@ -407,8 +399,7 @@ def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
     unknown = [name for name in wanted if name not in own]
     if unknown:
         raise KeyError(f"no axis {unknown[0]!r}: {', '.join(own)}")
-    return all(own[name] in _texts(value) for name, value in wanted.items())
-
-
-def _texts(wanted: Wanted) -> set[str]:
-    return {str(wanted)} if isinstance(wanted, str | int) else {str(each) for each in wanted}
+    return all(
+        own[name] in ({str(value)} if isinstance(value, str | int) else {*map(str, value)})
+        for name, value in wanted.items()
+    )

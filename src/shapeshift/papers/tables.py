@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -26,11 +26,6 @@ _STATISTIC = "statistic"
 _EMBEDDINGS = "layer 0"
 _REASON = "because"
 """Bucket of the measurement whose signature is the reason why a metric is 0."""
-
-_SHOW: dict[str, str | Callable[[float], str]] = {
-    "one decimal": "{:.1f}".format,
-    "whole number": "{:,.0f}".format,
-}
 
 
 class TableBuilder:
@@ -79,17 +74,15 @@ class TableBuilder:
                 if heading not in columns:
                     columns[heading], self.marked[heading] = self._column(settings, column)
                     medians[heading] = self._medians(settings, column)
-        rows: list[tuple[Entry, ...]] = []
-        for number_of_line, line in enumerate(self.lines):
-            names = words(*self._names(*line))
-            fields, middle = (
-                [own[number_of_line] for own in each.values()] for each in (columns, medians)
+        kinds = {"median": medians, "average": columns} if self.spec.statistics else {"": columns}
+        rows = [
+            (
+                *words(*self._names(*line), *filter(None, [kind])),
+                *(own[at] for own in each.values()),
             )
-            if self.spec.statistics:
-                rows.append((*names, *words("median"), *middle))
-                rows.append((*names, *words("average"), *fields))
-            else:
-                rows.append((*names, *fields))
+            for at, line in enumerate(self.lines)
+            for kind, each in kinds.items()
+        ]
         heads = (*(self.spec.header or self.spec.rows), *([_STATISTIC] * self.spec.statistics))
         return DocumentTable(
             name=name,
@@ -191,7 +184,7 @@ class TableBuilder:
             )
             why = f"– ({reasons[0].signature})" if reasons else "–"
             return self._study.entry(rows, lambda mean: "yes" if mean == 1 else why)
-        return self._study.entry(rows, _SHOW.get(column.show, column.show), mark)
+        return self._study.entry(rows, column.show, mark)
 
     def _over_layers(self, settings: Settings, column: ColumnSpec) -> Entry:
         """Return the lowest of several values of a run, or the widest range that a seed has."""
