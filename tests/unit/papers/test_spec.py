@@ -137,6 +137,25 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert str(path) in str(error.value)
 
 
+def test_all_that_is_wrong_in_a_study_and_its_grid_is_named_at_once(write):
+    document = yaml.safe_load(STUDY)
+    document["grid"] |= {"seed": [1], "base": 3, "seeds": ["a"], "rules": [{"when": {}}]}
+    document["claims"][0]["rule"] = "best"
+    document["tables"] = [3]
+    with pytest.raises(ShapeshiftError) as error:
+        read_study(write(yaml.safe_dump(document)))
+    for expected in (
+        "grid.seed: unknown key; did you mean 'grid.seeds'?",
+        "grid.base: expected text or a section of settings, got 3",
+        "grid.seeds, entry 1: expected a whole number, got 'a'",
+        "grid.rules, entry 1, when: expected 1 or more entries, got {}",
+        "grid.rules, entry 1, overrides: missing",
+        "claims, entry 1, rule: expected 'better', 'no worse', 'equivalent' or 'threshold', got",
+        "tables, entry 1: expected a section of settings, got 3",
+    ):
+        assert expected in str(error.value)
+
+
 def test_an_unknown_grid_is_answered_with_the_nearest(write):
     document = {**yaml.safe_load(STUDY), "grid": "shape-tabel2"}
     with pytest.raises(ShapeshiftError, match="did you mean 'shape-table2'"):
