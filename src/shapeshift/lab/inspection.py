@@ -19,7 +19,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.similarity import compute as compare_under_shifts
 from shapeshift.lab.run import Run
 from shapeshift.model import Transformer
-from shapeshift.training.precision import choose_device
 
 OFFSETS = (0, 1, 5, 10, 50, 100, 250, 500)
 """By how much the positions of the source are shifted, as far as the model has positions."""
@@ -72,8 +71,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     Raises:
         ShapeshiftError: the sentence is empty or too long for the model, or the run is not trained.
     """
-    device = choose_device(run.config.training.device)
-    model, subwords = run.model(which, device), run.subwords()
+    model, subwords = run.model(which, run.device), run.subwords()
     translator = run.translator(which, model=model, subwords=subwords)
     if not sentence.strip() or "\n" in sentence:
         raise ShapeshiftError(f"expected one sentence, got {sentence!r}")
@@ -88,7 +86,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     (translation,) = translator.translate_lines([sentence])
     (hypotheses,) = translator.search([source])
     target = [token for token in hypotheses[0].tokens if token != EOS]
-    batch = make_batch([source], [target]).to(device)
+    batch = make_batch([source], [target]).to(run.device)
     attention = record_attention(model, batch)
     offsets = tuple(x for x in OFFSETS if most is None or len(source) + x <= most)
     num_layers = len(model.encoder)

@@ -61,7 +61,7 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
     the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
     Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
     the same work."""
-    device, own = choose_device(run.config.training.device), run.config.position.scheme
+    device, own = run.device, run.config.position.scheme
     ratio = 1.0
     if own != BASELINE:
         decoders = [_decoder(run, data, scheme) for scheme in (BASELINE, own)]

@@ -143,6 +143,11 @@ class Run:
             )
         return []
 
+    @property
+    def device(self) -> torch.device:
+        """Where this run's model works, by `training.device`."""
+        return choose_device(self.config.training.device)
+
     def subwords(self) -> Subwords:
         """Return the subword models."""
         verify(self.directory, "subwords/", remedy=_REMEDY)
@@ -218,12 +223,12 @@ class Run:
             engine: `torch`, or the name of a folder in the run's that `shapeshift export` wrote,
                 whose model is used instead.
         """
-        device = choose_device(self.config.training.device)
         subwords = subwords or self.subwords()
         if engine != TORCH:
-            exported = open_export(self.directory / engine, subwords, self.config.decoding, device)
+            folder = self.directory / engine
+            exported = open_export(folder, subwords, self.config.decoding, self.device)
             return make_translator(self.config, exported, subwords)
-        model = model or self.model(which, device)
+        model = model or self.model(which, self.device)
         return make_translator(self.config, model, subwords)
 
     @cached_property

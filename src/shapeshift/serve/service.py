@@ -19,7 +19,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.export.folder import REPORT
 from shapeshift.lab.inspection import Kind, record_attention
 from shapeshift.lab.run import TORCH, Run
-from shapeshift.training.precision import choose_device
 
 from .batcher import Batcher, ClosedError, Job, QueueFullError
 
@@ -130,7 +129,7 @@ class ServedRun:
         run = Run(directory, settings)
         self.name = "/".join(path.parts[-2:]) if is_export else path.name
         self.config = run.config
-        self.device = choose_device(run.config.training.device)
+        self.device = run.device
         self.subwords = run.subwords()
         self.model = None if is_export else run.model(device=self.device)
         self.translator = run.translator(

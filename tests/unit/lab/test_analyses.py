@@ -7,14 +7,8 @@ import pytest
 from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
-from shapeshift.lab.analyses import (
-    SHIFTS,
-    measure_learning,
-    measure_loss_by_offset,
-    measure_similarity,
-    measure_swapped_order,
-)
-from shapeshift.lab.analysis import swapped_order
+from shapeshift.lab.analysis import learning, loss_by_offset, similarity, swapped_order
+from shapeshift.lab.analysis.learning import SHIFTS
 from shapeshift.lab.analysis.loss_by_offset import OFFSETS
 from shapeshift.lab.measures import (
     ORIGINAL,
@@ -39,7 +33,7 @@ def joined(make_run):
 
 
 def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
-    rows = measure_loss_by_offset(*relative)
+    rows = loss_by_offset.measure(*relative)
     losses = {m.bucket: m.value for m in rows if m.metric == "shifted_loss"}
     [plain] = [m.value for m in rows if m.metric == "plain_loss"]
     assert list(losses) == [f"offset {offset}" for offset in OFFSETS]
@@ -49,16 +43,16 @@ def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
 def test_a_relative_model_has_the_same_states_at_every_offset_and_an_absolute_one_has_not(
     relative, joined
 ):
-    invariant, absolute = measure_similarity(*relative), measure_similarity(*joined)
+    invariant, absolute = similarity.measure(*relative), similarity.measure(*joined)
     assert [m.bucket for m in invariant] == ["layer 0", "layer 1"]
     assert [m.value for m in invariant] == pytest.approx([1.0, 1.0], abs=1e-6)
     assert all(m.value < 0.999 for m in absolute)
 
 
 def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
-    assert measure_swapped_order(*relative) == []
-    assert {m.metric for m in measure_learning(*relative)} == {"BLEU", "shift_similarity"}
-    rows = measure_swapped_order(*joined)
+    assert swapped_order.measure(*relative) == []
+    assert {m.metric for m in learning.measure(*relative)} == {"BLEU", "shift_similarity"}
+    rows = swapped_order.measure(*joined)
     orders = ["original order", "swapped order"]
     assert [m.bucket for m in rows if m.metric == "BLEU" and m.signature] == orders
     results = joined[0].directory / "results"
@@ -91,13 +85,13 @@ def test_swapped_order_samples_as_much_of_the_data_as_the_paper(
 
     monkeypatch.setattr(swapped_order, "sample", sample)
     with pytest.raises(StopIteration):
-        measure_swapped_order(joined[0], SimpleNamespace(train=Store()))
+        swapped_order.measure(joined[0], SimpleNamespace(train=Store()))
     assert asked == [sampled]
 
 
 def test_swapped_order_has_the_run_s_tokenizer(joined):
     run, data = joined
-    rows = measure_swapped_order(Run(run.directory, ["evaluation.tokenize=char"]), data)
+    rows = swapped_order.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
     assert all("|tok:char|" in m.signature for m in rows if m.metric == "BLEU")
     assert any(m.metric == "BLEU" for m in rows)
 
@@ -107,15 +101,15 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     settings = ("training.max_updates=16", "training.checkpoint_every=1", *kept)
     run, data = make_run("position=shape", *JOINED, *settings)
     assert run.checkpoints.updates() == list(range(8, 17))
-    rows = measure_learning(run, data)
+    rows = learning.measure(run, data)
     assert sorted({m.step for m in rows}) == [8, 10, 12, 14, 16]
     last = {(m.metric, m.bucket): m.value for m in rows if m.step == 16}
     layers = [f"layer {layer} to {most}" for most in SHIFTS for layer in (0, 1)]
     assert [bucket for metric, bucket in last if metric == "shift_similarity"] == layers
     assert last["shift_similarity", "layer 1 to 500"] == pytest.approx(
-        measure_similarity(run, data)[1].value
+        similarity.measure(run, data)[1].value
     )
-    swapped = {(m.metric, m.bucket): m.value for m in measure_swapped_order(run, data)}
+    swapped = {(m.metric, m.bucket): m.value for m in swapped_order.measure(run, data)}
     assert swapped.items() <= last.items()
     first = {(m.metric, m.bucket): m.value for m in rows if m.step == 8}
     key = ("shift_similarity", "layer 1 to 500")

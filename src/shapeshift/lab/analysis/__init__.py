@@ -1,1 +1,2 @@
-"""Analyses of a trained model, one file each: `compute()` returns the numbers."""
+"""Analyses of a trained model, one file each: `compute` returns numbers, `measure` is a step of a
+grid."""

@@ -9,16 +9,19 @@ instead, see `similarity`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from shapeshift.data.batching import Batch, collate, plan_in_order
 from shapeshift.data.config import BatchConfig
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import PAD
 from shapeshift.decoding.scoring import evaluating
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.run import Run
 from shapeshift.model import Transformer
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.seeds import derive
@@ -26,21 +29,11 @@ from shapeshift.seeds import derive
 OFFSETS = (0, 10, 40, 100, 250, 450)
 
 
-@dataclass(frozen=True)
-class Losses:
-    """Validation losses of one model, in nats a target token.
-
-    Attributes:
-        offsets: what positions were shifted by.
-        losses: one for each offset.
-        plain: positions as the model itself sets them.
-        shuffled: the same with each source in random order; about `plain` for a bag of words.
-    """
-
-    offsets: tuple[int, ...]
-    losses: tuple[float, ...]
-    plain: float
-    shuffled: float
+def measure(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure the validation loss with all positions shifted (bucket `offset K`), plain, and with
+    the source in random order, which shows whether the model is shift invariant and whether it uses
+    word order."""
+    return compute(run.model(device=run.device), data.valid, batch=run.config.training.batch)
 
 
 def compute(
@@ -50,8 +43,9 @@ def compute(
     *,
     batch: BatchConfig | None = None,
     seed: int = 0,
-) -> Losses:
-    """Measure a model's loss at each offset, and on shuffled sources.
+) -> list[Measurement]:
+    """Measure a model's loss at each offset (`shifted_loss`), with positions as the model itself
+    sets them (`plain_loss`), and on shuffled sources (`shuffled_loss`), in nats a target token.
 
     Shuffling puts the subwords of each source into a random order, one for each pair; `</s>` stays
     at the end.
@@ -67,12 +61,19 @@ def compute(
         ShapeshiftError: a model without positions for an offset.
     """
     device = model.output.weight.device
-    return Losses(
-        tuple(offsets),
-        tuple(mean_loss(model, in_order(store, device, batch), offset) for offset in offsets),
-        mean_loss(model, in_order(store, device, batch)),
-        mean_loss(model, (_shuffled(x, seed) for x in in_order(store, "cpu", batch))),
-    )
+    shuffled = (_shuffled(x, seed) for x in in_order(store, "cpu", batch))
+
+    def measured(metric: str, loss: float, bucket: str | None = None) -> Measurement:
+        return Measurement(metric=metric, value=loss, dataset="valid", bucket=bucket)
+
+    def shifted(offset: int | None) -> float:
+        return mean_loss(model, in_order(store, device, batch), offset)
+
+    return [
+        *(measured("shifted_loss", shifted(offset), f"offset {offset}") for offset in offsets),
+        measured("plain_loss", shifted(None)),
+        measured("shuffled_loss", mean_loss(model, shuffled)),
+    ]
 
 
 def in_order(

@@ -14,11 +14,40 @@ from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
 from shapeshift.data.batching import make_batch
+from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.scoring import evaluating
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.run import Run
 from shapeshift.model import Transformer
 
 OFFSETS = (0, 100, 250, 500)
 """Those of the paper."""
+
+
+_NUM_SENTENCES = 10
+"""Number of sentences in the figures of the paper's appendix C."""
+
+
+def measure(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure the cosine similarity of the encoder's states under different offsets, for each layer
+    (bucket `layer n`, 0 the embeddings), on the first sentences of validation: 1 is shift
+    invariant."""
+    return by_layer(run.model(device=run.device), data)
+
+
+def by_layer(
+    model: Transformer, data: Prepared, offsets: Sequence[int] = OFFSETS, suffix: str = ""
+) -> list[Measurement]:
+    """Return what `measure` does; each bucket's name ends with `suffix`."""
+    numbers = range(min(_NUM_SENTENCES, len(data.valid)))
+    sentences = [data.valid[number][0].tolist() for number in numbers]
+    matrices = compute(model, sentences, offsets).mean(0)  # (L + 1, K, K)
+    return [
+        Measurement(
+            metric="shift_similarity", value=value, dataset="valid", bucket=f"layer {layer}{suffix}"
+        )
+        for layer, value in enumerate(invariance(matrices).tolist())
+    ]
 
 
 def compute(

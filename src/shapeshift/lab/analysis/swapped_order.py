@@ -13,15 +13,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shapeshift.data.config import Interpolate
+from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score, score_corpus
 from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.lab.measures import (
+    ORIGINAL,
+    SWAPPED,
+    Measurement,
+    bleu_measurement,
+    hypotheses_file,
+    keep_lines,
+    references_file,
+)
+from shapeshift.lab.run import Run
 
 NUM_PAIRS = 10_000
 """Size of the paper's sample."""
+
+_SAMPLED, _MIN_SAMPLE = 45, 500
+"""The paper samples one in 45 of its training sequences: 10,000 of 450,000."""
 
 Pair = tuple[list[int], list[int]]
 
@@ -41,13 +56,35 @@ class Translated:
     num_misparted: int
 
 
-@dataclass(frozen=True)
-class BothOrders:
-    """The translations of one system, and the references of X_1."""
-
-    references: tuple[str, ...]
-    original: Translated
-    swapped: Translated
+def measure(run: Run, data: Prepared, which: str = "average") -> list[Measurement]:
+    """Measure BLEU of the first sentence of joined training pairs in its place and at the end
+    (Kiyono et al. 2021, Table 1), and the percentage of outputs with another number of sentences
+    than their source, on one in 45 training pairs, 500 at least and 10,000 at most; nothing for a
+    run whose pairs are not joined. Of the final model the translations of both orders and the
+    references are kept as those of a split are."""
+    if not isinstance(run.config.data.dataset, Interpolate):
+        return []
+    wanted = min(max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED)), NUM_PAIRS)
+    pairs = sample(data.train, wanted)
+    references, orders = compute(run.translator(which), pairs, tokenizer=run.config.bleu_tokenizer)
+    if which == "average":
+        results = run.directory / "results"
+        for name, order in zip((ORIGINAL, SWAPPED), orders.values(), strict=True):
+            keep_lines(results / hypotheses_file(name), order.outputs)
+        keep_lines(results / references_file(ORIGINAL), references)
+    scores = [
+        bleu_measurement(x.bleu, x.outputs, references, dataset="train", bucket=name)
+        for name, x in orders.items()
+    ]
+    return scores + [
+        Measurement(
+            metric="misparted_percent",
+            value=100 * x.num_misparted / len(references),
+            dataset="train",
+            bucket=name,
+        )
+        for name, x in orders.items()
+    ]
 
 
 def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
@@ -104,8 +141,9 @@ def swap(ids: Sequence[int]) -> list[int]:
 
 def compute(
     translator: Translator, pairs: Sequence[Pair], *, tokenizer: str = DEFAULT
-) -> BothOrders:
-    """Translate all pairs in both orders and score the translations of the first sentence.
+) -> tuple[tuple[str, ...], dict[str, Translated]]:
+    """Translate all pairs in both orders and score the translations of the first sentence; return
+    its references, and `original order` and `swapped order` → the translations.
 
     That is the first part of the output in the original order and the last part in the swapped
     order; separators divide an output into parts. (The paper does not say how it finds the
@@ -136,4 +174,5 @@ def compute(
         )
         return Translated(texts, bleu, misparted)
 
-    return BothOrders(references, score(sources, 0), score([swap(x) for x in sources], -1))
+    swapped = [swap(x) for x in sources]
+    return references, {"original order": score(sources, 0), "swapped order": score(swapped, -1)}

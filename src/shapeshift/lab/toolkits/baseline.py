@@ -19,7 +19,6 @@ from shapeshift.lab.toolkits.commands import Command, find_program, run_commands
 from shapeshift.lab.toolkits.export import Text, export, join
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import Cosine, Noam
-from shapeshift.training.precision import choose_device
 
 TestSplit = Literal["valid", "test"]
 TEST_SPLITS: tuple[TestSplit, TestSplit] = ("valid", "test")
@@ -131,7 +130,7 @@ class Toolkit:
             run.config,
             export(data, folder / "text"),
             folder / self.name,
-            choose_device(run.config.training.device).type == "cuda",
+            run.device.type == "cuda",
         )
         paths = {name: path for name in self.programs if (path := find_program(name))}
         run_commands(self.commands(baseline, paths), baseline.directory)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from shapeshift.lab.analyses import SHIFTS
+from shapeshift.lab.analysis.learning import SHIFTS
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, missing, words

@@ -19,7 +19,6 @@ from shapeshift.papers.analyses import PAIR, paired
 from shapeshift.papers.document import DocumentFigure, DocumentTable, number, words
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.study import Study
-from shapeshift.training.precision import choose_device
 
 CLAIM = "mean cosine of states, SHAPE's minus APE's"
 """Name of the values for a claim."""
@@ -97,8 +96,8 @@ def _similarity(study: Study, runs: Runs) -> Array:
     def measure(cell: Cell) -> Matrices:
         store = study.prepared(cell).valid
         sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
-        model = study.run(cell).model(device=choose_device(cell.config.training.device))
-        matrices: Matrices = compute(model, sentences).tolist()
+        run = study.run(cell)
+        matrices: Matrices = compute(run.model(device=run.device), sentences).tolist()
         return matrices
 
     name = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"

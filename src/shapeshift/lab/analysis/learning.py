@@ -1,0 +1,47 @@
+"""Shift invariance in the course of training, at the checkpoints that are kept."""
+
+from __future__ import annotations
+
+from shapeshift.data.prepared import Prepared
+from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.lab.analysis import similarity, swapped_order
+from shapeshift.lab.measures import Measurement
+from shapeshift.lab.run import Run
+
+SHIFTS = (10, 40, 100, 500)
+"""The largest offsets under which states are compared."""
+
+
+def measure(run: Run, data: Prepared) -> list[Measurement]:
+    """Measure shift invariance during training: what `similarity` and `swapped-order` measure, and
+    BLEU on the validation set, of the last checkpoint in each eighth of training, if one is kept;
+    `step` is its update. Offsets are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket
+    `layer n to K`): 500 are the paper's."""
+    rows = []
+    for update in _eighths(run):
+        which = str(update)
+        own = [_validation_bleu(run, data, which)]
+        model = run.model(which, run.device)
+        for most in SHIFTS:
+            offsets = (0, most // 5, most // 2, most)
+            own += similarity.by_layer(model, data, offsets, f" to {most}")
+        own += swapped_order.measure(run, data, which)
+        rows += [each.model_copy(update={"step": update}) for each in own]
+    return rows
+
+
+def _eighths(run: Run) -> list[int]:
+    """Return the update of the last checkpoint in each eighth of training that has one."""
+    checkpoints = run.checkpoints.updates()
+    last = max(checkpoints, default=1)
+    in_order = ((-(-8 * update // last), update) for update in checkpoints)
+    return list(dict(in_order).values())
+
+
+def _validation_bleu(run: Run, data: Prepared, which: str) -> Measurement:
+    sources, references = data.text("valid")
+    hypotheses = list(run.translator(which).translate(sources))
+    [bleu] = score_corpus(
+        hypotheses, references, ("bleu",), tokenizer=run.config.bleu_tokenizer, sources=sources
+    )
+    return Measurement(metric="BLEU", value=bleu.value, dataset="valid", signature=bleu.signature)
