@@ -167,7 +167,3 @@ def test_a_shipped_configuration_is_trained_by_its_name(testbed: Run) -> None:
             text = "".join(f"{pair[number]}\n" for pair in part)
             testbed("-c", write, f"{split}.{side}", text)
     assert "BLEU" in testbed("-m", "shapeshift", "train", "multi30k", *TINY)
-
-
-def test_the_papers_are_there(testbed: Run) -> None:
-    assert "shape:table2" in testbed("-m", "shapeshift", "reproduce", "--list")
