@@ -167,9 +167,9 @@ class CellFolder:
         path = self._record_path(record.step, config)
         store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
 
-    def last_lines(self, number: int = 12) -> list[str]:
+    def last_lines(self) -> list[str]:
         """Return the end of what the last process at work printed."""
-        return tail(self.output).splitlines()[-number:]
+        return tail(self.output).splitlines()[-12:]
 
     def last_log_lines(self) -> list[dict[str, Any]]:
         """Return the last lines of the run's log; none if there is no log."""

@@ -7,7 +7,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -76,22 +76,21 @@ class Watch:
 
     def read(self, state: State, message: str = "") -> CellStatus:
         """Return the cell's status, given what its runner knows of it."""
-        missing = self.missing()
-        status = CellStatus(
-            state,
-            step=missing[0] if missing else None,
-            max_updates=self.cell.config.training.max_updates,
-            message=message,
-        )
         lines = self.folder.last_log_lines()
         update = int(lines[-1]["update"]) if lines else 0
         with suppress(OSError, ValueError):  # not written yet, or half written
             update = max(update, int(self.folder.update.read_text()))
         losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
-        if losses:
-            last = losses[-1]
-            status = replace(status, loss=last["loss"], tokens_per_s=last["tokens_per_s"])
-        return replace(status, update=update)
+        last = losses[-1] if losses else {}
+        return CellStatus(
+            state,
+            step=next(iter(self.missing()), None),
+            update=update,
+            max_updates=self.cell.config.training.max_updates,
+            loss=last.get("loss"),
+            tokens_per_s=last.get("tokens_per_s"),
+            message=message,
+        )
 
 
 class Tally:
