@@ -45,21 +45,12 @@ class InProcess:
         return _Here(order)
 
 
-class _Here:
+class _Here(Job):
     def __init__(self, order: Order):
         self._order = order
 
     def poll(self) -> int | None:
         return attempt(self._order)
-
-    def interrupt(self) -> None:
-        """The exception that leads here has ended it."""
-
-    def stop(self) -> None:
-        """It has ended."""
-
-    def output(self) -> list[str]:
-        return []
 
 
 class Subprocesses:
@@ -156,7 +147,7 @@ class Subprocesses:
         return _Process(order, self._environments[slot])
 
 
-class _Process:
+class _Process(Job):
     def __init__(self, order: Order, environment: Mapping[str, str]):
         command = [sys.executable, "-m", "shapeshift.lab.work", order.model_dump_json()]
         # The child finds the package that this process runs, installed or not.
@@ -189,9 +180,6 @@ class _Process:
             self._process.kill()
             self._process.wait()
         self.poll()
-
-    def output(self) -> list[str]:
-        return []
 
 
 class Slurm:
@@ -253,7 +241,7 @@ def _refusal(error: Exception) -> str:
     return f"SLURM refuses the jobs: {' '.join(str(error).split())}"
 
 
-class _SlurmJob:
+class _SlurmJob(Job):
     def __init__(self, job: Any):
         self._job = job
 
@@ -267,9 +255,6 @@ class _SlurmJob:
 
     def interrupt(self) -> None:
         self._job.cancel()
-
-    def stop(self) -> None:
-        """The cluster ends it in its own time."""
 
     def output(self) -> list[str]:
         return str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]

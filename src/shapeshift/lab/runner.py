@@ -31,11 +31,13 @@ class RefusedError(ShapeshiftError):
     """A launcher cannot start a cell, and may be able to when others have ended."""
 
 
-class Job(Protocol):
-    """The work on one cell, under way."""
+class Job:
+    """The work on one cell, under way. Those of its methods that have nothing to do stay as they
+    are."""
 
     def poll(self) -> int | None:
         """Return its exit status, or `None` while it is running; see `lab.work`."""
+        raise NotImplementedError
 
     def interrupt(self) -> None:
         """Ask it to end."""
@@ -45,6 +47,7 @@ class Job(Protocol):
 
     def output(self) -> list[str]:
         """Return the last lines that it printed, but for those in the cell's `output.log`."""
+        return []
 
 
 class Launcher(Protocol):
