@@ -122,16 +122,10 @@ class View:
             self._names.setdefault(row.cell, name)
         return {
             "anchor": item.anchor,
-            "title": document.title,
-            "scale": document.labelled_scale,
+            "document": document,
             "blocks": self._blocks(item),
             "compared": is_paper or any(table.origin == "paper" for table in document.tables),
             "expected_title": _expected(is_paper),
-            "findings": document.findings,
-            "unfinished": document.unfinished,
-            "command": document.command,
-            "version": document.version,
-            "time": document.time,
             "files": self._files([item.directory / FILE, item.directory / "results.csv"]),
         }
 
@@ -159,9 +153,7 @@ class View:
         paths = [item.directory / f"{table.name}.{kind}" for kind in ("md", "tex", "csv")]
         return {
             "anchor": self._anchors.new("table", item.anchor, table.name),
-            "origin": table.origin,
-            "title": table.title,
-            "header": table.header,
+            "table": table,
             "rows": [
                 [
                     self._field(item.document, f"{table.title}: {_row_name(row)}, {title}", entry)
@@ -169,7 +161,6 @@ class View:
                 ]
                 for row in table.rows
             ],
-            "notes": table.notes,
             "files": self._files(paths),
             "compared": compared,
             "figures": [self._figure(item, x, not place) for place, x in enumerate(figures)],
@@ -180,9 +171,7 @@ class View:
         image, width = _image(kinds[0])
         return {
             "anchor": self._anchors.new("figure", item.anchor, figure.name),
-            "name": figure.name,
-            "title": figure.title,
-            "alt": figure.alt,
+            "about": figure,
             "image": image,
             "width": width,
             "files": self._files(kinds),
