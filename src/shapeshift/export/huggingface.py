@@ -20,6 +20,7 @@ import torch
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
+from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import ModelConfig, Transformer
@@ -29,7 +30,7 @@ from . import marian
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check, sample
 from .support import EXACT
-from .trained import Trained
+from .trained import Trained, exponent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,7 +43,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
     ours does.
 
     Args:
-        trained: the model; `generate` has its beam, where the caller gives none.
+        trained: the model; `generate` searches as its decoding says, as far as transformers can.
         target: a folder, missing or empty.
         card: the model card.
         max_length: the most tokens of a sentence where transformers needs a number and the model
@@ -68,7 +69,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
     else:
         exported, own = _as_shapeshift(model, shape, trained.position), capacity(model)
     limit = min(limit for limit in (own.source, own.target, max_length) if limit is not None)
-    _set_generation(exported, trained.beam, limit)
+    _set_generation(exported, trained.decoding, limit)
     with new_folder(target) as partial:
         folder = partial / "model"
         exported.save_pretrained(folder)
@@ -122,6 +123,7 @@ class Engine:
             min_new_tokens=max_steps,
             max_new_tokens=max_steps,
             renormalize_logits=True,
+            forced_eos_token_id=None,
             output_scores=True,
             return_dict_in_generate=True,
         )
@@ -148,15 +150,16 @@ def _as_shapeshift(
     return exported
 
 
-def _set_generation(exported: Any, beam: int, max_length: int) -> None:
+def _set_generation(exported: Any, decoding: DecodingConfig, max_length: int) -> None:
     config = exported.generation_config
-    config.num_beams = beam
+    config.num_beams = decoding.beam
+    config.length_penalty = exponent(decoding.length_penalty)
     config.do_sample = False
     config.max_new_tokens = max_length - 1  # and the `<s>`
     config.suppress_tokens = [PAD, BOS]  # which our search does not generate either
     config.decoder_start_token_id = config.bos_token_id = BOS
-    config.eos_token_id, config.pad_token_id = EOS, PAD
-    config.bad_words_ids = config.forced_eos_token_id = None
+    config.eos_token_id = config.forced_eos_token_id = EOS
+    config.pad_token_id, config.bad_words_ids = PAD, None
 
 
 def _write_tokenizer(folder: Path, subwords: Subwords, models: Path, max_length: int) -> None:

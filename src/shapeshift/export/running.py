@@ -10,7 +10,7 @@ import torch
 
 from shapeshift.data.subwords import BOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity
-from shapeshift.decoding.config import DecodingConfig, GnmtPenalty, NoPenalty
+from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Ids, PairScore, Runner, Searcher
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
@@ -18,6 +18,7 @@ from shapeshift.errors import ShapeshiftError
 from .ctranslate2 import require
 from .folder import read_capacity
 from .onnx import OnnxModel
+from .trained import exponent
 
 
 def open_export(
@@ -109,7 +110,7 @@ class CTranslate2Runner:
                 [[self._source[i] for i in ids] for ids in chosen],
                 beam_size=beam,
                 num_hypotheses=beam,
-                length_penalty=self._power(),
+                length_penalty=exponent(self._config.length_penalty),
                 suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
                 min_decoding_length=0,
                 max_decoding_length=most,
@@ -159,13 +160,6 @@ class CTranslate2Runner:
             yield left[:size]
             left = left[size:]
 
-    def _power(self) -> float:
-        """Return what the engine raises the length to."""
-        penalty = self._config.length_penalty
-        if isinstance(penalty, NoPenalty):
-            return 0.0
-        return penalty.alpha if isinstance(penalty, GnmtPenalty) else 1.0
-
     def _hypothesis(self, tokens: list[str], score: float, most: int, limit: int) -> Hypothesis:
         """Return what was found, cut where another source of its batch has the higher limit.
 
@@ -173,6 +167,6 @@ class CTranslate2Runner:
             score: log p / n^power, where n counts the `</s>` of what is shorter than `most`.
         """
         n = len(tokens) + (len(tokens) < most)
-        log_prob = score * n ** self._power()
+        log_prob = score * n ** exponent(self._config.length_penalty)
         kept = [self._ids[token] for token in tokens[: limit - 1]]
         return Hypothesis(kept, log_prob, log_prob / self._config.length_penalty(len(kept) + 1))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shapeshift.data.subwords import Subwords
+from shapeshift.decoding.config import DecodingConfig, GnmtPenalty, LengthPenalty, NoPenalty
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -20,7 +21,7 @@ class Trained:
         subwords: its subword models.
         subword_models: their folder, to be copied; None copies nothing.
         longest: the most subwords of a source and of a target in training, which the check covers.
-        beam: the width of its search.
+        decoding: how to search with it.
         weights_sha256: of the file of its weights; None if there is none.
     """
 
@@ -30,5 +31,13 @@ class Trained:
     subwords: Subwords
     subword_models: Path | None = None
     longest: tuple[int, int] = (64, 64)
-    beam: int = 4
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
     weights_sha256: str | None = None
+
+
+def exponent(penalty: LengthPenalty) -> float:
+    """Return the power of a hypothesis's length by which other engines divide its log-probability;
+    with `gnmt`, the base is another one."""
+    if isinstance(penalty, NoPenalty):
+        return 0.0
+    return penalty.alpha if isinstance(penalty, GnmtPenalty) else 1.0

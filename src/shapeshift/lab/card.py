@@ -8,7 +8,7 @@ from shapeshift import __version__
 from shapeshift.data.prepared import IMPORTED_FROM, Report
 from shapeshift.evaluation.scores import Scores
 from shapeshift.export import marian
-from shapeshift.export.trained import Trained
+from shapeshift.export.trained import Trained, exponent
 from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.run import RESULTS, Run
 
@@ -41,8 +41,8 @@ batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 ```
 
-`generate` searches with a beam of {beam} and divides scores by the length; `shapeshift translate`
-ranks by `decoding.length_penalty`.
+`generate` searches with a beam of {beam} and divides log-probabilities by n^{exponent:g}, where n
+is the length; `shapeshift translate` ranks by `decoding.length_penalty`, which is {penalty}.
 
 ## Scores
 
@@ -79,6 +79,8 @@ def model_card(run: Run, data: Report, trained: Trained, weights: Path) -> str:
         weights="imported" if imported else _which(run, weights),
         registration="" if is_marian else "import shapeshift.huggingface\n",
         beam=config.decoding.beam,
+        exponent=exponent(config.decoding.length_penalty),
+        penalty=config.decoding.length_penalty.name,
         scores=_scores(run, trained),
     )
 

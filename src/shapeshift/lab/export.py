@@ -60,7 +60,7 @@ def export_run(
         run.subwords(),
         run.directory / SUBWORDS,
         (train.source_length.max or UNKNOWN_LENGTH, train.target_length.max or UNKNOWN_LENGTH),
-        run.config.decoding.beam,
+        run.config.decoding,
         hash_file(weights),
     )
     if to == "huggingface":

@@ -21,7 +21,7 @@ from shapeshift.data.prepared import (
     SplitReport,
     SubwordsReport,
 )
-from shapeshift.data.subwords import EOS, PAD, Subwords
+from shapeshift.data.subwords import BOS, EOS, PAD, Subwords
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import marian, marian_subwords
@@ -66,6 +66,8 @@ def import_marian(
             path=name,
         )
     sides = _sides(theirs, tokenizer)
+    if theirs.config.decoder_start_token_id in _masked(theirs):
+        sides[1].never.add(BOS)
     is_joint = sides[0].model == sides[1].model
     has_bias = bool(sides[1].never) or bool(theirs.final_logits_bias.any())
     shares = is_joint and theirs.config.share_encoder_decoder_embeddings
@@ -131,6 +133,15 @@ def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
     return sides[0], sides[1]
 
 
+def _masked(theirs: MarianMTModel) -> set[int]:
+    """Return the ids that have no part in the softmax when MarianMT generates, by its settings."""
+    settings: Any = theirs.generation_config
+    if not settings.renormalize_logits:
+        return set()
+    words = [word for word in settings.bad_words_ids or () if len(word) == 1]
+    return {*(settings.suppress_tokens or ()), *(i for (i,) in words)}
+
+
 def _check(ours: Transformer, theirs: Any, sides: tuple[Side, Side]) -> None:
     """Raise a `ShapeshiftError` if log-probabilities of random sentences are not the same, except
     for what transformers adds to the variance of a LayerNorm."""
@@ -164,6 +175,9 @@ def _check(ours: Transformer, theirs: Any, sides: tuple[Side, Side]) -> None:
             attention_mask=mask,
             decoder_input_ids=rows[1][batch.target_input],
         ).logits
+    if BOS in sides[1].never:
+        start = torch.tensor([theirs.config.decoder_start_token_id])
+        expected = expected.index_fill(-1, start, -torch.inf)
     expected = expected.log_softmax(-1)[..., rows[1]]
     got = logits.log_softmax(-1)
     possible = [n for n in range(len(rows[1])) if n not in sides[1].never]

@@ -93,7 +93,7 @@ def test_a_run_is_exported_for_transformers(run):
     (code,) = re.findall(r"^```python\n(.*?)^```", card, re.MULTILINE | re.DOTALL)
     names = {}
     code = code.replace("path of this folder", str(folder)).replace("A sentence.", "A man sleeps.")
-    code = code.replace("(**batch)", "(**batch, num_beams=1, max_new_tokens=19)")
+    code = code.replace("(**batch)", "(**batch, num_beams=1, max_new_tokens=20)")
     exec(code.replace("print(", "translations = ("), names)
     limits = ["decoding.max_length_a=0", "decoding.max_length_b=20"]
     expected = load_run(run, ["decoding.beam=1", *limits]).translate(["A man sleeps."])

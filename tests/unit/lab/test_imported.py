@@ -209,6 +209,43 @@ def test_the_command_and_what_runs_on_its_folder(make, tmp_path):
     assert "holds a run already" in str(invoke("import", folder, run).exception)
 
 
+def test_there_and_back_is_the_same_model(make, tmp_path):
+    """Logits, and translations by beam search with the settings of OPUS-MT's models."""
+    folder, theirs, tokenizer = make(init_std=0.1, static_position_embeddings=True)
+    pad = tokenizer.pad_token_id
+    with torch.no_grad():
+        theirs.final_logits_bias[0, 0] += 0.5  # so that sentences end
+    theirs.generation_config.update(
+        bad_words_ids=[[pad]], bos_token_id=0, decoder_start_token_id=pad, eos_token_id=0,
+        forced_eos_token_id=0, max_length=512, num_beams=4, pad_token_id=pad, length_penalty=0.0,
+        renormalize_logits=True,
+    )  # fmt: skip
+    theirs.save_pretrained(folder)
+    assert invoke("import", folder, tmp_path / "run").exit_code == 0
+    assert invoke("export", tmp_path / "run", "--to", "huggingface").exit_code == 0
+    back = MarianMTModel.from_pretrained(tmp_path / "run" / "huggingface").eval()
+    own = MarianTokenizer.from_pretrained(tmp_path / "run" / "huggingface")
+    lines = [source for source, _ in generate(20, seed=3, max_words=8)]
+    limits = ["decoding.max_length_a=0", "decoding.max_length_b=40", "training.precision=fp32"]
+    ours = load_run(tmp_path / "run", limits).translate(lines)
+    outputs, logits = [], []
+    for model, each in ((theirs, tokenizer), (back, own)):
+        batch = each(lines, return_tensors="pt", padding=True)
+        found = model.generate(**batch, max_new_tokens=40, early_stopping="never")
+        outputs.append(each.batch_decode(found, skip_special_tokens=True))
+        start = torch.full((len(lines), 1), model.config.decoder_start_token_id)
+        names = sorted(tokenizer.encoder.keys() & own.encoder.keys() - {"<pad>"})
+        ids = [each.encoder[name] for name in names]
+        with torch.no_grad():
+            logits.append(model(**batch, decoder_input_ids=start).logits[..., ids])
+    torch.testing.assert_close(*logits, rtol=0, atol=1e-5)
+    assert outputs[0] == outputs[1]
+    ends = (found[:, 1:40] == EOS).any(1).tolist()  # else the limit does, which ours charges for
+    pairs = [(x, y) for x, y, end in zip(outputs[0], ours, ends, strict=True) if end]
+    assert all(x == y for x, y in pairs)
+    assert len({*pairs}) > 3
+
+
 def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_path):
     """With another position representation, from the bias of the logits on."""
     folder, *_ = make(separate=True)
