@@ -131,8 +131,10 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
     from shapeshift.evaluation.tables import Table
 
     def lengths(words: Sequence[int]) -> str:
-        most = quantiles(words, n=20)[-1] if len(words) > 1 else max(words, default=0)
-        return f"{fmean(words):.1f} / {most:.0f} / {max(words)}" if words else "none"
+        if len(words) < 2:
+            return " / ".join(map(str, [*words] * 3)) or "none"
+        most = quantiles(words, n=20, method="inclusive")[-1]
+        return f"{fmean(words):.1f} / {most:.0f} / {max(words)}"
 
     every = [*surveys.values()]
     title = "words, {}: mean / 95 % / longest"

@@ -198,7 +198,7 @@ def _check_scaling(scaling: str, factor: float, original_length: int | None) -> 
 
 def check_rotation(head_dim: int, base: float) -> None:
     """Raise a `ShapeshiftError` if E channels cannot turn in pairs, or not at these speeds."""
-    if head_dim < 2 or head_dim % 2:
+    if whole_number("head_dim", head_dim, 1) % 2:
         raise ShapeshiftError(
             f"rotary positions turn pairs of channels, got head_dim={head_dim}; choose an even"
             " head_dim (in a configuration, model.dim / model.num_heads)"
