@@ -127,23 +127,33 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
 
 def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return a configuration with settings such as `training.max_updates=500` laid over it, in
-    whatever order they are given.
+    whatever order they are given. `position=rope position.name=mine` is a preset under another
+    name.
 
     Raises:
         ShapeshiftError: once for all settings that are not of this form, that contradict each
             other, or that name an item of a list which is not there.
     """
     values: dict[_Keys, Any] = {}
+    preset: str | None = None
     errors: list[str] = []
     for setting in settings:
         try:
             for keys, value in _leaves(*_parse(setting)):
-                if keys in values and values[keys] != value:
-                    both = f"{values[keys]!r} and {value!r}"
+                before = values.get(keys, value)
+                is_preset, was_preset = str(value) in PRESETS, str(before) in PRESETS
+                if keys == ("position", "name") and is_preset != was_preset:
+                    chosen, label = (value, before) if is_preset else (before, value)
+                    if preset in (None, chosen):  # under another name
+                        preset, before, value = chosen, label, label
+                if before != value:
+                    both = f"{before!r} and {value!r}"
                     raise ShapeshiftError(f"{_dotted(keys)} is given twice, {both}; give one")
                 values[keys] = value
         except ShapeshiftError as error:
             errors.append(str(error))
+    if preset is not None and ("position", "parts") in values:
+        errors.append(f"position.parts and the preset {preset!r} are both given; give one")
     given: dict[str, Any] = {}
     for keys in sorted(values, key=len):
         node: Any = given
@@ -156,7 +166,8 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             node[keys[-1]] = values[keys]
     if errors:
         raise ShapeshiftError("; ".join(errors))
-    return merge(document, given)
+    base = document if preset is None else merge(document, {"position": preset})
+    return merge(base, given)
 
 
 def _parse(setting: str) -> tuple[_Keys, Any]:

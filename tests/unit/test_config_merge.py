@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from shapeshift.config import Config, load_config, parse_config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import PRESETS
+from shapeshift.positions import PRESETS, PositionIds
 
 BASE = {
     "data": {"dataset": {"name": "extrapolate", "max_length": 20}},
@@ -136,6 +137,9 @@ def test_another_size_replaces_what_the_old_one_filled_in() -> None:
     [
         (("training.seed=1", "training.seed=2"), "training.seed is given twice"),
         (("position=ape", "position.name=rope"), "position.name is given twice"),
+        (("position.name=a", "position=ape", "position.name=b"), "position.name is given twice"),
+        (("position=ape", "position.name=a", "position=rope"), "position.name is given twice"),
+        (("position=ape", "position={name: a, parts: [{kind: skew}]}"), "preset 'ape' are both"),
         (("training.schedule=noam", "training.schedule.name=cosine"), "name is given twice"),
         (("model={dim: 8}", "model.dim=16"), "model.dim is given twice"),
         (("training.schedule.warmup_update=1", "training.schedule.name=cosine"), "unknown key"),
@@ -149,6 +153,19 @@ def test_overrides_that_contradict_each_other_are_refused_in_any_order(
 ) -> None:
     assert problem in refused(BASE, *overrides)
     assert problem in refused(BASE, *reversed(overrides))
+
+
+def test_a_preset_may_have_another_name_in_any_order() -> None:
+    overrides = (
+        "position=learned",
+        "position.position_ids={name: shifted, max_offset: 9}",
+        "position.name=learned-changed",
+    )
+    for order in permutations(overrides):
+        position = parse_config(BASE, order).position
+        assert position.name == "learned-changed"
+        assert [part.kind for part in position.scheme.parts] == ["learned"]
+        assert position.scheme.position_ids == PositionIds("shifted", {"max_offset": 9})
 
 
 OVERRIDES = (
@@ -226,6 +243,8 @@ def test_any_order_gives_the_same_and_everything_given_shows(
     if config is not None:
         for override in overrides:
             key, _, value = override.partition("=")
+            if key == "position" and "position.name=mine" in overrides:
+                continue  # a preset under another name
             assert _shows(_look_up(config, key), yaml.safe_load(value.replace("1e-3", "0.001")))
 
 
