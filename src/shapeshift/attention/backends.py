@@ -72,6 +72,8 @@ def attend(
             Without a bias, a fused kernel needs no mask for it.
     """
     num_queries, num_keys = q.shape[2], k.shape[2]
+    if mask is not None:  # else all scores would be cast to add it to them
+        mask = mask.to(q.dtype)
     if _recorded is None and prefers_flex(position, q, num_keys, dropout_p):
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
