@@ -59,7 +59,7 @@ def tokens_per_s(folder: Path, num_processes: int, num_threads: int) -> float:
         "--nproc-per-node",
         str(num_processes),
     ]
-    command = ["-m", "shapeshift.cli", "train", "config.yaml", "--run", run, "--no-test"]
+    command = ["-m", "shapeshift", "train", "config.yaml", "--run", run, "--no-test"]
     if num_processes > 1:
         command = [*launcher, "-m", "--", *command[1:]]
     done = subprocess.run(

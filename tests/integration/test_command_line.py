@@ -96,7 +96,7 @@ def test_translate_takes_the_checkpoint_and_settings_asked_for(folder, trained):
 
 def test_sigterm_leaves_no_partial_file(folder, trained):
     process = subprocess.Popen(
-        [sys.executable, "-m", "shapeshift.cli", "translate", "run", "-o", "stopped.txt"],
+        [sys.executable, "-m", "shapeshift", "translate", "run", "-o", "stopped.txt"],
         cwd=folder,
         env=ENVIRONMENT,
         stdin=subprocess.PIPE,

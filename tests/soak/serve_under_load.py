@@ -154,7 +154,7 @@ def soak(folder: Path, seconds: float, seed: int) -> dict[str, object]:
     sentences = [" ".join(rng.choices(words, k=rng.randint(0, 20))) for _ in range(100)]
     translations = [Run(x, [INVARIANT]).translate(sentences) for x in folders]
     expected = {x: [*each] for x, *each in zip(sentences, *translations, strict=True)}
-    command = [sys.executable, "-m", "shapeshift.cli", "serve", *map(str, folders), "--port", "0"]
+    command = [sys.executable, "-m", "shapeshift", "serve", *map(str, folders), "--port", "0"]
     command += ["--max-waiting", "200", "--set", INVARIANT]
     said_path = folder / "stderr"
     with said_path.open("w") as said:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shapeshift.cli.options import OF_A_TRAINED_MODEL, refuse_without_effect
+from shapeshift.cli.options import OF_A_TRAINED_MODEL, Settings, refuse_without_effect
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
 from shapeshift.errors import ShapeshiftError, install_extra
@@ -44,10 +44,7 @@ def serve(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for a request (503), and to stop in.")
     ] = 30.0,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
-    ] = None,
+    overrides: Settings = None,
 ) -> None:
     """Serve trained runs: a JSON API, and a page to compare them.
 
@@ -61,7 +58,7 @@ def serve(
     """
     from shapeshift.threads import set_num_threads
 
-    settings = [*(overrides or [])]
+    settings = overrides or []
     refuse_without_effect(settings, OF_A_TRAINED_MODEL, " on a trained model")
     try:
         from shapeshift.serve.server import Server, address, bind, is_loopback

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
 import time
@@ -31,7 +32,11 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, UnicodeError) as error:
-        raise ShapeshiftError(f"cannot serve at {host}, port {port}: {error}") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise ShapeshiftError(
+            f"cannot serve at {host}, port {port}: {getattr(error, 'strerror', None) or error}"
+            + "; give another --port (0: a free one)" * taken
+        ) from error
     return listener
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 @contextmanager
 def started(folder, *arguments):
     """Start the command in a process of its own; yield it and what it says first."""
-    command = [sys.executable, "-m", "shapeshift.cli", "serve", *arguments, "--port", "0"]
+    command = [sys.executable, "-m", "shapeshift", "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(
         command, cwd=folder, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
@@ -94,6 +94,7 @@ def test_a_port_that_is_taken(folder):
         code, _, err = shapeshift(folder, "serve", "run", "--port", port)
     assert code == 1
     assert err.startswith(f"shapeshift: error: cannot serve at 127.0.0.1, port {port}")
+    assert "Address already in use; give another --port" in err
 
 
 def test_the_missing_extra_is_named(folder, monkeypatch):

@@ -45,7 +45,7 @@ def shell(folder):
 
     @cache
     def run(arguments, redirection=""):
-        command = f"{shlex.quote(sys.executable)} -m shapeshift.cli {arguments} {redirection}"
+        command = f"{shlex.quote(sys.executable)} -m shapeshift {arguments} {redirection}"
         with (folder / "text").open() as text:
             done = subprocess.run(
                 ["bash", "-c", command],

@@ -137,7 +137,7 @@ def test_a_pipe_is_read_like_a_file(
 
 def test_notices_stay_out_of_the_output_where_standard_error_is_closed(run: Path) -> None:
     expected = shapeshift(run.parent, "translate", "run", "text")[1]
-    command = f"{shlex.quote(sys.executable)} -m shapeshift.cli translate run text > closed 2>&-"
+    command = f"{shlex.quote(sys.executable)} -m shapeshift translate run text > closed 2>&-"
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run(["bash", "-c", command], cwd=run.parent, env=environment, check=True)
     assert (run.parent / "closed").read_bytes() == expected.encode()

@@ -314,7 +314,7 @@ def test_text_that_cannot_be_fetched_ends_the_command_before_the_first_run(tmp_p
 def test_without_text_one_line_says_so_and_nothing_is_made(tmp_path):
     command = ["reproduce", "shape:table2", "--scale", "small"]
     done = subprocess.run(
-        [sys.executable, "-m", "shapeshift.cli", *command],
+        [sys.executable, "-m", "shapeshift", *command],
         cwd=tmp_path,
         capture_output=True,
         text=True,
