@@ -156,8 +156,8 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
     for path in paths:
         if os.path.lexists(path):
             raise ShapeshiftError(
-                "exists already, and text that is split would be written here; name another file"
-                f" with --output, or remove {folder} if an earlier init wrote it",
+                "exists already, and the text that is split would be written here; name another"
+                " file with --output",
                 path=path,
             )
 
