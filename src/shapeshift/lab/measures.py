@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from pkgutil import resolve_name
 from statistics import fmean, median
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -105,13 +105,27 @@ def find_measure(name: str) -> Measure:
         ShapeshiftError: there is none of this name, or it cannot be imported.
     """
     check_measures([name])
+    return find_function(MEASURES.get(name, name), "measure")
+
+
+def find_function(name: str, what: str, path: Path | None = None) -> Callable[..., Any]:
+    """Import what `package.module:function` names.
+
+    Args:
+        name: of the function.
+        what: it is, for the message.
+        path: of the file that names it, for the message.
+
+    Raises:
+        ShapeshiftError: there is no such module or function.
+    """
     try:
-        measure: Measure = resolve_name(MEASURES.get(name, name))
+        found: Callable[..., Any] | None = resolve_name(name) if ":" in name else None
+        if found is None or not callable(found):
+            raise ValueError("expected package.module:function")
     except (ImportError, AttributeError, ValueError) as error:
-        raise ShapeshiftError(f"the measure {name!r} cannot be imported: {error}") from error
-    if not callable(measure):
-        raise ShapeshiftError(f"{name!r} is no measure: expected a function of a run and its data")
-    return measure
+        raise ShapeshiftError(f"no {what} {name!r}: {error}", path=path) from error
+    return found
 
 
 def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:

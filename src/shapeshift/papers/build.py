@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.figures import Line, Panel, Point, bars_note, draw_lines, draw_points
+from shapeshift.lab.measures import find_function
 from shapeshift.papers.by_length import add_lengths
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import add_curves
@@ -64,7 +62,7 @@ def build(spec: ItemSpec, name: str, grid: str, study: Study) -> Content:
         add_curves(part, study, spec.curves, name, grid)
         content.add(part)
     for each in spec.analyses:
-        content.add(find_analysis(each)(study, grid))
+        content.add(find_function(each, "analysis")(study, grid))
     content.add(Content(published))
     content.findings += judge_claims(spec, grid, study, content.values, content.tables)
     return content
@@ -77,25 +75,6 @@ def _names(spec: ItemSpec, name: str) -> Iterator[str]:
     taken = {RESERVED, *(part.name.casefold() for part in parts if part.name)}
     for part in parts:
         yield part.name or apart(name, taken)
-
-
-def find_analysis(name: str, path: Path | None = None) -> Callable[[Study, str], Content]:
-    """Return the function that `module:function` names.
-
-    Args:
-        name: of the function.
-        path: of the item's file, for the message.
-
-    Raises:
-        ShapeshiftError: there is no such module or function.
-    """
-    try:
-        if ":" not in name:
-            raise ValueError("expected module:function")
-        function: Callable[[Study, str], Content] = pkgutil.resolve_name(name)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise ShapeshiftError(f"no analysis {name!r}: {error}", path=path) from error
-    return function
 
 
 def _plot(

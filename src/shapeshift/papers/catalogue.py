@@ -46,7 +46,8 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
-    from shapeshift.papers.build import find_analysis, item_of
+    from shapeshift.lab.measures import find_function
+    from shapeshift.papers.build import item_of
     from shapeshift.papers.names import check_names, check_scores
     from shapeshift.papers.planning import find_grid
     from shapeshift.papers.spec import read_spec
@@ -65,7 +66,7 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     for scale in grid.config.scales:
         check_scores(spec, grid.cells(scale), path)
     for name in spec.analyses:
-        find_analysis(name, path)
+        find_function(name, "analysis", path)
     item = item_of(spec, path.stem, grid.name)
     citation = f"a study of one's own, {path}"
     return Paper(title=spec.title, citation=citation, items={path.stem: item}), grid

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Entry, ItemDocument
+from shapeshift.papers.verdicts import shown
 from shapeshift.report.collect import (
     VERDICTS,
     Anchors,
@@ -194,6 +195,7 @@ class View:
                 run["measured"] = self._measured(document, own) if own else None
         measured = self._measured(document, rows) if rows else None
         source = {"anchor": anchor, "title": title, "text": entry.text, "measured": measured}
+        source["test"] = "" if entry.p_value is None else shown(entry.p_value)
         self._sources.append(source | {"data": entry.data, "computed": computed})
         return Field(entry.text, entry.value, is_number, source=anchor)
 

@@ -97,6 +97,7 @@ def test_a_number_opens_all_that_is_known_of_it(tree):
             assert part in source.text
     for part in (SIGNATURE, COMMON["command"], COMMON["version"], COMMON["time"], "score-test"):
         assert source.text.count(part) == 1  # what the seeds share is said once
+    assert "baseline of the column: p = 0.042" in source.text
     first, second = source.one("ol").all("li")
     assert first.text.startswith("seed 1: 28.91 ")
     assert "30.12" not in first.text
