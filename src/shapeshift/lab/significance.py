@@ -45,7 +45,7 @@ MARK = "*"
 NUM_SAMPLES = 2000
 """Of the bootstrap: enough that a claim of thirty parts can fail, each at its share of `LEVEL`."""
 
-METHOD = 3
+METHOD = 4
 """Of `compare_cells`: raised whenever comparisons come about in another way, so that kept ones are
 made again."""
 
@@ -60,19 +60,34 @@ _ALL = (slice(None),)
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system against a baseline.
+    """A system against a baseline, seed by seed.
 
     Attributes:
-        score, baseline_score: means over the seeds.
+        scores, baseline_scores: seed → score.
         p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
             sign of the means'.
         num_samples: of the bootstrap.
     """
 
-    score: float
-    baseline_score: float
+    scores: Mapping[int, float]
+    baseline_scores: Mapping[int, float]
     p_values: Mapping[int, float]
     num_samples: int = NUM_SAMPLES
+
+    @property
+    def score(self) -> float:
+        """The system's, the mean over the seeds."""
+        return statistics.fmean(self.scores.values())
+
+    @property
+    def baseline_score(self) -> float:
+        """The baseline's."""
+        return statistics.fmean(self.baseline_scores.values())
+
+    @property
+    def differences(self) -> dict[int, float]:
+        """Seed → the system's score minus the baseline's."""
+        return {seed: score - self.baseline_scores[seed] for seed, score in self.scores.items()}
 
     @property
     def difference(self) -> float:
@@ -134,10 +149,10 @@ def compare(
         return samples
 
     own, base = map(sampled, (system, baseline), minus or (None, None))
-    score, baseline_score = (statistics.fmean(x[0] for x in side.values()) for side in (own, base))
-    gain = score - baseline_score
-    p_values = {seed: _p_value(scores - base[seed], gain) for seed, scores in own.items()}
-    return Comparison(score, baseline_score, p_values, num_samples)
+    scores, baseline_scores = ({x: float(y[0]) for x, y in side.items()} for side in (own, base))
+    gain = statistics.fmean(scores.values()) - statistics.fmean(baseline_scores.values())
+    p_values = {seed: _p_value(drawn - base[seed], gain) for seed, drawn in own.items()}
+    return Comparison(scores, baseline_scores, p_values, num_samples)
 
 
 def compare_cells(

@@ -30,7 +30,6 @@ from shapeshift.lab.measures import (
     TRAIN,
     hypotheses_file,
     kept_lines,
-    mean_of,
     references_file,
 )
 from shapeshift.lab.results import Row, collect, tabulate
@@ -293,18 +292,7 @@ class Study:
         if not all(self._has_texts(cell, split) for cell in (*own, *theirs)):
             return Part({}, reason="these runs have not kept their translations")
         comparison = self._compared(own, theirs, split, lengths, minus)
-        if lengths or minus or split == ORIGINAL:
-            # Scores of a part of the text are not kept by seed; the rule `better` needs none.
-            return Part(dict.fromkeys(comparison.p_values, comparison.difference), comparison)
-        scores, baseline = (
-            {row.seed: row.value for row in self.rows(grid, "BLEU", axes, dataset=mean_of(split))}
-            for axes in sides
-        )
-        # Another process may have finished a run since `results` were read.
-        values = {x: scores[x] - baseline[x] for x in seeds if x in scores and x in baseline}
-        if not values:
-            return Part({}, reason="these runs have no BLEU of the whole text")
-        return Part(values, comparison)
+        return Part(comparison.differences, comparison)
 
     def computed(
         self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]

@@ -138,7 +138,8 @@ def test_seeds_that_contradict_each_other_prove_nothing():
     ],
 )
 def test_p_values_of_seeds_become_twice_their_mean(p_values, combined):
-    assert Comparison(2.0, 1.0, p_values).p_value == pytest.approx(combined)
+    scores, baseline = dict.fromkeys(p_values, 2.0), dict.fromkeys(p_values, 1.0)
+    assert Comparison(scores, baseline, p_values).p_value == pytest.approx(combined)
 
 
 @pytest.fixture

@@ -17,9 +17,12 @@ def claim(rule="better", **given):
 def compared(*gains, p=0.01, base=30.0):
     """A part of one value for each seed."""
     values = dict(enumerate(gains, 1))
-    mean = sum(gains) / len(gains)
-    test = Comparison(base + mean, base, dict.fromkeys(values, p))
-    return Part(values, test)
+    return Part(values, against(base, values, p))
+
+
+def against(base, differences, p=0.5):
+    scores = {seed: base + difference for seed, difference in differences.items()}
+    return Comparison(scores, dict.fromkeys(scores, base), dict.fromkeys(scores, p))
 
 
 def verdict(given, *parts):
@@ -130,7 +133,7 @@ def test_many_parts_are_counted_and_the_extremes_named():
 
 
 def test_the_difference_fits_the_numbers_beside_it():
-    close = Part(dict.fromkeys(SEEDS, 0.0), Comparison(20.096, 20.074, dict.fromkeys(SEEDS, 0.5)))
+    close = Part(dict.fromkeys(SEEDS, 0.0), against(20.074, dict.fromkeys(SEEDS, 0.022)))
     assert "20.096 against 20.074 (+0.022" in describe(claim(), {"x": close})
-    alike = Part(dict.fromkeys(SEEDS, 0.0), Comparison(20.071, 20.074, dict.fromkeys(SEEDS, 0.5)))
+    alike = Part(dict.fromkeys(SEEDS, 0.0), against(20.074, dict.fromkeys(SEEDS, -0.003)))
     assert "20.071 against 20.074 (-0.003" in describe(claim(), {"x": alike})
