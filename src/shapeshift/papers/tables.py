@@ -18,7 +18,7 @@ from shapeshift.papers.by_length import bounds_label, length_bounds, trained_len
 from shapeshift.papers.document import DocumentTable, Entry, counted, missing, number, words
 from shapeshift.papers.metrics import FACTS
 from shapeshift.papers.spec import ColumnSpec, Published, PublishedSpec, TableSpec
-from shapeshift.papers.study import Axes, Settings, Study
+from shapeshift.papers.study import AGGREGATES, Axes, Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions import KINDS
 
@@ -287,9 +287,10 @@ class TableBuilder:
                 continue
             seeds: Axes = {**settings, "seed": [*test.p_values]}
             cells = self._study.finished(column.grid or self._grid, seeds)
-            entry = number(test.baseline_score if is_baseline else test.score, cells=cells)
-            mark = MARK if line in differing else ""
-            entry = entry.model_copy(update={"text": entry.text + mark})
+            scores = [*(test.baseline_scores if is_baseline else test.scores).values()]
+            show = AGGREGATES.get(column.show, AGGREGATES["mean ± stdev"])
+            text = show(scores) + MARK * (line in differing)
+            entry = number(fmean(scores), cells=cells).model_copy(update={"text": text})
             entries.append(with_p_value(entry, tests.get(line)))
         return entries
 
