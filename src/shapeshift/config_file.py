@@ -146,7 +146,7 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
                     chosen, label = (value, before) if is_preset else (before, value)
                     if preset in (None, chosen):  # under another name
                         preset, before, value = chosen, label, label
-                if before != value:
+                if before is not value and before != value:  # a NaN differs from itself
                     both = f"{before!r} and {value!r}"
                     raise ShapeshiftError(f"{_dotted(keys)} is given twice, {both}; give one")
                 values[keys] = value
