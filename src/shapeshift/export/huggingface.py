@@ -153,7 +153,8 @@ def _as_shapeshift(
 def _set_generation(exported: Any, decoding: DecodingConfig, max_length: int) -> None:
     config = exported.generation_config
     config.num_beams = decoding.beam
-    config.length_penalty = exponent(decoding.length_penalty)
+    if decoding.beam > 1:  # else transformers refuses to save a penalty, which ranks beams alone
+        config.length_penalty = exponent(decoding.length_penalty)
     config.do_sample = False
     config.max_new_tokens = max_length - 1  # and the `<s>`
     config.suppress_tokens = [PAD, BOS]  # which our search does not generate either
