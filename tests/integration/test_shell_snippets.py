@@ -103,8 +103,9 @@ def run(folder: Path, line: str) -> None:
     said = re.match(r'echo "(.*?)" \| ', line)
     source, target = (re.search(sign + r" (\S+)", line) for sign in ("<", ">"))
     _, command, *arguments = shlex.split(re.sub(r"^echo .*?\| | [<>] \S+", "", line))
-    if command == "init":  # which does not replace a file
+    if command == "init":  # which replaces nothing
         (folder / "mine.yaml").unlink(missing_ok=True)
+        shutil.rmtree(folder / "mine", ignore_errors=True)
     if command in ("train", "compare", "reproduce", "prepare"):
         on_files = any(each in OF_FILES for each in arguments)
         small = SMALL | ({} if on_files else GRAMMAR)
