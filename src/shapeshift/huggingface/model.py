@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class ShapeshiftConfig(PretrainedConfig):
     """
 
     model_type = "shapeshift"
-    keys_to_ignore_at_inference = ("past_key_values",)
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]  # a list for `Trainer`
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         encoder_outputs: EncoderOutput | None = None,
         use_cache: bool | None = None,
-        **_: Any,
+        **kwargs: Any,  # by this name, `generate` takes all arguments of `forward`
     ) -> dict[str, Any]:
         before = past_key_values.length if past_key_values is not None else 0
         return {

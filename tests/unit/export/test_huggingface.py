@@ -16,6 +16,7 @@ from shapeshift.export.huggingface import export
 from shapeshift.positions import PRESETS
 
 pytest.importorskip("transformers", reason="the extra hf is not installed")
+import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import shapeshift.huggingface
@@ -120,6 +121,30 @@ def test_it_trains_and_generates(named, tmp_path):
     model.save_pretrained(tmp_path / "again")
     again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again").eval()
     assert torch.equal(again(**batch).logits, model(**batch).logits)
+
+
+@pytest.mark.parametrize("kind", ["Trainer", "Seq2SeqTrainer"])
+def test_the_trainers_of_transformers_train_and_evaluate(kind, named, tmp_path):
+    pytest.importorskip("accelerate", reason="the extra hf is not installed")
+    run(named("rpe"), tmp_path / "model")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    rows = [tokenizer(line, text_target=line) for line in TEXT]
+    generates = {"predict_with_generate": True, "generation_max_length": 6}
+    options = generates if kind == "Seq2SeqTrainer" else {}
+    arguments = getattr(transformers, f"{kind.replace('Trainer', 'Training')}Arguments")(
+        output_dir=str(tmp_path / "out"), max_steps=2, eval_strategy="steps", eval_steps=1,
+        save_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, **options,
+    )  # fmt: skip
+    trainer = getattr(transformers, kind)(
+        model=model, args=arguments, train_dataset=rows, eval_dataset=rows,
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model),
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.predict(rows).predictions.shape[0] == len(rows)
+    saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "checkpoint-2")
+    for name, weight in saved.named_parameters():
+        assert torch.equal(weight, model.get_parameter(name))
 
 
 def test_a_source_padded_on_the_left_is_refused(named, tmp_path):
