@@ -78,7 +78,7 @@ def label_smoothed_loss(
             check_padding(name, ids)
         real_source, real_target = ((ids.flatten() != PAD).nonzero().squeeze(1) for ids in sides)
         real = real_source, real_target
-    targets = target_output.flatten().index_select(0, real[1])  # (N,)
+    targets = target_output.flatten().index_select(0, real[1]).long()  # (N,)
     padded = any(len(where) < ids.numel() for where, ids in zip(real, sides, strict=True))
     if model.packs and padded and source.device.type == "cpu":
         multiple = _MULTIPLE if torch.is_autocast_enabled("cpu") else 1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions.checks import can_read
+from shapeshift.positions.checks import can_read, whole_number
 
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
 from .packing import Packing
@@ -148,8 +148,9 @@ class Transformer(nn.Module):
 
         Raises:
             ShapeshiftError: in training mode, where each step would draw offsets anew and drop
-                other units.
+                other units; if `beam` is no whole number from 1.
         """
+        whole_number("beam", beam, 1)
         if self.training:
             raise ShapeshiftError(
                 "decoding token by token needs the model in evaluation mode, got one in training"

@@ -20,12 +20,13 @@ Init = TypeVar("Init", bound=Callable[..., None])
 SIZES = ("dim", "num_heads", "head_dim")
 """The arguments that are sizes of a model: D, H and E."""
 
-_EXPECTED = {
+_EXPECTED: dict[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a finite number",
     str: "text",
     NoneType: "null",
+    Mapping: "names and values",
 }
 
 
@@ -47,8 +48,8 @@ def checked(init: Init) -> Init:
 
 def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None:
     """Raise a `ShapeshiftError` for arguments of an `__init__` that have another type than their
-    annotation, as far as that is a number, text, a boolean, None or a `Literal`; and for sizes of a
-    model that are below 1."""
+    annotation, as far as that is a number, text, a boolean, None, a mapping or a `Literal`; and for
+    sizes of a model that are below 1."""
     try:
         hints = get_type_hints(init)
     except (AttributeError, NameError, TypeError):  # not all of them are there at run time
@@ -76,6 +77,7 @@ def _fits(value: object, hint: Any) -> bool:
         return is_whole_number(value)
     if hint is float:
         return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    hint = get_origin(hint) or hint
     return hint not in _EXPECTED or isinstance(value, hint)
 
 
@@ -86,4 +88,4 @@ def _expected(hint: Any) -> str:
     if get_origin(hint) is Literal:
         *others, last = map(repr, get_args(hint))
         return f"{', '.join(others)} or {last}" if others else last
-    return _EXPECTED[hint]
+    return _EXPECTED[get_origin(hint) or hint]

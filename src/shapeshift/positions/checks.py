@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -37,6 +37,12 @@ def check_positive(**numbers: float) -> None:
     for name, number in numbers.items():
         if not 0 < number < math.inf:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
+
+
+def check_std(std: float | None) -> None:
+    """Raise a `ShapeshiftError` if `std`, the option of that name, is negative."""
+    if std is not None and std < 0:
+        raise ShapeshiftError(f"std must be at least 0, got {std}")
 
 
 def is_whole_number(value: Any) -> bool:
@@ -93,8 +99,10 @@ def check_offset(offset: int | Tensor, num_sequences: int) -> None:
         raise ShapeshiftError(f"offset must be at least 0, got {int(offset.min())}")
 
 
-def is_integer(x: Tensor) -> bool:
-    """Return whether `x` holds integers; boolean is not integer."""
+def is_integer(x: object) -> TypeGuard[Tensor]:
+    """Return whether `x` is a tensor of integers; boolean is not integer."""
+    if not isinstance(x, Tensor):
+        return False
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
 
 
@@ -102,11 +110,12 @@ def as_positions(pos: Tensor) -> Tensor:
     """Return positions as int64, in which their differences do not wrap round.
 
     Raises:
-        ShapeshiftError: if they are no integers.
+        ShapeshiftError: if they are no integers `(B|1, T)`.
     """
-    if not is_integer(pos):
+    if not is_integer(pos) or pos.ndim != 2:
         raise ShapeshiftError(
-            f"positions must be integers, got {describe(pos)}, such as torch.arange(T)[None]"
+            "positions must be integers (B, T) or (1, T), such as torch.arange(T)[None], got"
+            f" {describe(pos)}"
         )
     return pos.long()
 
@@ -129,6 +138,8 @@ class Constant:
         return values
 
 
-def describe(x: Tensor) -> str:
-    """Return the dtype and the shape, such as `float32 (2, 3)`."""
+def describe(x: object) -> str:
+    """Return the dtype and the shape, such as `float32 (2, 3)`; the type of what is no tensor."""
+    if not isinstance(x, Tensor):
+        return type(x).__name__
     return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"

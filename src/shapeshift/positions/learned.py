@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,7 +9,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import as_positions, can_read, whole_number
+from .checks import as_positions, can_read, check_std, whole_number
 
 
 class Learned(Encoding):
@@ -38,8 +36,7 @@ class Learned(Encoding):
         whole_number("num_positions", num_positions, 1)
         self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
-        if std is not None and not 0 <= std < math.inf:
-            raise ShapeshiftError(f"std must be finite and not negative, got {std}")
+        check_std(std)
         nn.init.normal_(self.weight, std=dim**-0.5 if std is None else std)
 
     def max_position(self) -> int:

@@ -132,6 +132,8 @@ def _sizes(kind: str) -> list[str]:
 
 def check(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
+    if not isinstance(scheme, Scheme):
+        raise ShapeshiftError(f"expected a Scheme, such as PRESETS['rope'], got {scheme!r}")
     position_ids = scheme.position_ids
     registered = entry(POSITION_IDS, position_ids.name, "position ids")
     check_options(registered, position_ids.options, f"position ids {position_ids.name!r}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shapeshift.errors import ShapeshiftError
+
 from .arguments import check_arguments
 from .registry import KINDS
 
@@ -74,6 +76,14 @@ class Scheme:
 
     position_ids: PositionIds = PositionIds()
     parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = (self.position_ids, *self.parts)
+        if not isinstance(given[0], PositionIds) or not all(isinstance(x, Part) for x in given[1:]):
+            raise ShapeshiftError(
+                "a Scheme needs PositionIds and Parts, such as Scheme(PositionIds('shifted'),"
+                f" (Part('sinusoidal'),)), got {given}"
+            )
 
 
 def _assignments(options: Mapping[str, Any]) -> list[str]:

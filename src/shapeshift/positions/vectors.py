@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, age, inherits
+from .checks import check_std
 from .pairs import by_table
 
 AddTo = Literal["both", "keys", "values"]
@@ -37,7 +38,7 @@ class PairVectors(Representation):
         std: of normal initial values; None is Xavier-uniform, each head's table by itself.
 
     Raises:
-        ShapeshiftError: if `share_tables` is true without both tables.
+        ShapeshiftError: if `share_tables` is true without both tables, or `std` is negative.
     """
 
     places = ("self",)
@@ -65,6 +66,7 @@ class PairVectors(Representation):
                 f"share_tables has no meaning with add_to={add_to!r}, which has one table; leave it"
                 " out, or use add_to='both'"
             )
+        check_std(std)
         self.num_heads, self.head_dim = num_heads, head_dim
 
         def table() -> nn.Parameter:

@@ -243,6 +243,7 @@ def test_arguments_are_given_by_name(build: type) -> None:
         (T5, {"dim": 0}, "T5.dim: expected at least 1, got 0"),
         (KINDS["fire"].build, {"num_heads": -2}, "FIRE.num_heads: expected at least 1, got -2"),
         (Sinusoidal, {"start": 0.5}, "Sinusoidal.start: expected a whole number, got 0.5"),
+        (Shaw, {"std": -1.0}, "std must be at least 0, got -1.0"),
         (Learned, {"std": "0.1"}, "Learned.std: expected a finite number, got '0.1'"),
         (Shaw, {"per_head": "false"}, "Shaw.per_head: expected true or false, got 'false'"),
         (Shaw, {"causal": 1}, "Shaw.causal: expected true or false, got 1"),
