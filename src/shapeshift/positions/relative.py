@@ -21,13 +21,17 @@ def by_distance(
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
         dtype: of the bias.
     """
-    pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     lag = common_lag(pos_q, pos_k)
     if lag is None:
-        return values(pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).transpose(0, 1).to(dtype)
+        return values(distances(pos_q, pos_k)).transpose(0, 1).to(dtype)
     num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     row = values(torch.arange(1 - num_queries - lag, num_keys - lag)).to(dtype)  # (H, Q + K − 1)
     return diagonals(row.unsqueeze(-2).repeat(1, num_queries, 1), num_keys).unsqueeze(0)
+
+
+def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    """Return j − i of all pairs, `(B|1, Q, K)`."""
+    return as_positions(pos_k).unsqueeze(-2) - as_positions(pos_q).unsqueeze(-1)
 
 
 def distance_between(
@@ -52,11 +56,11 @@ def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
     without gaps, else None. None, too, where to look would make a device wait or split a graph,
     and for no pair or a single query, which the general way serves as well."""
+    pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     if pos_q.device.type != "cpu" or not can_read(pos_q) or pos_q.shape[1] < 2:
         return None
     if not pos_q.numel() or not pos_k.numel():
         return None
-    pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
         counted = torch.arange(pos.shape[1])
         if not torch.equal(pos - pos[:, :1], counted.expand_as(pos)):

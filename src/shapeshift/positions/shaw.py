@@ -7,9 +7,9 @@ from torch import Tensor
 
 from . import pairs
 from .base import ScoreMod
-from .checks import as_positions, whole_number
+from .checks import whole_number
 from .pairs import Band, Clipped, Exact, Layout
-from .relative import common_lag, distance_between
+from .relative import common_lag, distance_between, distances
 from .vectors import AddTo, PairVectors
 
 _EXACT_BELOW = 48
@@ -73,9 +73,8 @@ class Shaw(PairVectors):
         self.limits = -max_distance, 0 if causal else max_distance
 
     def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
-        distances = pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)  # (B|1, Q, K)
-        return (distances.clamp(*self.limits) + self.max_distance).unsqueeze(1)
+        clipped = distances(pos_q, pos_k).clamp(*self.limits)  # (B|1, Q, K)
+        return (clipped + self.max_distance).unsqueeze(1)
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
         if self.keys is None:
