@@ -104,6 +104,8 @@ def test_positions_are_integers_of_any_type(
     stacked: tuple[Scheme, str], dtype: torch.dtype
 ) -> None:
     position, at = build_cell(*stacked)
+    if not type(position).__module__.startswith("shapeshift."):
+        pytest.skip("a kind of one's own may take int64 alone")
     module: nn.Module = position if at == "embedding" else Attention(D, H, 0.0, position)
     module.double()
     x, later = torch.randn(B, K, D, dtype=torch.float64), torch.full((K, K), -torch.inf).triu(1)

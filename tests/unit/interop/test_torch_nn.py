@@ -341,9 +341,14 @@ def test_function_transforms(name: str) -> None:
 
 
 def test_small_integers_number_the_tokens_of_a_layer() -> None:
-    layer, x = TransformerEncoderLayer(D, H, 24, 0.0, position="rpe"), torch.randn(Q, B, D)
-    pos = torch.tensor([[250, 3, 5, 120, 255]])
-    torch.testing.assert_close(layer(x, pos=pos.to(torch.uint8)), layer(x, pos=pos))
+    class Own(Representation):
+        def bias(self, pos_q, pos_k, *, dtype):
+            return (pos_k[:, None, None, :] - pos_q[:, None, :, None]).abs().sqrt().to(dtype)
+
+    x, pos = torch.randn(Q, B, D), torch.tensor([[250, 3, 5, 120, 255]])
+    for position in ("rpe", Own()):
+        layer = TransformerEncoderLayer(D, H, 24, 0.0, position=position)
+        torch.testing.assert_close(layer(x, pos=pos.to(torch.uint8)), layer(x, pos=pos))
 
 
 def test_mistakes_are_explained() -> None:

@@ -144,8 +144,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             pos_q = _counted(query)
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
-        check_positions("pos_q", pos_q, query)
-        check_positions("pos_k", pos_k, key)
+        pos_q = check_positions("pos_q", pos_q, query)
+        pos_k = check_positions("pos_k", pos_k, key)
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.rotate(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)

@@ -43,9 +43,13 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor, dim: int) -> None:
         )
 
 
-def check_positions(name: str, pos: Tensor, x: Tensor) -> None:
-    """Raise a `ShapeshiftError` if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
-    `(B, T)` for `x (B, T, D)`."""
+def check_positions(name: str, pos: Tensor, x: Tensor) -> Tensor:
+    """Return positions as int64, in which their differences do not wrap round.
+
+    Raises:
+        ShapeshiftError: if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
+            `(B, T)` for `x (B, T, D)`.
+    """
     B, T = x.shape[:2]
     if not is_integer(pos) or pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
         either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
@@ -53,6 +57,7 @@ def check_positions(name: str, pos: Tensor, x: Tensor) -> None:
             f"{name} must be integers {either} here, batch first, got {describe(pos)}"
             + ("; give pos.unsqueeze(0)" if pos.shape == (T,) else "")
         )
+    return pos.long()
 
 
 def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
