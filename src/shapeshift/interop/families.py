@@ -66,7 +66,8 @@ class Family:
     def formula(self, table: Tensor, rows: Tensor) -> Tensor:
         """Return what a sinusoidal `table (n, D)` has, or would have, in `rows (T,)`: `(T, D)`."""
         assert self.channels is not None, "the table is learned"
-        return Sinusoidal(dim=table.shape[1], channels=self.channels).encode(rows, table)
+        sinusoidal = Sinusoidal(dim=table.shape[1], channels=self.channels)
+        return sinusoidal.encode(rows.unsqueeze(0), table).squeeze(0)
 
     def is_sinusoidal(self, module: nn.Module) -> bool:
         """Return whether the table follows its formula and is not trained.

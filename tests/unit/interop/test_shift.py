@@ -126,7 +126,7 @@ def test_any_module_that_is_called_with_positions_can_be_named(ids: Tensor) -> N
     model = Model()
     model.embedder.places = Sines()
     shift_positions(model, 100, modules=["embedder.places"])
-    table = model.embedder.places.eval()(torch.arange(106))
+    table = model.embedder.places.eval()(torch.arange(106)[None])[0]
     model.embedder.places.train()
     positions = model.embedder(ids) - model.embedder.tokens(ids)
     found = offsets(positions.detach(), table)
