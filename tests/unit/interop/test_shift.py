@@ -121,12 +121,12 @@ def test_the_number_of_sequences_is_found_behind_a_container(ids: Tensor) -> Non
 def test_any_module_that_is_called_with_positions_can_be_named(ids: Tensor) -> None:
     class Sines(nn.Module):
         def forward(self, pos: Tensor) -> Tensor:
-            return Sinusoidal(dim=DIM).encode(pos, torch.zeros(()))
+            return Sinusoidal(dim=DIM).encode(pos.view(-1, pos.shape[-1]), torch.zeros(()))
 
     model = Model()
     model.embedder.places = Sines()
     shift_positions(model, 100, modules=["embedder.places"])
-    table = model.embedder.places.eval()(torch.arange(106)[None])[0]
+    table = model.embedder.places.eval()(torch.arange(106))[0]
     model.embedder.places.train()
     positions = model.embedder(ids) - model.embedder.tokens(ids)
     found = offsets(positions.detach(), table)
