@@ -34,7 +34,7 @@ define into_venv
 	touch $@
 endef
 
-demo: $(if $(wildcard $(STAMP)),$(STAMP),$(TESTBED))  ## train and compare APE, SHAPE and RPE on the built-in corpus (7 minutes on two cores)
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(TESTBED))  ## train and compare APE, SHAPE and RPE on the built-in corpus (7 to 8 minutes on two cores)
 	$(BIN)/shapeshift demo
 
 test: install  ## the tests that take no process of their own
