@@ -2,13 +2,17 @@
 
     python benchmarks/compare.py training [--size small] [--precision fp32] [--threads 1]
     python benchmarks/compare.py decoding [--beam 4]
+    python benchmarks/compare.py training --apart
     python benchmarks/compare.py memory
 
 Text: `--text train.en train.de`, or the built-in corpus. A joint BPE of 8,000 is learnt on it and
 batches are cut by our own planner (4,096 padded tokens a side). Both models have the same shape,
 dropout, label smoothing and Adam (fused, one step a batch). The two take turns, batch by batch, so
 that noise of the machine meets both alike; ratios are medians of the ratios of neighbouring steps,
-with their quartiles.
+with their quartiles. To take turns costs each something, in bf16 MarianMT more than us. With
+`--apart` each trains in processes of its own, one after the other, ours with the settings of memory
+and of oneDNN that `shapeshift train` has, MarianMT with its own; ratios are then of neighbouring
+processes.
 
 What is counted: real source tokens plus real target tokens, `</s>` included, `<s>` and padding not.
 Decoding: forced steps of search, none may end early; sentences a second.
@@ -23,6 +27,7 @@ trains under autocast; for decoding its weights are cast to bf16, or stay in flo
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
@@ -36,6 +41,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shapeshift.__main__ import MALLOC
 from shapeshift.data.batching import Batch, make_batch, plan_epoch
 from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
@@ -47,6 +53,7 @@ from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
 from shapeshift.training.step import TrainingStep
 
+SYSTEMS = ("shapeshift", "marian")
 DROPOUT, SMOOTHING = 0.1, 0.1
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.bfloat16}
 
@@ -145,7 +152,7 @@ class Marian:
 
 def read_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
     if not args.text:
-        return list(generate(20_000, seed=1))
+        return list(generate(30_000, seed=1))
     sides = [Path(x).read_text(encoding="utf-8").splitlines() for x in args.text]
     return list(zip(*sides, strict=True))
 
@@ -221,26 +228,55 @@ def compare(args: argparse.Namespace) -> None:
     )
 
 
+def apart(args: argparse.Namespace) -> None:
+    """Print the training speed of each system in processes of its own."""
+    if args.system is not None:
+        batches, _, vocabulary = prepare(args)
+        system = build_system(args, vocabulary)
+        for number, batch in enumerate(batches):
+            if number == 2:
+                began = time.perf_counter()
+            system.train(batch)
+        seconds = time.perf_counter() - began
+        count = sum(batch.num_source_tokens + batch.num_target_tokens for batch in batches[2:])
+        print(count / seconds)
+        return
+    rounds = [[float(run_alone(name)) for name in SYSTEMS] for _ in range(args.repeats)]
+    ours, theirs = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+    ratios = sorted(one / other for one, other in rounds)
+    print(
+        f"training, {args.size}, {args.precision}, {args.threads} thread(s), processes apart,"
+        f" {args.repeats} rounds: shapeshift {ours:,.0f} tokens/s, marian {theirs:,.0f} tokens/s;"
+        f" ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    )
+
+
+def run_alone(system: str) -> str:
+    """Return what this program prints for one system in a process of its own."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--system", system]
+    variables = {**os.environ, **({"GLIBC_TUNABLES": MALLOC} if system == "shapeshift" else {})}
+    return subprocess.run(
+        command, env=variables, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def build_system(args: argparse.Namespace, vocabulary: int) -> Ours | Marian:
+    if args.system == "shapeshift":
+        return Ours(args.size, vocabulary, args.precision, args.position)
+    return Marian(args.size, vocabulary, args.precision)
+
+
 def memory(args: argparse.Namespace) -> None:
     """Print the peak resident memory of training, each system in a process of its own."""
     if args.system is None:
-        peaks = {}
-        for name in ("shapeshift", "marian"):
-            command = [sys.executable, __file__, *sys.argv[1:], "--system", name]
-            made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            peaks[name] = int(made.stdout)
-        ours, theirs = peaks["shapeshift"] / 1024, peaks["marian"] / 1024
+        ours, theirs = (int(run_alone(name)) / 1024 for name in SYSTEMS)
         print(
             f"memory, {args.size}, {args.precision}, {args.threads} thread(s): shapeshift"
             f" {ours:,.0f} MiB, marian {theirs:,.0f} MiB; ratio {ours / theirs:.2f}"
         )
         return
     batches, _, vocabulary = prepare(args)
-    system = (
-        Ours(args.size, vocabulary, args.precision, args.position)
-        if args.system == "shapeshift"
-        else Marian(args.size, vocabulary, args.precision)
-    )
+    system = build_system(args, vocabulary)
     for batch in batches[:8]:
         system.train(batch)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -260,17 +296,20 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=200, help="to decode")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--forced-steps", type=int, default=15)
-    parser.add_argument("--repeats", type=int, default=3, help="of decoding")
+    parser.add_argument("--repeats", type=int, default=3, help="of decoding, of --apart")
+    parser.add_argument("--apart", action="store_true", help="train in processes of their own")
     parser.add_argument(
         "--processor-time", action="store_true", help="not wall time: for a busy machine, 1 thread"
     )
-    parser.add_argument("--system", choices=("shapeshift", "marian"), help=argparse.SUPPRESS)
+    parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     if args.what != "decoding" and args.system != "marian":
-        tune_cpu()  # not where the memory of a user's own loop is measured
-    (memory if args.what == "memory" else compare)(args)
+        tune_cpu()  # not where a user's own loop is measured by itself
+    if args.apart and (args.what != "training" or args.processor_time):
+        parser.error("--apart is for training, by wall time")
+    (apart if args.apart else memory if args.what == "memory" else compare)(args)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 TESTBED = {
@@ -11,9 +12,12 @@ TESTBED = {
 }
 """The packages that the extra `testbed` installs, as Python imports them."""
 
+MALLOC = "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"
+
 
 def main() -> None:
     """Run the command line; until it has begun, Ctrl-C ends the process at once."""
+    _start_without_small_caches()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     try:
@@ -30,6 +34,22 @@ def main() -> None:
             f"shapeshift: error: the command line needs {missing}, which is not installed;"
             f" {install_extra('testbed')}"
         )
+
+
+def _start_without_small_caches() -> None:
+    """Start this program anew without glibc's caches of small blocks, unless the user has set
+    `GLIBC_TUNABLES`.
+
+    What is in such a cache does not join the free memory next to it, so that the place of a freed
+    tensor is too small for the next one of its size. Without them training needs a fifth less
+    memory and 4 to 9 % less time (dev/log.md). Only the environment can turn them off.
+    """
+    is_glibc = sys.platform == "linux" and "CS_GNU_LIBC_VERSION" in os.confstr_names
+    program = Path(sys.argv[0])
+    ours = program.name == "shapeshift" or program.resolve() == Path(__file__).resolve()
+    if is_glibc and ours and "GLIBC_TUNABLES" not in os.environ:
+        os.environ["GLIBC_TUNABLES"] = MALLOC
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _end(number: int, frame: FrameType | None) -> None:

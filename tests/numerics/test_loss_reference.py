@@ -42,6 +42,7 @@ def make_inputs(num_tokens: int, vocabulary: int = 7) -> tuple[Tensor, Tensor, T
 @pytest.mark.parametrize("num_tokens", [1, 3, 4, 5, 11])
 def test_loss_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> None:
     monkeypatch.setattr(loss_module, "CHUNK", 4)
+    monkeypatch.setattr(loss_module, "BLOCK", 3 * 7 + 1)  # 3 rows of 7 logits
     hidden, weight, targets = make_inputs(num_tokens)
     got = linear_cross_entropy(hidden, weight, targets, epsilon)
     expected = slow_loss((hidden @ weight.T).tolist(), targets.tolist(), epsilon)
@@ -53,6 +54,7 @@ def test_loss_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> Non
 @pytest.mark.parametrize("num_tokens", [4, 6])
 def test_gradient_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> None:
     monkeypatch.setattr(loss_module, "CHUNK", 4)
+    monkeypatch.setattr(loss_module, "BLOCK", 3 * 7 + 1)  # 3 rows of 7 logits
     hidden, weight, targets = make_inputs(num_tokens)
 
     def smoothed(hidden: Tensor, weight: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ class Runner:
         self._device = torch.device(device)
         self._autocast = autocast
         self._max_rows: int | None = None  # of a frame; measured when first needed
-        self._copy: tuple[list[int], Transformer] | None = None  # with the versions of its weights
+        self._copy: tuple[list[tuple[int, int]], Transformer] | None = None  # and weights' versions
 
     def search(
         self, sources: Ids, n_best: int
@@ -169,7 +169,9 @@ class Runner:
         needless = self._device.type != "cpu" and self._autocast is None
         if needless or not isinstance(model, Transformer):
             return model
-        versions = [0 if x.is_inference() else x._version for x in model.parameters()]
+        versions = [  # another tensor after `load_state_dict(assign=True)`
+            (x.data_ptr(), 0 if x.is_inference() else x._version) for x in model.parameters()
+        ]
         if self._copy is None or self._copy[0] != versions:
             dtype = self._autocast or model.output.weight.dtype
             self._copy = versions, copy_for_inference(model, dtype)
@@ -230,10 +232,10 @@ class Runner:
         """Return the most rows of a frame: one if this machine does not treat rows alike."""
         if self._max_rows is None:
             with self._ready():
-                alike = rows_agree(
+                agree = rows_agree(
                     self._fast_model(), self._config.beam, self.capacity, self._device
                 )
-            self._max_rows = MAX_ROWS if alike else 1
+            self._max_rows = MAX_ROWS if agree else 1
         return self._max_rows
 
     @contextmanager

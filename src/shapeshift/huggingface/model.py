@@ -118,7 +118,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
                 config.source_size,
                 config.target_size,
             )
-        # `from_pretrained` empties the buffers that files do not hold.
+        # `from_pretrained` empties buffers that files lack; kinds of one's own may have some.
         for module in self.model.modules():
             for name, buffer in [*module.named_buffers(recurse=False)]:
                 module.register_buffer(name, buffer, persistent=True)

@@ -43,10 +43,10 @@ def require_attention(module: nn.Module, name: str, attention: Attention, undo: 
         ShapeshiftError: another attention, which does not know our positions, has been set.
     """
     config: Any = module.config
-    found = config._attn_implementation
-    if found != name:
+    current = config._attn_implementation
+    if current != name:
         raise ShapeshiftError(
-            f"the attention of this model is {found!r}, which does not compute its positions;"
+            f"the attention of this model is {current!r}, which does not compute its positions;"
             f" call model.set_attn_implementation({name!r}), or {undo}"
         )
     _register(name, attention)  # the model may come from another process

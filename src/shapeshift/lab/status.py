@@ -112,8 +112,10 @@ class Tally:
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Take note of a cell's state."""
         now, key = self._clock(), cell.key
+        if key in self._left:
+            self._left[key] = cell.config.training.max_updates - status.update
         if status.state in (State.RUNNING, State.ELSEWHERE):
-            self._began.setdefault(key, (now, self._left.get(key, 0) - status.update))
+            self._began.setdefault(key, (now, self._left.get(key, 0)))
         elif (began := self._began.pop(key, None)) and status.state is State.FINISHED:
             self._seconds += now - began[0]
             self._updates += max(1, began[1])
@@ -129,7 +131,10 @@ class Tally:
         if not self._updates:
             return None
         pace, now = self._seconds / self._updates, self._clock()
-        places = [max(0.0, left * pace - (now - at)) for at, left in self._began.values()]
+        places = [  # one may be slower than those that have finished
+            max(left * pace - (now - at), self._left.get(key, 0) * pace)
+            for key, (at, left) in self._began.items()
+        ]
         places += [0.0] * (self._most - len(places))
         heapq.heapify(places)
         for updates in sorted(self._left[x] for x in self._left.keys() - self._began)[::-1]:

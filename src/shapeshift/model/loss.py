@@ -18,6 +18,9 @@ from .transformer import PAD, Transformer, check_padding
 CHUNK = 512
 """Tokens whose logits exist at one time."""
 
+BLOCK = 1 << 17
+"""Logits whose softmax a CPU computes at a time: half a megabyte, which its cache holds."""
+
 _MULTIPLE = 64
 """Packed rows in half precision: few numbers of rows, so that products are not compiled anew."""
 
@@ -153,33 +156,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(weight.dtype, torch.float32)
         smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)
-        smoothed = torch.zeros((), dtype=exact, device=hidden.device)
-        nll = torch.zeros_like(smoothed)
         grad_hidden = torch.empty_like(hidden) if wanted[0] else None
         grad_weight = torch.zeros_like(weight) if wanted[1] else None
         count = len(targets)
-        targets = F.pad(targets, (0, len(hidden) - count))
-        for begin in range(0, len(hidden), CHUNK):
+        nll = torch.zeros((), dtype=exact, device=hidden.device)
+        log_sum = torch.zeros_like(nll)
+        for begin in range(0, count, CHUNK):
             rows = hidden[begin : begin + CHUNK].to(dtype)
+            logits = rows @ cast.t()  # (chunk, V)
             target = targets[begin : begin + CHUNK, None]
-            counted = min(CHUNK, count - begin)
-            logits = (rows @ cast.t()).to(exact)  # (chunk, V)
-            probs = logits.softmax(-1)
-            # log Σ exp(logits), from the largest of a row: no other pass has to take a logarithm.
-            log_sums = logits.amax(-1) - probs.amax(-1).log()
-            here = (log_sums - logits.gather(1, target).squeeze(1))[:counted].sum()
-            nll += here
-            smoothed += (1 - epsilon) * here + epsilon * log_sums[:counted].sum()
-            if not any(wanted):
-                continue
-            # The gradient without −ε/V, the same for each token, which is added below.
-            grad = probs.scatter_add_(1, target, probs.new_full(target.shape, epsilon - 1))
-            grad[counted:] = 0
-            grad = grad.to(dtype)
+            num = len(target)
+            log_sums, log_probs = _softmax(logits[:num], target, 1 - epsilon, exact, any(wanted))
+            log_sum += log_sums.sum()
+            nll -= log_probs.sum()
+            # `logits` are the gradient now, but for −ε/V, the same for each token, added below.
+            logits[num:] = 0
             if grad_hidden is not None:
-                grad_hidden[begin : begin + CHUNK] = grad @ cast
+                grad_hidden[begin : begin + CHUNK] = logits @ cast
             if grad_weight is not None:
-                _add_product(grad_weight, grad.t(), rows)
+                _add_product(grad_weight, logits.t(), rows)
+        smoothed = (1 - epsilon) * nll + epsilon * log_sum
         if smoothing:
             weight_sum, hidden_sum = weight.sum(0, dtype=exact), hidden[:count].sum(0, dtype=exact)
             smoothed -= smoothing * (hidden_sum @ weight_sum)  # ε/V Σ logits
@@ -200,6 +196,31 @@ class _LinearCrossEntropy(torch.autograd.Function):
             )
         grads = (x if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors)
         return *grads, None, None, None
+
+
+def _softmax(
+    logits: Tensor, target: Tensor, confidence: float, exact: torch.dtype, replace: bool
+) -> tuple[Tensor, Tensor]:
+    """Return log Σ exp(logits) and the log probability of the target, `(N,)` each, in `exact`.
+
+    Args:
+        logits: `(N, V)`; they are overwritten, with `replace` by the probabilities, that of the
+            target less `confidence`.
+        target: ids `(N, 1)`.
+    """
+    block = max(1, BLOCK // logits.shape[1]) if logits.device.type == "cpu" else CHUNK
+    log_sums, log_probs = [], []
+    for part, ids in zip(torch.split(logits, block), torch.split(target, block), strict=True):
+        scores = part.to(exact)
+        largest = scores.amax(-1, keepdim=True)
+        picked = scores.sub_(largest).gather(1, ids)
+        total = scores.exp_().sum(-1, keepdim=True)
+        log_sums.append(total.log() + largest)
+        log_probs.append(picked - total.log())
+        if replace:
+            probs = scores.div_(total)
+            part.copy_(probs.scatter_add_(1, ids, torch.full_like(total, -confidence)))
+    return torch.cat(log_sums).squeeze(1), torch.cat(log_probs).squeeze(1)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

@@ -84,12 +84,13 @@ class Packing:
         return self._indices[0, num_heads]
 
     def _slots(self, parts: int, num_heads: int) -> Tensor:
-        """Return where what belongs at `(p, b, h, t)` of `(P, B, H, T)` is in `(N, P, H)`."""
+        """Return where what belongs at `(p, b, h, t)` of `(P, B, H, T)` is in `(N, P, H)`,
+        a row for each p."""
         if (parts, num_heads) not in self._indices:
             each = torch.arange(parts * num_heads, device=self.real.device)
             rows = self.rows.view(1, self.num_sentences, 1, self.width) * (parts * num_heads)
             slots = rows + each.view(parts, 1, num_heads, 1)
-            self._indices[parts, num_heads] = slots.flatten()
+            self._indices[parts, num_heads] = slots.flatten(1)
         return self._indices[parts, num_heads]
 
 
@@ -138,7 +139,9 @@ class _SplitHeads(torch.autograd.Function):
         ctx.save_for_backward(places)
         ctx.num_rows = len(x)
         head_dim = shape[-1]
-        return x.reshape(-1, head_dim).index_select(0, slots).view(-1, *shape).unbind(0)
+        rows = x.reshape(-1, head_dim)
+        # Not one tensor of all parts: the queries are not kept, but for a scaled copy.
+        return tuple(rows.index_select(0, part).view(shape) for part in slots)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

@@ -142,9 +142,9 @@ def tune_cpu() -> None:
     """
     torch.set_flush_denormal(True)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
-    if platform.libc_ver()[0] == "glibc" and not any(
-        name.startswith("MALLOC_") for name in os.environ
-    ):
+    chosen = any(name.startswith("MALLOC_") for name in os.environ)
+    chosen |= "_threshold" in os.environ.get("GLIBC_TUNABLES", "")
+    if platform.libc_ver()[0] == "glibc" and not chosen:
         trim_threshold, mmap_threshold = -1, -3  # malloc.h
         libc = ctypes.CDLL(None)
         libc.mallopt(mmap_threshold, 32 << 20)  # the largest value that it accepts

@@ -1,6 +1,7 @@
 """The frame of the command line: what it imports, how it ends."""
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import textwrap
 import pytest
 
 from shapeshift import __version__
+from shapeshift.__main__ import MALLOC
 from shapeshift.cli import COMMANDS
 
 from .running import shapeshift
@@ -38,6 +40,32 @@ def test_help_imports_nothing_heavy(arguments, heavy, said):
     imported = {name.partition(".")[0] for name in done.stderr.split()}
     assert "typer" in imported
     assert imported & heavy == set()
+
+
+RESTARTED = """
+import os, runpy, sys
+print(os.environ.get("GLIBC_TUNABLES"), flush=True)
+sys.argv[0] = {program!r}
+runpy.run_module("shapeshift", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not glibc")
+@pytest.mark.parametrize(
+    ("program", "before", "seen"),
+    [
+        ("bin/shapeshift", None, ["None", MALLOC]),
+        ("bin/shapeshift", "", [""]),
+        ("bin/other", None, ["None"]),  # a program that runs our command line in its own process
+    ],
+)
+def test_the_program_starts_anew_with_other_settings_of_malloc(program, before, seen):
+    variables = {k: x for k, x in os.environ.items() if k != "GLIBC_TUNABLES"}
+    if before is not None:
+        variables["GLIBC_TUNABLES"] = before
+    command = [sys.executable, "-c", RESTARTED.format(program=program), "--version"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [*seen, f"shapeshift {__version__}"]
 
 
 def test_every_registered_command_is_in_the_help_and_has_one_itself(tmp_path, monkeypatch):

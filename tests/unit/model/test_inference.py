@@ -67,6 +67,9 @@ def test_float32_weights_lie_transposed(position: str) -> None:
     torch.testing.assert_close(*steps)
 
 
+PAIR = [[5, 6]], [[7, 8]]
+
+
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
 def test_a_runner_copies_weights_once_until_they_change(
     autocast: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
@@ -82,7 +85,7 @@ def test_a_runner_copies_weights_once_until_they_change(
     runner = running.Runner(model, DecodingConfig(beam=2), autocast=autocast)
 
     def score() -> float:
-        return runner.score([[5, 6]], [[7, 8]])[0].log_prob
+        return runner.score(*PAIR)[0].log_prob
 
     first = score()
     list(runner.search([[5, 6, 7]], 1))
@@ -92,3 +95,9 @@ def test_a_runner_copies_weights_once_until_they_change(
         model.encoder[0].feed_forward.inner.weight.mul_(2)
     assert score() != first
     assert len(dtypes) == 2
+    other = build(ModelConfig(size="tiny"), "ape", 50, 50)
+    model.load_state_dict(other.state_dict(), assign=True)
+    assert (
+        score()
+        == running.Runner(other, DecodingConfig(), autocast=autocast).score(*PAIR)[0].log_prob
+    )

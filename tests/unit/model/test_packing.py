@@ -99,7 +99,7 @@ def test_rows_without_a_token_change_nothing(position: str) -> None:
             layer.attention.position = Neighbours()
     sides = SOURCE, TARGET_OUTPUT
     real = [ids.flatten().nonzero().squeeze(1) for ids in sides]
-    found = []
+    results = []
     for multiple in (1, 4):
         both = [
             Packing(at, (ids.shape[0], ids.shape[1]), multiple)
@@ -110,8 +110,8 @@ def test_rows_without_a_token_change_nothing(position: str) -> None:
         targets = TARGET_OUTPUT.flatten()[real[1]]
         smoothed, nll = linear_cross_entropy(hidden, model.output.weight, targets, 0.1)
         grads = torch.autograd.grad(smoothed, list(model.parameters()), materialize_grads=True)
-        found.append((smoothed, nll, *grads))
-    for plain, filled in zip(*found, strict=True):
+        results.append((smoothed, nll, *grads))
+    for plain, filled in zip(*results, strict=True):
         torch.testing.assert_close(filled, plain, rtol=0, atol=1e-10)
 
 
