@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift.cli.options import Checkpoint, usage_error
+from shapeshift.cli.options import Checkpoint, open_run, usage_error
 
 if TYPE_CHECKING:
     from shapeshift.export.folder import Report
@@ -69,14 +69,10 @@ def export(
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
     from shapeshift.cli.output import show
     from shapeshift.lab.export import export_run
-    from shapeshift.lab.run import Run
-    from shapeshift.threads import set_num_threads
 
-    trained = Run(run)
-    set_num_threads(trained.config.model.dim)
     target = output or run / "-".join(filter(None, (to, quantization)))
     report = export_run(
-        trained,
+        open_run(run),
         to,
         target,
         quantization=quantization,

@@ -34,8 +34,10 @@ def inspect(
     from shapeshift.lab.inspection import inspect_run
     from shapeshift.lab.run import Run
     from shapeshift.report.inspection import inspection_page
+    from shapeshift.threads import set_num_threads
 
     runs = [Run(directory) for directory in (run, *(other or ()))]
+    set_num_threads(max(each.config.model.dim for each in runs))
     inspections = []
     for each in runs:
         inspections.append(inspect_run(each, sentence, checkpoint))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from shapeshift.lab.run import Run
 
 ConfigFile = Annotated[
     Path,
@@ -114,6 +117,27 @@ def read_text(name: str) -> tuple[str, Iterator[str]]:
     if name != STDIN:
         return name, read_lines(name)
     return "<stdin>", read_stream(sys.stdin.buffer, "<stdin>")
+
+
+def open_run(directory: Path, settings: Sequence[str] = (), others: tuple[str, ...] = ()) -> Run:
+    """Return a trained run, and let PyTorch use as many threads as its model can.
+
+    Args:
+        directory: of the run.
+        settings: given with `--set`, each `KEY=VALUE`.
+        others: keys and sections that have an effect besides `OF_A_TRAINED_MODEL`.
+
+    Raises:
+        typer.BadParameter: a setting has no effect.
+        ShapeshiftError: see `lab.run.Run`.
+    """
+    refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, *others), " on a trained model")
+    from shapeshift.lab.run import Run
+    from shapeshift.threads import set_num_threads
+
+    run = Run(directory, settings)
+    set_num_threads(run.config.model.dim)
+    return run
 
 
 def refuse_without_effect(

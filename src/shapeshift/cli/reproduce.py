@@ -109,7 +109,6 @@ def reproduce(
     from shapeshift.papers.planning import STUDIES, find_grid, plan_items
 
     settings, seeds = overrides or [], seed or []
-    substitute: Grid | None = None
     is_study = target is not None and _is_path(target)
     if target is not None and "=" in target and not is_study:  # a setting, and no paper before it
         settings, target = [target, *settings], None
@@ -120,11 +119,12 @@ def reproduce(
         return
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
-    if is_study and grid is not None:
-        raise usage_error("--grid", "has no effect: the study's file names its grid")
+    substitute: Grid | None = None
     if is_study:
-        name, (paper, substitute) = STUDIES, read_study(Path(target))
-        items = paper.items
+        if grid is not None:
+            raise usage_error("--grid", "has no effect: the study's file names its grid")
+        paper, substitute = read_study(Path(target))
+        name, items = STUDIES, paper.items
     else:
         name, paper, items = find_items(target)
         if grid is not None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import (
-    OF_A_TRAINED_MODEL,
     STDIN,
     Settings,
+    open_run,
     read_text,
     refuse_without_effect,
     usage_error,
@@ -22,6 +22,7 @@ from shapeshift.cli.output import show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
+    from shapeshift.config import Config
     from shapeshift.decoding.running import PairScore
     from shapeshift.evaluation.scores import Scores
 
@@ -108,8 +109,8 @@ def score(
 
     Example: shapeshift score baseline.de reference.de --paired new.de
     """
-    metric = list(dict.fromkeys(name for names in metric for name in names.lower().split(",")))
-    if paired and "comet" in metric:
+    metrics = list(dict.fromkeys(name for names in metric for name in names.lower().split(",")))
+    if paired and "comet" in metrics:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
     bounds = _parse_bounds(length_buckets or "10,20,30,40,50")
     if source is None and (length_buckets is not None or run is not None):
@@ -121,19 +122,8 @@ def score(
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
-    settings, trained, config = overrides or [], None, None
-    if run is None:
-        refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
-        if settings:  # else PyTorch is not imported
-            from shapeshift.config import parse_config
-
-            config = parse_config({}, settings)
-    else:
-        from shapeshift.lab.run import Run
-
-        refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, "evaluation"), " on a trained model")
-        trained = Run(run, settings)
-        config = trained.config
+    trained = None if run is None else open_run(run, overrides or (), ("evaluation",))
+    config = _settings_without_run(overrides or []) if trained is None else trained.config
     tokenizer = tokenize or (config.bleu_tokenizer if config else DEFAULT)
     title, lines = read_text(hypotheses)
     translations, wanted = list(lines), list(read_lines(references))
@@ -147,7 +137,7 @@ def score(
     scores = evaluate(
         translations,
         wanted,
-        metrics=metric,
+        metrics=metrics,
         sources=sources,
         tokenizer=tokenizer,
         comet=config.evaluation.comet if config else None,
@@ -160,7 +150,7 @@ def score(
         show_scores("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
     else:
         _print_lines(scores)
-    for kind, result in zip(metric, scores.scores, strict=False) if others else ():
+    for kind, result in zip(metrics, scores.scores, strict=False) if others else ():
         from shapeshift.lab.significance import compare
 
         for name, other in others.items():
@@ -172,6 +162,16 @@ def score(
     if trained is not None and source is not None and sources is not None:
         pairs = trained.translator().score(sources, translations, names=(source, title))
         _print_log_probs(pairs, log_probs)
+
+
+def _settings_without_run(settings: list[str]) -> Config | None:
+    """Return the settings of COMET and of the tokenizer; `None` leaves PyTorch out."""
+    refuse_without_effect(settings, _WITHOUT_RUN, " without --run")
+    if not settings:
+        return None
+    from shapeshift.config import parse_config
+
+    return parse_config({}, settings)
 
 
 def _print_log_probs(pairs: list[PairScore], path: Path | None) -> None:

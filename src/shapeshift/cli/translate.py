@@ -13,13 +13,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 import typer
 
 from shapeshift.cli.options import (
-    OF_A_TRAINED_MODEL,
     STDIN,
     Checkpoint,
     Settings,
     TrainedRun,
+    open_run,
     read_text,
-    refuse_without_effect,
     usage_error,
 )
 from shapeshift.cli.output import notice
@@ -105,17 +104,8 @@ def translate(
     translations of all lines before it. With --output, the file then does not appear.
     """
     from shapeshift.data.sources.files import find_file
-    from shapeshift.lab.run import TORCH, Run
-    from shapeshift.threads import set_num_threads
+    from shapeshift.lab.run import TORCH
 
-    settings = overrides or []
-    refuse_without_effect(settings, OF_A_TRAINED_MODEL, " on a trained model")
-    flags = {
-        "max_source_length": max_source_length,
-        "on_long": on_long,
-        "batch_invariant": batch_invariant or None,
-    }
-    shorthands = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
     names = files or [STDIN]
     for name in set(names) - {STDIN}:
         find_file(name)  # a missing file is reported before any work
@@ -124,8 +114,13 @@ def translate(
             "--checkpoint", f"has no effect on {engine}, which has the weights that it was exported"
             f" with; export others: shapeshift export {run} --checkpoint {checkpoint} --output …"
         )  # fmt: skip
-    trained = Run(run, [*settings, *shorthands])
-    set_num_threads(trained.config.model.dim)
+    flags = {
+        "max_source_length": max_source_length,
+        "on_long": on_long,
+        "batch_invariant": batch_invariant or None,
+    }
+    shorthands = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
+    trained = open_run(run, [*(overrides or ()), *shorthands])
     translator = trained.translator(checkpoint, engine=engine)
     number = 0
     with _open(output) as sink:

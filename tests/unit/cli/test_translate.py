@@ -16,18 +16,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
-from shapeshift.config import parse_config
-from shapeshift.data.config import SubwordsConfig
+from shapeshift import threads
 from shapeshift.data.subwords import Subwords
-from shapeshift.lab.run import AVERAGE, Run
-from shapeshift.model import build
 
+from ..serve.untrained import MODEL, write_run  # noqa: TID252 (`tests` is no package)
 from .running import shapeshift
 
-MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 1, "decoder_layers": 1}
 LINES = [
     "ab cd",
     "",
@@ -43,24 +38,9 @@ TEXT = "".join(line + "\n" for line in LINES)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project") / "run"
-    words = [f"{a}{b} {b}{c}. {c}, {a}" for a in "abcdef" for b in "abcdef" for c in "abcdef"]
-    config = parse_config(
-        {
-            "data": {"corpus": {"corpus": "grammar"}},
-            "model": MODEL,
-            "position": {"parts": [{"kind": "learned", "num_positions": 40}]},
-            "training": {"precision": "fp32", "device": "cpu"},
-            "decoding": {"beam": 2, "max_length_a": 0.5, "max_length_b": 3},
-        }
-    )
-    Run.create(folder, config)
-    subwords = Subwords.train(
-        lambda: ((word, word) for word in words), SubwordsConfig(vocab_size=40), folder / "subwords"
-    )
-    torch.manual_seed(0)
-    size = subwords.source_size
-    model = build(config.model, config.position.scheme, size, size)
-    save_file({name: p.detach() for name, p in model.named_parameters()}, folder / AVERAGE)
+    position = {"parts": [{"kind": "learned", "num_positions": 40}]}
+    decoding = {"beam": 2, "max_length_a": 0.5, "max_length_b": 3}
+    write_run(folder, position, decoding=decoding)
     (folder.parent / "text").write_text(TEXT, encoding="utf-8")
     return folder
 
@@ -186,3 +166,20 @@ def test_score_adds_what_a_model_thinks(run: Path) -> None:
     last = out.split("\n")[-2]
     mean, num_tokens = last.split()[2], int(last.split("over ")[1].split()[0])
     assert float(mean) == pytest.approx(math.fsum(values) / num_tokens, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "translate run text",
+        "score text text --source text --run run",
+        "inspect run 'ab cd' --output page.html",
+    ],
+)
+def test_pytorch_gets_the_threads_that_the_model_s_width_can_use(
+    run: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths: list[int] = []
+    monkeypatch.setattr(threads, "set_num_threads", widths.append)
+    assert shapeshift(run.parent, *shlex.split(command))[0] == 0
+    assert widths == [MODEL["dim"]]
