@@ -54,17 +54,10 @@ def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
     assert document.hypotheses_sha256 == document.references_sha256
 
 
-@pytest.mark.parametrize(
-    ("stdin", "message"),
-    [
-        (b"fine\nbad \xff\n", "<stdin>:2: not UTF-8: byte 0xff at byte 5"),
-        (b"one\n", "1 hypotheses but 3 references"),
-    ],
-)
-def test_what_is_wrong_with_standard_input_is_one_line(files, stdin, message):
-    status, out, err = score(files, "-", "references", stdin=stdin)
+def test_what_is_wrong_with_standard_input_is_one_line(files):
+    status, out, err = score(files, "-", "references", stdin=b"fine\nbad \xff\n")
     assert (status, out) == (1, "")
-    assert err.startswith(f"shapeshift: error: {message}")
+    assert err.startswith("shapeshift: error: <stdin>:2: not UTF-8: byte 0xff at byte 5")
     assert err.count("\n") == 1
 
 

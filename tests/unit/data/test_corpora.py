@@ -98,9 +98,7 @@ def test_a_grammar_fingerprint_is_of_its_settings_and_its_version(monkeypatch):
 
 
 def test_a_pipe_as_corpus_is_refused_before_anybody_waits_for_it(tmp_path):
-    for split in SPLITS:
-        for language in ("en", "de"):
-            (tmp_path / f"{split}.{language}").write_text("text\n")
+    fill(tmp_path)
     (tmp_path / "valid.de").unlink()
     os.mkfifo(tmp_path / "valid.de")
     with pytest.raises(ShapeshiftError, match=r"valid\.de: is a pipe or a device"):

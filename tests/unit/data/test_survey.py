@@ -20,6 +20,13 @@ PAIRS = [
 ]
 
 
+def write(folder, **texts):
+    for name, pairs in texts.items():
+        for side, ending in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{name}.{ending}").write_text(text, encoding="utf-8")
+
+
 def test_what_may_be_wrong_with_pairs_is_counted():
     found = survey(iter(PAIRS))
     assert (found.num_pairs, found.empty, found.identical) == (8, 1, 1)
@@ -28,10 +35,7 @@ def test_what_may_be_wrong_with_pairs_is_counted():
 
 
 def test_the_first_pair_with_a_fault_is_named_with_its_text_and_line(tmp_path):
-    for name, pairs in (("a", PAIRS[:1]), ("b", PAIRS), ("c", PAIRS[:1])):
-        for side, ending in enumerate(("en", "de")):
-            text = "".join(f"{pair[side]}\n" for pair in pairs)
-            (tmp_path / f"{name}.{ending}").write_text(text, encoding="utf-8")
+    write(tmp_path, a=PAIRS[:1], b=PAIRS, c=PAIRS[:1])
     corpus = FilesCorpus(
         root=tmp_path, source="en", target="de", train=["a", "b"], valid=["c"], test=["c"]
     )
@@ -43,8 +47,7 @@ def test_the_first_pair_with_a_fault_is_named_with_its_text_and_line(tmp_path):
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
-    for ending in ("en", "de"):
-        (tmp_path / f"a.{ending}").write_text("".join(f"{n}\n" for n in range(count)))
+    write(tmp_path, a=[(n, n) for n in range(count)])
     with pytest.raises(ShapeshiftError, match=r"a\.en: has (no lines|2 different sentences)"):
         hold_out([str(tmp_path / "a")], tmp_path / "parts", ("en", "de"))
     assert not (tmp_path / "parts").exists()
@@ -52,8 +55,7 @@ def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
 
 @pytest.mark.parametrize("there", ["train.en", "test.de"])
 def test_text_that_is_there_is_never_overwritten(tmp_path, there):
-    for ending in ("en", "de"):
-        (tmp_path / f"train.{ending}").write_text("".join(f"{n}\n" for n in range(100)))
+    write(tmp_path, train=[(n, n) for n in range(100)])
     folder = tmp_path if there == "train.en" else tmp_path / "parts"
     folder.mkdir(exist_ok=True)
     (folder / there).write_text("mine\n" * 100)
@@ -73,10 +75,7 @@ def read(path):
 
 def test_no_source_stands_in_two_parts_and_no_pair_is_lost(tmp_path):
     pairs = [(f"source {n % 150}", f"target {n}") for n in range(300)]
-    for name, half in (("a", pairs[:150]), ("b", pairs[150:])):
-        for side, ending in enumerate(("en", "de")):
-            text = "".join(f"{pair[side]}\n" for pair in half)
-            (tmp_path / f"{name}.{ending}").write_text(text, encoding="utf-8")
+    write(tmp_path, a=pairs[:150], b=pairs[150:])
     given = [str(tmp_path / name) for name in ("a", "b")]
     prefixes = hold_out(given, tmp_path / "parts", ("en", "de"))
     assert prefixes == [tmp_path / "parts" / name for name in ("train", "valid", "test")]

@@ -88,29 +88,20 @@ def test_restored_models_conform(name: str, tmp_path: Path) -> None:
     assert findings["shift"].outcome == "pass"
 
 
-def test_a_cache_gives_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_cache_gives_the_same(tmp_path: Path, is_static: bool) -> None:
+    transformers = pytest.importorskip("transformers")
     model = open_in_transformers("bert-decoder", tmp_path)
-    _, recorded, _ = read("bert-decoder")
-    restore_relative_positions(model, read("bert-decoder")[0])
+    weights, recorded, _ = read("bert-decoder")
+    restore_relative_positions(model, weights)
     ids, cache, out = recorded["input_ids"][:1], None, []
+    if is_static:
+        cache = transformers.StaticCache(model.config, max_cache_len=ids.shape[1] + 5)
     with torch.no_grad():
         for piece in ids.split((3, 1, 4, 1), dim=1):
             step = model(piece, past_key_values=cache, use_cache=True)
             cache = step.past_key_values
             out.append(step.logits)
-    torch.testing.assert_close(torch.cat(out, 1), recorded["logits"][:1], rtol=1e-5, atol=1e-5)
-
-
-def test_a_static_cache_gives_the_same(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    model = open_in_transformers("bert-decoder", tmp_path)
-    weights, recorded, _ = read("bert-decoder")
-    restore_relative_positions(model, weights)
-    ids, out = recorded["input_ids"][:1], []
-    cache = transformers.StaticCache(model.config, max_cache_len=ids.shape[1] + 5)
-    with torch.no_grad():
-        for piece in ids.split((3, 1, 4, 1), dim=1):
-            out.append(model(piece, past_key_values=cache, use_cache=True).logits)
     torch.testing.assert_close(torch.cat(out, 1), recorded["logits"][:1], rtol=1e-5, atol=1e-5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,66 +13,62 @@ import pytest
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def run(
-    name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> dict[str, list[float]]:
-    """Run an example; return the rows of the table it prints."""
-    monkeypatch.setattr(sys, "argv", [name, *arguments])
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
-    return {line[0]: [float(cell) for cell in line[1:]] for line in lines}
+Run = Callable[..., dict[str, list[float]]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Run:
+    """Runs an example; returns the rows of the table it prints."""
+
+    def run(name: str, *arguments: str) -> dict[str, list[float]]:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+        return {line[0]: [float(cell) for cell in line[1:]] for line in lines}
+
+    return run
 
 
 @pytest.mark.parametrize(
     "name",
     ["shape_in_pytorch.py", "shape_in_huggingface.py", "shape_in_huggingface_trainer.py"],
 )
-def test_absolute_and_shape_side_by_side(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_absolute_and_shape_side_by_side(name: str, run: Run) -> None:
     if "huggingface" in name:
         pytest.importorskip("transformers")
     if "trainer" in name:
         pytest.importorskip("accelerate")
-    rows = run(name, ["--steps", "25"], monkeypatch, capsys)
+    rows = run(name, "--steps", "25")
     assert list(rows) == ["absolute", "SHAPE"]
     assert all(len(row) == 6 and 0 <= min(row) <= max(row) <= 100 for row in rows.values())
     assert rows["absolute"] != rows["SHAPE"]
 
 
 @pytest.mark.slow
-def test_shape_answers_longer_questions_than_it_was_trained_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_shape_answers_longer_questions_than_it_was_trained_on(run: Run) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    rows = run("shape_in_huggingface_trainer.py", [], monkeypatch, capsys)
+    rows = run("shape_in_huggingface_trainer.py")
     assert min(rows["absolute"][:2] + rows["SHAPE"][:2]) > 95  # both know what they were trained on
     assert rows["SHAPE"][3] > rows["absolute"][3] + 20
 
 
-def test_language_model_with_kinds_of_the_registry(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    arguments = ["--steps", "3", "--max-offset", "50", "--kinds", "none", "sinusoidal", "shaw"]
-    rows = run("decoder_only_lm.py", arguments, monkeypatch, capsys)
+def test_language_model_with_kinds_of_the_registry(run: Run) -> None:
+    options = "--steps 3 --max-offset 50 --kinds none sinusoidal shaw"
+    rows = run("decoder_only_lm.py", *options.split())
     assert list(rows) == ["none", "sinusoidal", "shaw"]
     assert all(len(row) == 3 and min(row) > 1 for row in rows.values())
 
 
-def test_graph_attention_with_and_without_labels(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    rows = run("graph_attention.py", ["--steps", "25"], monkeypatch, capsys)
+def test_graph_attention_with_and_without_labels(run: Run) -> None:
+    rows = run("graph_attention.py", "--steps", "25")
     assert list(rows) == ["nodes", "edges", "labels"]
     assert all(len(row) == 3 and 50 < min(row) <= max(row) <= 100 for row in rows.values())
 
 
-def test_a_model_gets_used_to_no_positions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_model_gets_used_to_no_positions(run: Run) -> None:
     pytest.importorskip("transformers")
-    rows = run("drop_positions.py", ["--steps", "150"], monkeypatch, capsys)
+    rows = run("drop_positions.py", "--steps", "150")
     assert list(rows) == ["rotary", "removed", "recalibrated"]
     trained, removed, recalibrated = (row[0] for row in rows.values())
     assert removed > trained + 0.3

@@ -12,21 +12,8 @@ from torch.utils._pytree import tree_leaves
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import ALiBi, Learned, Rotary, Sinusoidal, XPos, checks
-from shapeshift.positions.checks import can_read
 
 META = torch.device("meta")
-
-
-def test_numbers_on_the_cpu_can_be_read_and_those_that_are_not_there_cannot() -> None:
-    assert can_read(torch.arange(3))
-    assert not can_read(torch.arange(3, device=META))
-
-    @torch.compile(backend="eager", fullgraph=True)
-    def inside(pos: torch.Tensor) -> torch.Tensor:
-        return pos + 1 if can_read(pos) else pos
-
-    pos = torch.arange(3)
-    assert torch.equal(inside(pos), pos)
 
 
 def test_learned_knows_a_length_without_reading() -> None:
