@@ -19,6 +19,7 @@ from shapeshift.cli.options import (
     Overrides,
     PreparedRoot,
     Results,
+    Yes,
     usage_error,
 )
 from shapeshift.cli.output import notice
@@ -65,6 +66,7 @@ def compare(
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
     label: Label = "",
+    yes: Yes = False,
     dry_run: DryRunOfGrid = False,
 ) -> None:
     """Train with several position representations and compare them.
@@ -98,7 +100,7 @@ def compare(
         label=label,
         substitute=grid,
     )
-    run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
+    run_plan(plan, directory, prepared, jobs=jobs, yes=yes, dry_run=dry_run)
     if not dry_run:
         runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
         for name, run in runs.items():

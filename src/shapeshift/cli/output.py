@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -99,3 +102,26 @@ def duration(seconds: float) -> str:
     if seconds >= 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+
+
+def confirm_time(work: str, seconds: float, busy: str | None, yes: bool) -> None:
+    """Print how long training will take and when it will end; if that is more than a day, ask on a
+    terminal.
+
+    Args:
+        work: what is trained, the beginning of the line.
+        seconds: that it will take.
+        busy: see `dry_run.busy_note`.
+        yes: do not ask.
+
+    Raises:
+        typer.Abort: the answer is no.
+    """
+    took, day = timedelta(seconds=seconds), timedelta(days=1)
+    end = datetime.now() + took
+    date = f" on {end:%d %B}" if took > day / 2 else ""
+    notice(f"{work}: {duration(seconds)}, until {end:%H:%M}{date}")
+    if busy is not None:
+        notice(busy)
+    if took > day and not yes and sys.stdin.isatty():
+        typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)

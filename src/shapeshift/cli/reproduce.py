@@ -17,6 +17,7 @@ from shapeshift.cli.options import (
     Overrides,
     PreparedRoot,
     Results,
+    Yes,
     parse_pair,
     usage_error,
 )
@@ -88,6 +89,7 @@ def reproduce(
     run: Annotated[
         bool, typer.Option(help="Train what is missing; --no-run writes what is there.")
     ] = True,
+    yes: Yes = False,
     dry_run: DryRunOfGrid = False,
     show_list: Annotated[
         bool,
@@ -141,7 +143,18 @@ def reproduce(
     )
     for each in (item for item in items if item not in plan.items):
         notice(f"{name}:{each} has no run with this seed: left out")
-    run_plan(plan, directory, prepared, jobs, gpus, gpus_per_run, slurm, run=run, dry_run=dry_run)
+    run_plan(
+        plan,
+        directory,
+        prepared,
+        jobs,
+        gpus,
+        gpus_per_run,
+        slurm,
+        run=run,
+        yes=yes,
+        dry_run=dry_run,
+    )
 
 
 def _is_path(target: str) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from shapeshift.cli.options import parse_pair, usage_error
-from shapeshift.cli.output import notice, show, show_table
+from shapeshift.cli.output import confirm_time, console, notice, show, show_table
 from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
+    from shapeshift.lab.grid import Cell
+    from shapeshift.lab.launchers import InProcess, Subprocesses
     from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
 
@@ -30,6 +33,7 @@ def run_plan(
     slurm: list[str] | None = None,
     *,
     run: bool = True,
+    yes: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Run what a plan needs and write its items; the options are those of `reproduce`.
@@ -51,7 +55,7 @@ def run_plan(
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         report = None
         if run and plan.trained:
-            report = run_cells(plan, directory, prepared, launcher, gpus_per_run)
+            report = run_cells(plan, directory, prepared, launcher, gpus_per_run, yes=yes)
         whole = write_items(plan, directory, prepared)
     if report is not None:
         show_failures(report)  # at the end, where it is seen
@@ -93,12 +97,19 @@ def choose_launcher(
 
 
 def run_cells(
-    plan: Plan, directory: Path, prepared: Path, launcher: Launcher, gpus_per_run: int = 1
+    plan: Plan,
+    directory: Path,
+    prepared: Path,
+    launcher: Launcher,
+    gpus_per_run: int = 1,
+    *,
+    yes: bool = False,
 ) -> Report:
-    """Run the cells of all grids, whichever is next as soon as there is room."""
+    """Run the cells of all grids, whichever is next as soon as there is room, after saying how long
+    that will take; `yes`: without asking."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import Display
-    from shapeshift.lab.launchers import Slurm
+    from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
     from shapeshift.papers import reproduce as papers
     from shapeshift.papers.preflight import check_shared, check_space, fetch_text, missing
 
@@ -109,6 +120,8 @@ def run_cells(
     if lines:
         raise ShapeshiftError("; ".join(lines))
     check_space(unfinished, directory)
+    if isinstance(launcher, InProcess | Subprocesses):
+        confirm(unfinished, directory, launcher, gpus_per_run, yes=yes)
     with Display() as display:
         fetch_text(unfinished, display)
     for grid, cells in plan.trained.items():
@@ -118,6 +131,44 @@ def run_cells(
             notice(line)
     with GridDisplay(plan.runs) as bars:
         return papers.run(plan, directory, launcher, prepared_root=prepared, observer=bars)
+
+
+def confirm(
+    cells: Sequence[Cell],
+    directory: Path,
+    launcher: InProcess | Subprocesses,
+    gpus_per_run: int,
+    *,
+    yes: bool,
+) -> None:
+    """Print how long training will take, from a few steps measured here; if that is more than a
+    day, ask on a terminal."""
+    from shapeshift.cli.dry_run import busy_note
+    from shapeshift.lab.cell_folder import CellFolder
+    from shapeshift.papers.planning import CELLS
+    from shapeshift.papers.preflight import measure_runs
+    from shapeshift.threads import num_cores
+
+    root = directory / CELLS
+    left = {cell.key: CellFolder(root / cell.key).updates_left(cell.config) for cell in cells}
+    if not any(left.values()):
+        return
+    busy = busy_note()
+    try:
+        with console().status("measuring a few updates of each model"):
+            measured = launcher.call(measure_runs, [cell for cell in cells if left[cell.key]])
+    except ShapeshiftError as error:  # which the runs will meet, each on its own
+        notice(f"how long training takes is not known: {error}", "yellow")
+        return
+    seconds = [
+        left[cell.key] * runs.measured.seconds_per_update / gpus_per_run
+        for runs in measured
+        for cell in runs.cells
+    ]
+    at_once = min(launcher.num_slots, len(seconds))
+    number = "1 run" if len(seconds) == 1 else f"{len(seconds)} runs, {at_once} at a time"
+    took = max(*seconds, sum(seconds) / min(at_once, num_cores()))
+    confirm_time(f"{number}, training alone (measured)", took, busy, yes)
 
 
 def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:

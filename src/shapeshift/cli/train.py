@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import console, duration, notice
+from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot, Yes
+from shapeshift.cli.output import confirm_time, console, notice
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
@@ -29,9 +27,7 @@ def train(
     test: Annotated[
         bool, typer.Option(help="Translate and score the test set after training.")
     ] = True,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before a run of more than a day.")
-    ] = False,
+    yes: Yes = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -79,17 +75,14 @@ def ask(settings: Config, yes: bool) -> None:
 
     busy = busy_note()
     num_parameters, measured = measure_run(settings)
-    took = timedelta(seconds=settings.training.max_updates * measured.seconds_per_update)
-    end, day = datetime.now() + took, timedelta(days=1)
-    notice(
-        f"{num_parameters:,} parameters, {settings.training.max_updates:,} updates of about"
-        f" {measured.seconds_per_update:.2g} s (measured): {duration(took.total_seconds())}, until"
-        f" {end:%H:%M}" + (f" on {end:%d %B}" if took > day / 2 else "")
+    updates = settings.training.max_updates
+    confirm_time(
+        f"{num_parameters:,} parameters, {updates:,} updates of about"
+        f" {measured.seconds_per_update:.2g} s (measured)",
+        updates * measured.seconds_per_update,
+        busy,
+        yes,
     )
-    if busy is not None:
-        notice(busy)
-    if took > day and not yes and sys.stdin.isatty():
-        typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
 
 
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:

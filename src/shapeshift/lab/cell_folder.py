@@ -181,6 +181,19 @@ class CellFolder:
                 lines.append(json.loads(line))
         return [line for line in lines if isinstance(line, dict) and "update" in line]
 
+    def last_update(self) -> int:
+        """Return the number of the last update that was trained; 0 before the first."""
+        last = max((int(line["update"]) for line in self.last_log_lines()), default=0)
+        with suppress(OSError, ValueError):  # not written yet, or half written
+            last = max(last, int(self.update.read_text()))
+        return last
+
+    def updates_left(self, config: Config) -> int:
+        """Return how many updates are still to be trained."""
+        if self.record(TRAIN, config) is not None:  # it may have ended early
+            return 0
+        return max(0, config.training.max_updates - self.last_update())
+
     def _record_path(self, step: str, config: Config) -> Path:
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import math
 import os
+import pickle
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -22,6 +23,14 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
+
+T = TypeVar("T")
+
+_CALL = """
+import pickle, sys
+function, args = pickle.load(sys.stdin.buffer)
+pickle.dump(function(*args), sys.stdout.buffer)
+"""
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -43,6 +52,10 @@ class InProcess:
     def start(self, order: Order, slot: int) -> Job:
         """Return a job that does all the work when it is first polled."""
         return _Here(order)
+
+    def call(self, function: Callable[..., T], *args: object) -> T:
+        """Return what a function returns where the cells run."""
+        return function(*args)
 
 
 class _Here(Job):
@@ -146,21 +159,46 @@ class Subprocesses:
         order = order.model_copy(update={"num_processes": self._processes_per_run})
         return _Process(order, self._environments[slot])
 
+    def call(self, function: Callable[..., T], *args: object) -> T:
+        """Return what a function returns in a process as those of the first slot: with its threads,
+        or on its GPU, whose memory is free again afterwards.
+
+        Raises:
+            ShapeshiftError: the function failed.
+        """
+        done = subprocess.run(
+            [sys.executable, "-c", _CALL],
+            input=pickle.dumps((function, args)),
+            capture_output=True,
+            env=_environment(self._environments[0]),
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise ShapeshiftError(done.stderr.decode(errors="replace").strip().splitlines()[-1])
+        return pickle.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process, which finds the package that this one runs, installed or
+    not.
+
+    Args:
+        own: that differ from this process's.
+    """
+    paths = [str(Path(shapeshift.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **own}
+
 
 class _Process(Job):
     def __init__(self, order: Order, environment: Mapping[str, str]):
         command = [sys.executable, "-m", "shapeshift.lab.work", order.model_dump_json()]
-        # The child finds the package that this process runs, installed or not.
-        source = str(Path(shapeshift.__file__).parents[1])
-        paths = [source, os.environ.get("PYTHONPATH", "")]
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with open_in_place(CellFolder(order.folder).output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **own, **environment},
+                env=_environment(environment),
                 start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
             )
 

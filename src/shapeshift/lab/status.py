@@ -6,7 +6,6 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -77,15 +76,12 @@ class Watch:
     def read(self, state: State, message: str = "") -> CellStatus:
         """Return the cell's status, given what its runner knows of it."""
         lines = self.folder.last_log_lines()
-        update = int(lines[-1]["update"]) if lines else 0
-        with suppress(OSError, ValueError):  # not written yet, or half written
-            update = max(update, int(self.folder.update.read_text()))
         losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
         last = losses[-1] if losses else {}
         return CellStatus(
             state,
             step=next(iter(self.missing()), None),
-            update=update,
+            update=self.folder.last_update(),
             max_updates=self.cell.config.training.max_updates,
             loss=last.get("loss"),
             tokens_per_s=last.get("tokens_per_s"),

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from shapeshift.cli import dry_run, train
+from shapeshift.cli import dry_run, run_plan, train
 from shapeshift.cli.dry_run import show_estimate, show_plan
 from shapeshift.config import load_config, parse_config
+from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.launchers import InProcess
 from shapeshift.papers.catalogue import find_items
 from shapeshift.papers.planning import plan_items
 from shapeshift.training import estimate
@@ -141,12 +143,13 @@ def test_random_text_fits_a_model_with_few_positions(capsys):
     assert "(20 + 20) tokens of random text" in capsys.readouterr().out
 
 
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
 @pytest.mark.parametrize(("answer", "trains"), [("y\n", True), ("n\n", False)])
 def test_a_run_of_more_than_a_day_is_asked_about(monkeypatch, measured, capsys, answer, trains):
-    class Terminal(StringIO):
-        def isatty(self):
-            return True
-
     settings = parse_config({"training": {"max_updates": 10**9}})
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     with nullcontext() if trains else pytest.raises(typer.Abort):
@@ -155,3 +158,28 @@ def test_a_run_of_more_than_a_day_is_asked_about(monkeypatch, measured, capsys, 
     monkeypatch.setattr("sys.stdin", Terminal(""))
     train.ask(settings, yes=True)
     train.ask(parse_config({"training": {"max_updates": 2}}), yes=False)
+
+
+def test_runs_of_a_paper_say_how_long_they_take_and_what_is_trained_counts_no_more(
+    monkeypatch, measured, capsys, tmp_path
+):
+    name, paper, items = find_items("shape:table2")
+    plan = plan_items(name, paper, items, "paper", [*SMALL, "training.max_updates=18000"])
+    cells = {cell.key: cell for cell in plan.runs}
+    launcher = InProcess()
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    with pytest.raises(typer.Abort):
+        run_plan.confirm(plan.runs, tmp_path, launcher, 1, yes=False)
+    assert f"{len(cells)} runs, 1 at a time" in capsys.readouterr().err
+    run_plan.confirm(plan.runs, tmp_path, launcher, 1, yes=True)
+    assert f": {10 * len(cells)}.0 h, until" in capsys.readouterr().err
+    first, *others = (CellFolder(tmp_path / "cells" / key) for key in cells)
+    for folder in others:
+        folder.path.mkdir(parents=True)
+        folder.update.write_text("18000", encoding="ascii")
+    run_plan.confirm(plan.runs, tmp_path, launcher, 1, yes=False)
+    assert "1 run, training alone (measured): 10.0 h, until" in capsys.readouterr().err
+    first.path.mkdir()
+    first.update.write_text("18000", encoding="ascii")
+    run_plan.confirm(plan.runs, tmp_path, launcher, 1, yes=False)
+    assert capsys.readouterr().err == ""

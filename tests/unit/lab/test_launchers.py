@@ -1,5 +1,6 @@
 """Cells in processes: killed, interrupted, several at a time, on GPUs, on a cluster."""
 
+import math
 import os
 import signal
 import sys
@@ -101,6 +102,13 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
         launcher.start(order, slot)
     assert [env[variable] for env in given] == values
     assert all(env["PATH"] == os.environ["PATH"] for env in given)
+
+
+def test_what_is_called_has_the_environment_of_the_first_slot():
+    launcher = Subprocesses([{"OMP_NUM_THREADS": "3"}, {}])
+    assert launcher.call(os.getenv, "OMP_NUM_THREADS") == "3"
+    with pytest.raises(ShapeshiftError, match="ValueError"):
+        launcher.call(math.sqrt, -1.0)
 
 
 @pytest.mark.parametrize(
