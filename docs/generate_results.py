@@ -19,10 +19,8 @@ from pathlib import Path
 from PIL import Image
 
 from shapeshift.evaluation.tables import NO_VALUE
-from shapeshift.lab.grid import Cell
 from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import DocumentTable
-from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import NO_RUNS
 from shapeshift.papers.write import with_p_values
@@ -180,10 +178,8 @@ def _is_same(ours: str, theirs: str) -> bool:
 def _published(paper: str, item: str) -> list[DocumentTable]:
     """Return the paper's tables, which an item makes without any run."""
     found = find_paper(paper).items[item]
-    grids = {name: find_grid(name) for name in found.grids}
-    cells: dict[str, tuple[Cell, ...]] = {name: grid.cells("tiny") for name, grid in grids.items()}
-    steps = {name: grid.config.steps for name, grid in grids.items()}
-    study = Study(cells, steps, Path("nowhere"), Path("nowhere"))
+    cells = [cell for grid in found.grids.values() for cell in grid.cells("tiny")]
+    study = Study(cells, Path("nowhere"), Path("nowhere"))
     return [table for table in found.build(study).tables if table.origin == "paper"]
 
 

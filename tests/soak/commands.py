@@ -212,7 +212,7 @@ def install_paper(folder: Path) -> None:
     """Let this process know a paper, `toy`, whose only item is a table of the grid in a folder."""
     from shapeshift.lab.grid import Grid
     from shapeshift.lab.measures import mean_of
-    from shapeshift.papers import catalogue, planning
+    from shapeshift.papers import catalogue
     from shapeshift.papers.document import DocumentTable, number, words
     from shapeshift.papers.item import Content, Item, Paper
 
@@ -230,9 +230,13 @@ def install_paper(folder: Path) -> None:
         table = DocumentTable(name="bleu", title="BLEU", header=header, rows=tuple(rows))
         return Content(tables=[table])
 
-    paper = Paper("Toy", "nobody, never", {"table": Item("A table", ("toy",), build)})
+    paper = Paper(
+        "toy",
+        "Toy",
+        "nobody, never",
+        {"table": Item("A table", {"toy": Grid(folder / "toy.yaml")}, build)},
+    )
     catalogue.find_paper = lambda name: paper
-    planning.find_grid = lambda name: Grid(folder / f"{name}.yaml")
 
 
 def note_trainings(path: Path) -> None:

@@ -78,7 +78,7 @@ def compare(
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
     from shapeshift.papers.compare import comparison
-    from shapeshift.papers.planning import CELLS, plan_items
+    from shapeshift.papers.planning import CELLS, grids_of, plan_items
 
     for setting in overrides or ():
         if setting.startswith("training.seed="):
@@ -88,17 +88,16 @@ def compare(
             raise usage_error(setting, f"give --position PRESET,... or {example} instead")
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])
-    paper, grid = comparison(config, systems, seeds)
+    paper = comparison(config, systems, seeds)
+    [grid] = grids_of(paper.items).values()
     [scale] = grid.config.scales
     plan = plan_items(
-        "positions",
         paper,
         paper.items,
         scale,
         overrides or [],
         command=shlex.join(["shapeshift", *sys.argv[1:]]),
         label=label,
-        substitute=grid,
     )
     run_plan(plan, directory, prepared, jobs=jobs, yes=yes, dry_run=dry_run)
     if not dry_run:

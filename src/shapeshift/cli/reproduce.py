@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,9 +24,6 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice, show_table
 from shapeshift.cli.run_plan import run_plan
-
-if TYPE_CHECKING:
-    from shapeshift.lab.grid import Grid
 
 
 def reproduce(
@@ -107,8 +105,8 @@ def reproduce(
     DIRECTORY/SCALE/PAPER/results.csv, a page of everything to DIRECTORY/report.html; with other
     settings than those of items that are there, or fewer seeds, only with a --label of their own.
     """
-    from shapeshift.papers.catalogue import find_items, read_study
-    from shapeshift.papers.planning import STUDIES, find_grid, plan_items
+    from shapeshift.papers.catalogue import find_grid, find_items, read_study
+    from shapeshift.papers.planning import grids_of, plan_items
 
     settings, seeds = overrides or [], seed or []
     is_study = target is not None and _is_path(target)
@@ -121,28 +119,27 @@ def reproduce(
         return
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
-    substitute: Grid | None = None
     if is_study:
         if grid is not None:
             raise usage_error("--grid", "has no effect: the study's file names its grid")
-        paper, substitute = read_study(Path(target))
-        name, items = STUDIES, paper.items
+        paper = read_study(Path(target))
+        items = paper.items
     else:
-        name, paper, items = find_items(target)
-        if grid is not None:
-            substitute = find_grid(grid)
-            label = label or substitute.name
-    scales = [*substitute.config.scales] if substitute else []
-    scale = scale or (scales[0] if len(scales) == 1 else "tiny")
+        paper, items = find_items(target)
+    if grid is not None:
+        other = find_grid(grid)
+        label = label or other.name
+        items = {name: item.on(other) for name, item in items.items()}
+        paper = replace(paper, items=items)
+    scales = {each for own in grids_of(items).values() for each in own.config.scales}
+    scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
     chosen: dict[str, list[str]] = {}
     for axis, names in (parse_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
         chosen.setdefault(axis, []).extend(names.split(","))
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = plan_items(
-        name, paper, items, scale, settings, seeds, command, label, chosen, substitute
-    )
+    plan = plan_items(paper, items, scale, settings, seeds, command, label, chosen)
     for each in (item for item in items if item not in plan.items):
-        notice(f"{name}:{each} has no run with this seed: left out")
+        notice(f"{paper.name}:{each} has no run with this seed: left out")
     run_plan(
         plan,
         directory,
@@ -173,11 +170,11 @@ def _list(
 
     rows = []
     for each in PAPERS if target is None else [target]:
-        name, paper, items = find_items(each)
-        progress = item_progress(name, paper, items, scale, directory, settings, seeds)
+        paper, items = find_items(each)
+        progress = item_progress(paper, items, scale, directory, settings, seeds)
         for item, counts in progress.items():
             done = "not with this seed" if seeds else "not at this scale"
             if counts is not None:
                 done = "{}/{}".format(*counts) if counts[1] else "needs none"
-            rows.append((f"{name}:{item}", items[item].title, done))
+            rows.append((f"{paper.name}:{item}", items[item].title, done))
     show_table(Table(("item", "what it is", f"finished runs, {scale}"), rows), numbers=False)

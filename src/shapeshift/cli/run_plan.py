@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +55,7 @@ def run_plan(
     launcher = choose_launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         report = None
-        if run and plan.trained:
+        if run and plan.runs:
             report = run_cells(plan, directory, prepared, launcher, gpus_per_run, yes=yes)
         whole = write_items(plan, directory, prepared)
     if report is not None:
@@ -109,8 +110,10 @@ def run_cells(
     that will take; `yes`: without asking."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import Display
+    from shapeshift.lab import runner
     from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
-    from shapeshift.papers import reproduce as papers
+    from shapeshift.lab.measures import usable
+    from shapeshift.papers.planning import CELLS, grids_of
     from shapeshift.papers.preflight import check_shared, check_space, fetch_text, missing
 
     unfinished = plan.unfinished(directory)
@@ -124,13 +127,22 @@ def run_cells(
         confirm(unfinished, directory, launcher, gpus_per_run, yes=yes)
     with Display() as display:
         fetch_text(unfinished, display)
-    for grid, cells in plan.trained.items():
-        done = len(cells) - sum(cell.grid == grid for cell in unfinished)
-        notice(f"{plan.grids[grid].config.title or grid}: {done} of {len(cells)} runs are finished")
-        for line in plan.usable(grid)[1]:
+    left = Counter(cell.grid for cell in unfinished)
+    grids = grids_of(plan.items)
+    for name, number in Counter(cell.grid for cell in plan.runs).items():
+        grid = grids[name].config
+        notice(f"{grid.title or name}: {number - left[name]} of {number} runs are finished")
+        for line in usable(grid.steps)[1]:
             notice(line)
     with GridDisplay(plan.runs) as bars:
-        return papers.run(plan, directory, launcher, prepared_root=prepared, observer=bars)
+        return runner.run_cells(
+            plan.runs,
+            directory / CELLS,
+            launcher,
+            prepared_root=prepared,
+            observer=bars,
+            command=plan.command,
+        )
 
 
 def confirm(
@@ -181,11 +193,11 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
     failures: list[str] = []
 
     def note(item: str, error: ShapeshiftError) -> None:
-        failures.append(f"{plan.name}:{item} cannot be made: {error}")
+        failures.append(f"{plan.paper.name}:{item} cannot be made: {error}")
 
-    items = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
-    for item in items:
-        document = item.document
+    documents = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
+    for document in documents:
+        folder = plan.folder(directory) / document.item
         for table in document.tables:
             show(f"{document.title}: {table.title}")
             show_table(text_table(table))
@@ -193,8 +205,8 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
             show(f"{finding.verdict}: {finding.claim}")
             show(f"  {finding.measured}")
         for figure in document.figures:
-            show(f"figure: {item.directory / figure.name}.png")
-        show(f"tables: {item.directory}")
+            show(f"figure: {folder / figure.name}.png")
+        show(f"tables: {folder}")
     for failure in failures:
         notice(failure, "bold red")
     try:
@@ -203,4 +215,4 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
         notice(f"{PAGE} is not written: {error}", "bold red")
     else:
         show(f"report: {directory / PAGE}")
-    return not failures and not any(item.lacks_text for item in items)
+    return not failures and not any(document.lacks_text for document in documents)

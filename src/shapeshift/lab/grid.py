@@ -210,6 +210,7 @@ class Cell:
         axes: axis → the setting's name, in the grid's order.
         seed: of training.
         config: with everything applied.
+        steps: names of the measures that are taken once it is trained.
     """
 
     grid: str
@@ -217,6 +218,7 @@ class Cell:
     axes: Mapping[str, str]
     seed: int
     config: Config
+    steps: tuple[str, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -299,7 +301,7 @@ class Grid:
                     "a grid sets training.seed itself; choose among its seeds with --seed",
                     path=self.path,
                 )
-            cells.append(Cell(self.name, scale, axes, seed, config))
+            cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
         for (axis, value), reason in refused.items():
             # Written by hand: more likely a slip than without meaning.
             written = [*self.config.axes[axis]] not in [

@@ -57,20 +57,19 @@ _FIRST = ("grid", "scale", "cell")
 _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
 
 
-def collect(cells: Iterable[Cell], steps: Sequence[str], root: Path) -> list[Row]:
+def collect(cells: Iterable[Cell], root: Path) -> list[Row]:
     """Gather what is recorded of `cells` in the folders under `root`.
 
     Two cells that share a folder have rows of their own.
 
     Args:
         cells: finished or not.
-        steps: names of measures; training always comes first.
         root: as it was for `runner.run_cells`.
     """
     rows = []
     for cell in cells:
         folder = CellFolder(root / cell.key)
-        for step in (TRAIN, *steps):
+        for step in (TRAIN, *cell.steps):
             record = folder.record(step, cell.config)
             if record is None:
                 continue

@@ -6,10 +6,9 @@ import math
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -19,8 +18,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import is_locked
-from shapeshift.lab.measures import TRAIN, check_measures
-from shapeshift.lab.status import CellStatus, GridObserver, State, Watch
+from shapeshift.lab.measures import TRAIN
+from shapeshift.lab.status import CellStatus, GridObserver, State, read_status
 from shapeshift.lab.work import BUSY, Order
 
 _AGAIN_S = 60.0
@@ -76,18 +75,17 @@ class Report:
     """How each cell ended.
 
     Attributes:
-        statuses: key → how its cell ended; one for each folder.
-        cells: the cells that were asked for.
+        statuses: key → how its cell ended.
+        cells: the cells that were asked for, one for each folder.
     """
 
     statuses: dict[str, CellStatus]
-    cells: tuple[Cell, ...]
+    cells: list[Cell]
 
     @property
     def failed(self) -> list[Cell]:
-        """The cells that failed, one for each folder."""
-        states = {key: status.state for key, status in self.statuses.items()}
-        return [cell for cell in _unique(self.cells) if states[cell.key] is State.FAILED]
+        """The cells that failed."""
+        return [cell for cell in self.cells if self.statuses[cell.key].state is State.FAILED]
 
     @property
     def ok(self) -> bool:
@@ -96,8 +94,7 @@ class Report:
 
 
 def run_cells(
-    cells: Sequence[Cell],
-    steps: Sequence[str] | Mapping[str, Sequence[str]],
+    cells: Iterable[Cell],
     root: Path,
     launcher: Launcher,
     *,
@@ -106,7 +103,7 @@ def run_cells(
     poll_s: float = 1.0,
     command: str | None = None,
 ) -> Report:
-    """Do what is not yet done for `cells`: training, and the measures `steps`.
+    """Do what is not yet done for `cells`: training, and their measures.
 
     A cell that is finished is not run again; one that was stopped goes on; one that fails does not
     stop the others. A cell that another runner is at work on is waited for, and taken over if that
@@ -115,9 +112,8 @@ def run_cells(
     are stopped first.
 
     Args:
-        cells: of one or of several grids, in the order that they are begun in.
-        steps: names of measures: of all cells, or grid → of its cells. A cell that several grids
-            have gets the measures of all of them.
+        cells: of one or of several grids, in the order that they are begun in. A run that several
+            grids have gets the measures of all of them.
         root: folder of the cells' folders.
         launcher: where to run them.
         prepared_root: see `lab.train.train`.
@@ -126,53 +122,53 @@ def run_cells(
         command: what the user typed, for the records; the default is what started this process.
 
     Raises:
-        ShapeshiftError: an unknown measure, or a folder that was made from other text or settings.
+        ShapeshiftError: a folder that was made from other text or settings.
         RefusedError: the launcher starts no cell although none is running.
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
-    wanted = _steps_by_key(cells, steps)
-    check_measures(list(dict.fromkeys(chain.from_iterable(wanted.values()))))
     command = shlex.join(sys.argv) if command is None else command
-    runner = _Runner(launcher, observer, prepared_root, command)
-    for cell in _unique(cells):
-        runner.enlist(Watch(cell, CellFolder(root / cell.key), wanted[cell.key]))
+    runner = _Runner(root, launcher, observer, prepared_root, command)
+    unique = _merged(cells)
+    for cell in unique:
+        runner.enlist(cell)
     try:
         while runner.advance():
             time.sleep(poll_s)
     finally:
         runner.stop()
-    return Report(runner.statuses, tuple(cells))
+    return Report(runner.statuses, unique)
 
 
 class _Runner:
     def __init__(
         self,
+        root: Path,
         launcher: Launcher,
         observer: GridObserver | None,
         prepared_root: Path,
         command: str,
     ):
-        self._launcher, self._observer = launcher, observer
+        self._root, self._launcher, self._observer = root, launcher, observer
         self._prepared_root, self._command = prepared_root, command
         self.statuses: dict[str, CellStatus] = {}
-        self._queue: list[Watch] = []
-        self._running: dict[int, tuple[Watch, Job]] = {}  # by slot
+        self._queue: list[Cell] = []
+        self._running: dict[int, tuple[Cell, Job]] = {}  # by slot
         self._last_end = self._held_until = -math.inf  # by the monotonic clock
 
-    def enlist(self, watch: Watch) -> None:
+    def enlist(self, cell: Cell) -> None:
         """Put a cell into the queue, or count it as finished."""
-        config = watch.cell.config
-        watch.folder.check_settings(config)
+        folder, config = self._folder(cell), cell.config
+        folder.check_settings(config)
         corpus = config.data.corpus
-        if isinstance(corpus, FilesCorpus) and watch.folder.record(TRAIN, config) is not None:
+        if isinstance(corpus, FilesCorpus) and folder.record(TRAIN, config) is not None:
             text = _fingerprint(corpus.model_dump_json())
             if text is not None:
-                watch.folder.check_text(text, config)
-        if watch.missing():
-            self._queue.append(watch)
-            self._report(watch, State.WAITING)
+                folder.check_text(text, config)
+        if self._is_finished(cell):
+            self._report(cell, State.FINISHED)
         else:
-            self._report(watch, State.FINISHED)
+            self._queue.append(cell)
+            self._report(cell, State.WAITING)
 
     def advance(self) -> bool:
         """Look after the running jobs and start others; return whether anything is left to do."""
@@ -186,89 +182,91 @@ class _Runner:
         """Stop all jobs."""
         for _, job in self._running.values():
             job.interrupt()
-        for watch, _ in self._running.values():
-            self._report(watch, State.STOPPING)
+        for cell, _ in self._running.values():
+            self._report(cell, State.STOPPING)
         for _, job in self._running.values():
             job.stop()
 
+    def _folder(self, cell: Cell) -> CellFolder:
+        return CellFolder(self._root / cell.key)
+
+    def _is_finished(self, cell: Cell) -> bool:
+        return not self._folder(cell).missing(cell.steps, cell.config)
+
     def _start_waiting(self) -> None:
         """Try each cell of the queue once, while there is room: a busy one goes to its end."""
-        for watch in self._queue[:]:
+        for cell in self._queue[:]:
             free = set(range(self._launcher.num_slots)) - self._running.keys()
             if not free:
                 return
-            self._queue.remove(watch)
+            self._queue.remove(cell)
             try:
-                self._start(watch, min(free))
+                self._start(cell, min(free))
             except RefusedError:
                 now = time.monotonic()
                 # A cluster may count a job for a while after its work is over.
                 if not self._running and now - self._last_end >= _AGAIN_S:
                     raise
-                self._queue.insert(0, watch)
-                self._report(watch, State.WAITING)
+                self._queue.insert(0, cell)
+                self._report(cell, State.WAITING)
                 self._held_until = now + _AGAIN_S
                 return
 
-    def _start(self, watch: Watch, slot: int) -> None:
-        if not watch.missing():  # another runner has finished it
-            self._report(watch, State.FINISHED)
-        elif is_locked(watch.folder.lock):
-            self._postpone(watch)
+    def _start(self, cell: Cell, slot: int) -> None:
+        folder = self._folder(cell)
+        if self._is_finished(cell):  # by another runner
+            self._report(cell, State.FINISHED)
+        elif is_locked(folder.lock):
+            self._postpone(cell)
         else:
             order = Order(
-                folder=watch.folder.path,
-                settings=watch.folder.write_settings(watch.cell.config),
-                steps=tuple(watch.steps),
+                folder=folder.path,
+                settings=folder.write_settings(cell.config),
+                steps=cell.steps,
                 prepared_root=self._prepared_root,
                 command=self._command,
             )
-            self._running[slot] = watch, self._launcher.start(order, slot)
-            self._report(watch, State.RUNNING)
+            self._running[slot] = cell, self._launcher.start(order, slot)
+            self._report(cell, State.RUNNING)
             self._look_after(slot)
 
     def _look_after(self, slot: int) -> None:
-        watch, job = self._running[slot]
+        cell, job = self._running[slot]
         status = job.poll()
         if status is None:
-            self._report(watch, State.RUNNING)
+            self._report(cell, State.RUNNING)
             return
         del self._running[slot]
         self._last_end, self._held_until = time.monotonic(), -math.inf
         if status == BUSY:
-            self._postpone(watch)
-        elif status == 0 and not watch.missing():
-            self._report(watch, State.FINISHED)
+            self._postpone(cell)
+        elif status == 0 and self._is_finished(cell):
+            self._report(cell, State.FINISHED)
         else:
-            lines = watch.folder.last_lines() or job.output()
+            lines = self._folder(cell).last_lines() or job.output()
             message = "\n".join(lines) or f"ended with status {status} and no message"
-            self._report(watch, State.FAILED, message)
+            self._report(cell, State.FAILED, message)
 
-    def _postpone(self, watch: Watch) -> None:
-        self._queue.append(watch)
-        self._report(watch, State.ELSEWHERE)
+    def _postpone(self, cell: Cell) -> None:
+        self._queue.append(cell)
+        self._report(cell, State.ELSEWHERE)
 
-    def _report(self, watch: Watch, state: State, message: str = "") -> None:
-        status = self.statuses[watch.cell.key] = watch.read(state, message)
+    def _report(self, cell: Cell, state: State, message: str = "") -> None:
+        status = read_status(cell, self._folder(cell), state, message)
+        self.statuses[cell.key] = status
         if self._observer is not None:
-            self._observer.changed(watch.cell, status)
+            self._observer.changed(cell, status)
 
 
-def _steps_by_key(
-    cells: Sequence[Cell], steps: Sequence[str] | Mapping[str, Sequence[str]]
-) -> dict[str, list[str]]:
-    """Return key → the measures of all cells that have it, each once."""
-    wanted: dict[str, list[str]] = {}
+def _merged(cells: Iterable[Cell]) -> list[Cell]:
+    """Return one cell for each key, the first, with the measures of all that have it, each once."""
+    merged: dict[str, Cell] = {}
     for cell in cells:
-        own = steps[cell.grid] if isinstance(steps, Mapping) else steps
-        known = wanted.setdefault(cell.key, [])
-        known += [step for step in own if step not in known]
-    return wanted
-
-
-def _unique(cells: Iterable[Cell]) -> list[Cell]:
-    """Return one cell for each key, the first."""
-    return list({cell.key: cell for cell in reversed(list(cells))}.values())[::-1]
+        first = merged.setdefault(cell.key, cell)
+        steps = tuple(dict.fromkeys(first.steps + cell.steps))
+        if steps != first.steps:
+            merged[cell.key] = replace(first, steps=steps)
+    return list(merged.values())
 
 
 @cache

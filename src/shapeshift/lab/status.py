@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -55,38 +55,20 @@ class GridObserver(Protocol):
         """Called when a cell's state changes, and about once a second while it is running."""
 
 
-@dataclass(frozen=True, eq=False)
-class Watch:
-    """Reads a cell's status from its files, again and again.
-
-    Attributes:
-        cell: with its settings.
-        folder: the cell's.
-        steps: names of its measures.
-    """
-
-    cell: Cell
-    folder: CellFolder
-    steps: Sequence[str]
-
-    def missing(self) -> list[str]:
-        """Return the steps that are not done."""
-        return self.folder.missing(self.steps, self.cell.config)
-
-    def read(self, state: State, message: str = "") -> CellStatus:
-        """Return the cell's status, given what its runner knows of it."""
-        lines = self.folder.last_log_lines()
-        losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
-        last = losses[-1] if losses else {}
-        return CellStatus(
-            state,
-            step=next(iter(self.missing()), None),
-            update=self.folder.last_update(),
-            max_updates=self.cell.config.training.max_updates,
-            loss=last.get("loss"),
-            tokens_per_s=last.get("tokens_per_s"),
-            message=message,
-        )
+def read_status(cell: Cell, folder: CellFolder, state: State, message: str = "") -> CellStatus:
+    """Return a cell's status from the files in its folder, given what its runner knows of it."""
+    lines = folder.last_log_lines()
+    losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
+    last = losses[-1] if losses else {}
+    return CellStatus(
+        state,
+        step=next(iter(folder.missing(cell.steps, cell.config)), None),
+        update=folder.last_update(),
+        max_updates=cell.config.training.max_updates,
+        loss=last.get("loss"),
+        tokens_per_s=last.get("tokens_per_s"),
+        message=message,
+    )
 
 
 class Tally:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from statistics import fmean
 
 from shapeshift.lab.figures import Line, Panel, Point, bars_note, draw_lines, draw_points
+from shapeshift.lab.grid import Grid
 from shapeshift.lab.measures import find_function
-from shapeshift.papers.by_length import add_lengths
+from shapeshift.papers.by_length import bleu_by_length
 from shapeshift.papers.claims import judge_claims
-from shapeshift.papers.curves import add_curves
+from shapeshift.papers.curves import curves
 from shapeshift.papers.document import DocumentFigure, DocumentTable
 from shapeshift.papers.item import RESERVED, Content, Figure, Item, apart
 from shapeshift.papers.spec import ByLengthSpec, ItemSpec, PlotSpec, TableSpec
@@ -21,12 +22,13 @@ _MIN_SPAN = 2.0
 """Of the vertical axis of a plot, BLEU: less is within the noise of most test sets."""
 
 
-def item_of(spec: ItemSpec, name: str, grid: str) -> Item:
-    """Return an item that is made as its spec says, of the runs of a grid of this name."""
+def item_of(spec: ItemSpec, name: str, grid: Grid, others: Iterable[Grid] = ()) -> Item:
+    """Return an item that is made as its spec says, of the runs of a grid and of others that its
+    columns and figures name."""
     return Item(
         spec.title,
-        (grid, *spec.other_grids),
-        partial(build, spec, name, grid),
+        {each.name: each for each in (grid, *others)},
+        partial(build, spec, name, grid.name),
         trained=spec.trained,
         axes=spec.only,
     )
@@ -54,13 +56,9 @@ def build(spec: ItemSpec, name: str, grid: str, study: Study) -> Content:
             part.figures += draw(builder, table.plot, ours, grid, study)
         content.add(part)
     for figure in spec.by_length:
-        part = Content()
-        add_lengths(part, study, figure, next(names), grid)
-        content.add(part)
+        content.add(bleu_by_length(study, figure, next(names), grid))
     if spec.curves:
-        part = Content()
-        add_curves(part, study, spec.curves, name, grid)
-        content.add(part)
+        content.add(curves(study, spec.curves, name, grid))
     for each in spec.analyses:
         content.add(find_function(each, "analysis")(study, grid))
     content.add(Content(published))

@@ -176,13 +176,10 @@ def bounds_label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
-def add_lengths(
-    content: Content, study: Study, spec: ByLengthSpec, name: str, default_grid: str
-) -> None:
-    """Add BLEU by source length; nothing where no run is finished.
+def bleu_by_length(study: Study, spec: ByLengthSpec, name: str, default_grid: str) -> Content:
+    """Return BLEU by source length as a table and a figure; nothing where no run is finished.
 
     Args:
-        content: gets the table and the figure.
         study: with the runs.
         spec: what is shown.
         name: of the table and the figure.
@@ -191,18 +188,16 @@ def add_lengths(
     grid = spec.grid or default_grid
     panels = _panels(study, spec, grid)
     if not panels:
-        return
+        return Content()
     systems = list(dict.fromkeys(system for panel in panels for system in panel.systems))
     heads = ["trained on", "source length"] if spec.panels else ["source length"]
     sign = "+" if spec.gain_over else ""
-    content.tables.append(
-        DocumentTable(
-            name=name,
-            title=spec.title,
-            header=(*heads, "segments", *systems),
-            rows=tuple(row for panel in panels for row in _rows(panel, systems, sign)),
-            notes=tuple(_notes(panels, spec.notes)),
-        )
+    table = DocumentTable(
+        name=name,
+        title=spec.title,
+        header=(*heads, "segments", *systems),
+        rows=tuple(row for panel in panels for row in _rows(panel, systems, sign)),
+        notes=tuple(_notes(panels, spec.notes)),
     )
     shaded = any(panel.trained for panel in panels)
     note = "; lengths that training has not shown are shaded" if shaded else ""
@@ -222,7 +217,7 @@ def add_lengths(
         alt=f"{spec.title}: {'; '.join(map(_spoken, panels))}{note}.",
     )
     x_title = max((panel.x_title for panel in panels), key=len)
-    content.figures.append(Figure(about, draw_lines(drawn, x_title)))
+    return Content([table], [Figure(about, draw_lines(drawn, x_title))])
 
 
 def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[LengthBleu]:

@@ -11,10 +11,9 @@ from typing import Any
 from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Grid
-from shapeshift.papers.item import Item, Paper
+from shapeshift.papers.item import STUDIES, Item, Paper
 
 ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
-
 
 PAPERS: dict[str, dict[str, Any]] = read_document(ITEMS / "papers.yaml")
 """Name → title, citation, names of the items, and aliases, as the file says."""
@@ -34,14 +33,38 @@ def find_paper(name: str) -> Paper:
     from shapeshift.papers.build import item_of
     from shapeshift.papers.spec import read_spec
 
-    paper = PAPERS[name]
-    specs = {item: read_spec(ITEMS / f"{name}-{item}.yaml") for item in paper["items"]}
-    items = {item: item_of(spec, item, str(spec.grid)) for item, spec in specs.items()}
-    return Paper(paper["title"], paper["citation"], items, paper.get("aliases", {}))
+    paper, find = PAPERS[name], cache(find_grid)
+    items = {}
+    for item in paper["items"]:
+        spec = read_spec(ITEMS / f"{name}-{item}.yaml")
+        items[item] = item_of(spec, item, find(str(spec.grid)), map(find, spec.other_grids))
+    return Paper(name, paper["title"], paper["citation"], items, paper.get("aliases", {}))
 
 
-def read_study(path: Path) -> tuple[Paper, Grid]:
-    """Return a study of one's own, as a paper of one item, and its grid; see `papers.spec`.
+def find_grid(name: str, relative_to: Path = Path()) -> Grid:
+    """Return a grid that comes with the package, or the one in a file.
+
+    Args:
+        name: of a file in `configs/grids` without its suffix, or a path.
+        relative_to: folder of a relative path.
+
+    Raises:
+        ShapeshiftError: there is no such grid or file, or something is wrong in it.
+    """
+    shipped = Path(str(files("shapeshift"))) / "configs" / "grids"
+    known = sorted(path.stem for path in shipped.glob("*.yaml"))
+    if name in known:
+        return Grid(shipped / f"{name}.yaml")
+    if not name.endswith((".yaml", ".yml")):
+        raise ShapeshiftError(
+            f"no grid {name!r}{nearest(name, known)} (known: {', '.join(known)}; or the path of a"
+            " YAML file)"
+        )
+    return Grid(relative_to / name)
+
+
+def read_study(path: Path) -> Paper:
+    """Return a study of one's own, as a paper of one item; see `papers.spec`.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
@@ -49,7 +72,6 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
     from shapeshift.lab.measures import find_function
     from shapeshift.papers.build import item_of
     from shapeshift.papers.names import check_names, check_scores
-    from shapeshift.papers.planning import find_grid
     from shapeshift.papers.spec import read_spec
 
     spec = read_spec(path)
@@ -67,13 +89,12 @@ def read_study(path: Path) -> tuple[Paper, Grid]:
         check_scores(spec, grid.cells(scale), path)
     for name in spec.analyses:
         find_function(name, "analysis", path)
-    item = item_of(spec, path.stem, grid.name)
-    citation = f"a study of one's own, {path}"
-    return Paper(title=spec.title, citation=citation, items={path.stem: item}), grid
+    items = {path.stem: item_of(spec, path.stem, grid)}
+    return Paper(STUDIES, spec.title, f"a study of one's own, {path}", items)
 
 
-def find_items(target: str) -> tuple[str, Paper, dict[str, Item]]:
-    """Return the paper's name, the paper and the items that `PAPER` or `PAPER:ITEM[,ITEM…]` names.
+def find_items(target: str) -> tuple[Paper, dict[str, Item]]:
+    """Return the paper and the items that `PAPER` or `PAPER:ITEM[,ITEM…]` names.
 
     Raises:
         ShapeshiftError: there is no such paper or item.
@@ -81,7 +102,7 @@ def find_items(target: str) -> tuple[str, Paper, dict[str, Item]]:
     name, colon, wanted = target.partition(":")
     paper = find_paper(name)
     if not colon:
-        return name, paper, paper.items
+        return paper, paper.items
     chosen: Sequence[str] = [paper.aliases.get(item, item) for item in wanted.split(",")]
     for item in chosen:
         if item not in paper.items:
@@ -89,4 +110,4 @@ def find_items(target: str) -> tuple[str, Paper, dict[str, Item]]:
                 f"{name} has no item {item!r}{nearest(item, paper.items)} (it has"
                 f" {', '.join(paper.items)})"
             )
-    return name, paper, {item: paper.items[item] for item in paper.items if item in chosen}
+    return paper, {item: paper.items[item] for item in paper.items if item in chosen}

@@ -25,8 +25,8 @@ def comparison(
     config: str | Path,
     systems: Mapping[str, Sequence[str]],
     num_seeds: int,
-) -> tuple[Paper, Grid]:
-    """Return what compares the systems, as a paper of one item, and its grid.
+) -> Paper:
+    """Return what compares the systems, as a paper of one item.
 
     Args:
         config: a configuration file, or the name of a shipped one.
@@ -56,9 +56,8 @@ def comparison(
         except ShapeshiftError as error:
             raise ShapeshiftError(f"system {error}") from error
     has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
-    item = item_of(_spec(title, [*systems], has_lengths), ITEM, grid.name)
-    citation = f"several position representations, {path}"
-    return Paper(title=title, citation=citation, items={ITEM: item}), grid
+    items = {ITEM: item_of(_spec(title, [*systems], has_lengths), ITEM, grid)}
+    return Paper("positions", title, f"several position representations, {path}", items)
 
 
 def _spec(title: str, systems: Sequence[str], has_lengths: bool) -> ItemSpec:

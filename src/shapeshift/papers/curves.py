@@ -43,17 +43,17 @@ def read_validations(directory: Path) -> list[dict[str, Any]]:
 Runs = Sequence[tuple[Cell, Sequence[dict[str, Any]]]]
 
 
-def add_curves(content: Content, study: Study, spec: CurvesSpec, item: str, grid: str) -> None:
-    """Add a figure and a table for each setting of `spec.each`; in a figure against time, runs
+def curves(study: Study, spec: CurvesSpec, item: str, grid: str) -> Content:
+    """Return a figure and a table for each setting of `spec.each`; in a figure against time, runs
     whose times are lost are left out.
 
     Args:
-        content: gets them.
         study: with the runs.
         spec: what is shown.
         item: its name, with which theirs begin.
         grid: of the runs.
     """
+    content = Content()
     for setting in study.settings(grid, spec.each):
         cells = study.finished(grid, {spec.each: setting})
         runs = [(cell, read_validations(study.run(cell).directory)) for cell in cells]
@@ -80,6 +80,7 @@ def add_curves(content: Content, study: Study, spec: CurvesSpec, item: str, grid
             runs = [(cell, own) for cell, own in runs if all("elapsed_s" in x for x in own)]
         if runs:
             content.figures.append(_figure(name, title, runs, spec))
+    return content
 
 
 def _figure(name: str, title: str, runs: Runs, spec: CurvesSpec) -> Figure:

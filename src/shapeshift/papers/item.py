@@ -8,12 +8,17 @@ from itertools import chain, count
 
 from matplotlib.figure import Figure as Drawing
 
-from shapeshift.lab.grid import Cell
+from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.grid import Cell, Grid
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
 from shapeshift.papers.study import Axes, Study, fits
 
 RESERVED = "results"
 """No name of a table: a study has a `results.csv` of all its measurements in the same folder."""
+
+
+STUDIES = "studies"
+"""Stands for a paper's name where the item is a study of one's own."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +87,14 @@ class Item:
 
     Attributes:
         title: what it is in the paper.
-        grids: names of files in `configs/grids`, whose cells it needs.
+        grids: name → the grid whose cells it needs under this name.
         build: makes tables, figures and findings of what is finished.
         trained: whether it needs trained runs; else prepared data suffice.
         axes: the settings of its cells, all other cells being of no use to it.
     """
 
     title: str
-    grids: tuple[str, ...]
+    grids: Mapping[str, Grid]
     build: Callable[[Study], Content]
     trained: bool = True
     axes: Axes = field(default_factory=dict)
@@ -98,18 +103,35 @@ class Item:
         """Return whether it is made from this cell, among others."""
         return cell.grid in self.grids and fits(cell.axes, cell.seed, self.axes)
 
+    def on(self, grid: Grid) -> Item:
+        """Return the item as it is made from the runs of another grid.
+
+        Raises:
+            ShapeshiftError: the grid has other axes than the item's own.
+        """
+        for name, own in self.grids.items():
+            if own.config.axes.keys() != grid.config.axes.keys():
+                raise ShapeshiftError(
+                    f"has the axes {', '.join(grid.config.axes)}, but what is made of {name} needs"
+                    f" {', '.join(sorted(own.config.axes))}",
+                    path=grid.path,
+                )
+        return replace(self, grids=dict.fromkeys(self.grids, grid))
+
 
 @dataclass(frozen=True)
 class Paper:
     """A paper and its items, in the paper's order.
 
     Attributes:
+        name: of the folder of its items, such as `shape`.
         title: for people.
         citation: authors, year, title, venue.
         items: name → item.
         aliases: other names → the item that holds this table or figure too.
     """
 
+    name: str
     title: str
     citation: str
     items: dict[str, Item]

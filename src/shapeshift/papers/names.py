@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shapeshift.config_errors import shown_place
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.lab.grid import Cell, Condition, GridConfig
+from shapeshift.lab.grid import Cell, GridConfig
 from shapeshift.papers.metrics import FACTS, METRICS, Metric
 from shapeshift.papers.spec import ALL, DEVIATION, ItemSpec
 
@@ -30,15 +30,15 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
     for number, figure in enumerate(spec.by_length):
         for split in () if figure.grid else figure.splits:
             problems.append((["by_length", number], _lacks(grid, f"BLEU of {split}", split)))
-    for place, condition in _named(spec):
-        problems += [(place, _unknown(grid, *item)) for item in condition.items()]
+    for place, named in _named(spec):
+        problems += [(place, _unknown(grid, *item)) for item in named.items()]
     lines = [f"{shown_place(place)}: {problem}" for place, problem in problems if problem]
     if lines:
         raise ShapeshiftError("; ".join(lines), path=path)
 
 
-def _named(spec: ItemSpec) -> Iterator[tuple[Place, Condition]]:
-    """Yield the place in the file and the axes and settings that it names."""
+def _named(spec: ItemSpec) -> Iterator[tuple[Place, Mapping[str, str | Sequence[str]]]]:
+    """Yield the place in the file and the axes that it names, with one setting or several."""
     yield ["only"], spec.only
     if spec.curves:
         yield ["curves"], {spec.curves.each: (), spec.curves.systems: ()}
@@ -46,41 +46,36 @@ def _named(spec: ItemSpec) -> Iterator[tuple[Place, Condition]]:
         place: Place = ("tables", number)
         yield (*place, "rows"), dict.fromkeys(table.rows, ())
         yield (*place, "across"), {table.across: ()} if table.across else {}
-        yield (*place, "only"), _condition(table.only)
-        yield (*place, "baseline"), _condition(table.baseline)
+        yield (*place, "only"), table.only
+        yield (*place, "baseline"), table.baseline
         yield (*place, "labels"), {table.rows[0]: tuple(table.labels)} if table.labels else {}
         for title, column in table.columns.items():
-            only = {} if column.grid else _condition(column.only)
-            yield (*place, "columns", title, "only"), only
+            yield (*place, "columns", title, "only"), {} if column.grid else column.only
     for number, figure in enumerate(spec.by_length):
         if not figure.grid:
             place = ("by_length", number)
             yield (*place, "systems"), {figure.systems: ()}
             yield (*place, "panels"), {figure.panels: ()} if figure.panels else {}
-            yield (*place, "only"), _condition(figure.only)
+            yield (*place, "only"), figure.only
             gain_over = {figure.systems: figure.gain_over} if figure.gain_over else {}
-            yield (*place, "gain_over"), _condition(gain_over)
+            yield (*place, "gain_over"), gain_over
     for number, claim in enumerate(spec.claims):
         place = ("claims", number)
-        yield (*place, "test"), _condition(claim.test)
-        yield (*place, "against"), _condition(claim.against)
+        yield (*place, "test"), claim.test
+        yield (*place, "against"), claim.against
         each = {axis: () if names == (ALL,) else names for axis, names in claim.each.items()}
         yield (*place, "each"), each
         for pair in claim.pairs:
             for side in pair:
-                yield (*place, "pairs"), _condition(side)
+                yield (*place, "pairs"), side
 
 
-def _condition(settings: Mapping[str, str]) -> Condition:
-    return {axis: (setting,) for axis, setting in settings.items()}
-
-
-def _unknown(grid: GridConfig, axis: str, settings: Sequence[str]) -> str:
+def _unknown(grid: GridConfig, axis: str, settings: str | Sequence[str]) -> str:
     """Return what is wrong with the name of an axis or of its settings; empty if nothing is."""
     if axis not in grid.axes:
         known = ", ".join(grid.axes)
         return f"the grid has no axis {axis!r}{nearest(axis, grid.axes)} (it has {known})"
-    for setting in settings:
+    for setting in [settings] if isinstance(settings, str) else settings:
         if setting not in grid.axes[axis]:
             hint, known = nearest(setting, grid.axes[axis]), ", ".join(grid.axes[axis])
             return f"the axis {axis} has no setting {setting!r}{hint} (it has {known})"

@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 
 from shapeshift.disk import make_directory, writing
@@ -16,13 +14,10 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.measures import usable
 from shapeshift.papers.document import FILE, ItemDocument
-from shapeshift.papers.item import Item, Paper
+from shapeshift.papers.item import STUDIES, Item, Paper
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
-
-STUDIES = "studies"
-"""Name of the plan of a study of one's own, and so of a folder next to those of the papers."""
 
 
 @dataclass(frozen=True)
@@ -30,29 +25,23 @@ class Plan:
     """What is to be run.
 
     Attributes:
-        name: of the paper.
         paper, items: what is to be made: of what was asked for, items that have cells.
         scale: of all runs.
-        grids: name → the grid.
-        cells: grid → those of its cells that some item needs.
+        cells: that some item needs, grid after grid.
         overrides: settings for all cells.
         command: what was typed, for the records.
         label: of the results, that other settings may have theirs.
         only: axis → settings; cells with others are not run, but shown where they are finished.
-        substitute: the grid that stands for those of the items; `None` if they have their own.
     """
 
-    name: str
     paper: Paper
     items: Mapping[str, Item]
     scale: str
-    grids: Mapping[str, Grid]
-    cells: Mapping[str, tuple[Cell, ...]]
+    cells: Sequence[Cell]
     overrides: Sequence[str]
-    command: str
+    command: str = ""
     label: str = ""
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
-    substitute: Grid | None = None
 
     def folder(self, directory: Path) -> Path:
         """Return where the items are written.
@@ -60,7 +49,7 @@ class Plan:
         Args:
             directory: of all results.
         """
-        return directory / "-".join(filter(None, (self.scale, self.label))) / self.name
+        return directory / "-".join(filter(None, (self.scale, self.label))) / self.paper.name
 
     def results(self, directory: Path) -> Path:
         """Return the file of all measurements, one for all items of a paper, but for each study.
@@ -68,7 +57,7 @@ class Plan:
         Args:
             directory: of all results.
         """
-        own = self.paper.items if self.name == STUDIES else ()
+        own = self.paper.items if self.paper.name == STUDIES else ()
         return self.folder(directory).joinpath(*own, "results.csv")
 
     def open_folder(self, directory: Path) -> Path:
@@ -94,7 +83,7 @@ class Plan:
                 continue
             apart = "keep the two apart with --label NAME"
             now = self.paper.title, self.paper.citation
-            if self.name == STUDIES and not {document.title, document.citation} & {*now}:
+            if self.paper.name == STUDIES and not {document.title, document.citation} & {*now}:
                 raise ShapeshiftError(
                     f"is {document.title!r} ({document.citation}), another study whose file has the"
                     f" same name; {apart}, or rename the file",
@@ -106,8 +95,7 @@ class Plan:
                     f" {_listed(self.overrides)}; {apart}",
                     path=path,
                 )
-            cells = chain.from_iterable(self.cells[grid] for grid in item.grids)
-            seeds = {cell.seed for cell in cells if item.needs(cell)}
+            seeds = {cell.seed for cell in self.cells if item.needs(cell)}
             if not seeds.issuperset(document.seeds or ()):
                 raise ShapeshiftError(
                     f"was made of the seeds {_numbers(document.seeds or ())}, not of"
@@ -117,28 +105,14 @@ class Plan:
         return folder
 
     @cached_property
-    def trained(self) -> dict[str, tuple[Cell, ...]]:
-        """Grid → the cells that have to be run; grids that have none are left out."""
-        items = [item for item in self.items.values() if item.trained]
-        needed = {
-            name: tuple(
-                cell
-                for cell in self.cells[name]
-                if any(x.needs(cell) for x in items) and _has(cell, self.only)
-            )
-            for name in needed_grids(self.items)
-        }
-        return {name: cells for name, cells in needed.items() if cells}
-
-    def usable(self, grid: str) -> tuple[list[str], list[str]]:
-        """Return the measures of a grid that can be taken here, and a line for each other one; see
-        `lab.measures.usable`."""
-        return usable(self.grids[grid].config.steps)
-
-    @property
     def runs(self) -> list[Cell]:
-        """The cells of `trained`, grid after grid."""
-        return [*chain.from_iterable(self.trained.values())]
+        """The cells that have to be run, with the measures that can be taken here."""
+        items = [item for item in self.items.values() if item.trained]
+        return [
+            replace(cell, steps=tuple(usable(cell.steps)[0]))
+            for cell in self.cells
+            if any(item.needs(cell) for item in items) and _has(cell, self.only)
+        ]
 
     def unfinished(self, directory: Path) -> list[Cell]:
         """Return the runs that are not finished.
@@ -149,14 +123,11 @@ class Plan:
         return [
             cell
             for cell in self.runs
-            if CellFolder(directory / CELLS / cell.key).missing(
-                self.usable(cell.grid)[0], cell.config
-            )
+            if CellFolder(directory / CELLS / cell.key).missing(cell.steps, cell.config)
         ]
 
 
 def plan_items(
-    name: str,
     paper: Paper,
     items: Mapping[str, Item],
     scale: str,
@@ -165,55 +136,41 @@ def plan_items(
     command: str = "",
     label: str = "",
     only: Mapping[str, Collection[str]] | None = None,
-    substitute: Grid | None = None,
 ) -> Plan:
     """Resolve the cells that the items need; an item without any is left out.
 
     Args:
-        name, paper, items: from `catalogue.find_items`.
+        paper, items: from `catalogue.find_items`.
         scale: a scale of their grids.
         overrides: settings for all cells, such as `data.corpus.root=PATH`.
         seeds: only cells with these; by default all of the grid's.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
         only: axis → settings: what to run of the cells; by default all.
-        substitute: grid whose cells stand for those of the items' own grids.
 
     Raises:
         ShapeshiftError: no such scale, settings that are wrong, a label that cannot be in the
-            name of a folder, a substitute with other axes, or nothing to run with what is asked
-            for.
+            name of a folder, or nothing to run with what is asked for.
     """
     if label and not re.fullmatch(r"[\w-][\w.-]{0,99}", label):
         raise ShapeshiftError(
             f"the label {label!r} has to be at most 100 letters, digits, '.', '-' and '_', and not"
             " begin with a '.'"
         )
-    grids = {each: substitute or find_grid(each) for each in _grids(items)}
-    if substitute is not None:
-        for each in grids:
-            _check_axes(substitute, each)
-    all_cells = _resolve(grids, scale, overrides)
+    all_cells = _resolve(grids_of(items), scale, overrides)
     chosen, cells = _choose(items, all_cells, seeds)
-    known = {
-        cell.seed
-        for cell in chain.from_iterable(all_cells.values())
-        if any(item.needs(cell) for item in items.values())
-    }
+    known = {x.seed for x in all_cells if any(item.needs(x) for item in items.values())}
     unknown = set(seeds) - known or (set(seeds) if not chosen else set())
     if unknown:
         raise ShapeshiftError(
-            f"no run of {name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
+            f"no run of {paper.name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
             f" have {_numbers(known)}"
         )
-    _check_only(only or {}, list(chain.from_iterable(cells.values())))
-    return Plan(
-        name, paper, chosen, scale, grids, cells, overrides, command, label, only or {}, substitute
-    )
+    _check_only(only or {}, cells)
+    return Plan(paper, chosen, scale, cells, overrides, command, label, only or {})
 
 
 def item_progress(
-    name: str,
     paper: Paper,
     items: Mapping[str, Item],
     scale: str,
@@ -225,19 +182,19 @@ def item_progress(
     data suffice, `None` if its grids have no runs with this scale and these seeds.
 
     Args:
-        name, paper, items, scale, overrides, seeds: see `plan_items`.
+        paper, items, scale, overrides, seeds: see `plan_items`.
         directory: of all results.
 
     Raises:
         ShapeshiftError: a scale that none of them has, or settings that are wrong.
     """
-    all_grids = {each: find_grid(each) for each in _grids(items)}
+    all_grids = grids_of(items)
     grids = {each: grid for each, grid in all_grids.items() if scale in grid.config.scales}
     if not grids:
         known = dict.fromkeys(each for grid in all_grids.values() for each in grid.config.scales)
         raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
     chosen, cells = _choose(items, _resolve(grids, scale, overrides), seeds)
-    plan = Plan(name, paper, chosen, scale, grids, cells, overrides, command="")
+    plan = Plan(paper, chosen, scale, cells, overrides)
     unfinished = {(cell.grid, cell.key) for cell in plan.unfinished(directory)}
     progress: dict[str, tuple[int, int] | None] = dict.fromkeys(items)
     for key, item in chosen.items():
@@ -246,78 +203,32 @@ def item_progress(
     return progress
 
 
-def needed_grids(items: Mapping[str, Item]) -> list[str]:
-    """Return the grids whose cells the items need trained, each once."""
-    return _grids({key: item for key, item in items.items() if item.trained})
+def grids_of(items: Mapping[str, Item]) -> dict[str, Grid]:
+    """Return the grids of all items by their names."""
+    return {name: grid for item in items.values() for name, grid in item.grids.items()}
 
 
-def find_grid(name: str, relative_to: Path = Path()) -> Grid:
-    """Return a grid that comes with the package, or the one in a file.
-
-    Args:
-        name: of a file in `configs/grids` without its suffix, or a path.
-        relative_to: folder of a relative path.
-
-    Raises:
-        ShapeshiftError: there is no such grid or file, or something is wrong in it.
-    """
-    shipped = Path(str(files("shapeshift"))) / "configs" / "grids"
-    known = sorted(path.stem for path in shipped.glob("*.yaml"))
-    if name in known:
-        return Grid(shipped / f"{name}.yaml")
-    if not name.endswith((".yaml", ".yml")):
-        raise ShapeshiftError(
-            f"no grid {name!r}{nearest(name, known)} (known: {', '.join(known)}; or the path of a"
-            " YAML file)"
-        )
-    return Grid(relative_to / name)
-
-
-def _grids(items: Mapping[str, Item]) -> list[str]:
-    return list(dict.fromkeys(grid for item in items.values() for grid in item.grids))
-
-
-def _resolve(
-    grids: Mapping[str, Grid], scale: str, overrides: Sequence[str]
-) -> dict[str, list[Cell]]:
-    """Return grid → its cells, under the name that the items have for the grid."""
-    return {
-        name: [replace(cell, grid=name) for cell in grid.cells(scale, overrides)]
+def _resolve(grids: Mapping[str, Grid], scale: str, overrides: Sequence[str]) -> list[Cell]:
+    """Return the cells of all grids, under the names that the items have for the grids."""
+    return [
+        replace(cell, grid=name)
         for name, grid in grids.items()
-    }
-
-
-def _check_axes(substitute: Grid, name: str) -> None:
-    """Raise a `ShapeshiftError` if a grid cannot stand for the one of this name."""
-    if substitute.name == name:
-        return
-    expected = set(find_grid(name).config.axes)
-    if expected != set(substitute.config.axes):
-        raise ShapeshiftError(
-            f"has the axes {', '.join(substitute.config.axes)}, but what is made of {name} needs"
-            f" {', '.join(sorted(expected))}",
-            path=substitute.path,
-        )
+        for cell in grid.cells(scale, overrides)
+    ]
 
 
 def _choose(
-    items: Mapping[str, Item], all_cells: Mapping[str, Sequence[Cell]], seeds: Sequence[int]
-) -> tuple[dict[str, Item], dict[str, tuple[Cell, ...]]]:
+    items: Mapping[str, Item], all_cells: Sequence[Cell], seeds: Sequence[int]
+) -> tuple[dict[str, Item], list[Cell]]:
     """Return the items that have cells with these seeds (all if empty) in all of their grids, and
-    grid → the cells that they need."""
-    cells = [
-        cell for cell in chain.from_iterable(all_cells.values()) if not seeds or cell.seed in seeds
-    ]
+    the cells that they need."""
+    cells = [cell for cell in all_cells if not seeds or cell.seed in seeds]
     chosen = {
         key: item
         for key, item in items.items()
-        if {cell.grid for cell in cells if item.needs(cell)} == set(item.grids)
+        if {cell.grid for cell in cells if item.needs(cell)} == item.grids.keys()
     }
-    needed: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if any(item.needs(cell) for item in chosen.values()):
-            needed.setdefault(cell.grid, []).append(cell)
-    return chosen, {grid: tuple(own) for grid, own in needed.items()}
+    return chosen, [x for x in cells if any(item.needs(x) for item in chosen.values())]
 
 
 def _has(cell: Cell, only: Mapping[str, Collection[str]]) -> bool:

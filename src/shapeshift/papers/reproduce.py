@@ -1,65 +1,24 @@
-"""Runs what the items of a paper need, and writes them."""
+"""Writes the items of a paper from the runs that are finished."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
 from shapeshift.lab.results import Row, collect, write_csv
-from shapeshift.lab.runner import Launcher, Report, run_cells
-from shapeshift.lab.status import GridObserver
 from shapeshift.papers import planning
 from shapeshift.papers.document import ItemDocument
-from shapeshift.papers.item import Item
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 
 LOCK = ".lock"
 """Held while items are written: of two commands the second finds what the first has computed."""
-
-
-@dataclass(frozen=True)
-class WrittenItem:
-    """An item that has been written; `lacks_text` as in `Content`."""
-
-    name: str
-    document: ItemDocument
-    directory: Path
-    lacks_text: bool
-
-
-def run(
-    plan: planning.Plan,
-    directory: Path,
-    launcher: Launcher,
-    *,
-    prepared_root: Path,
-    observer: GridObserver | None = None,
-) -> Report:
-    """Train and measure what is not yet done of all grids; see `lab.runner.run_cells`.
-
-    Args:
-        plan: what is needed.
-        directory: of all results.
-        launcher: where to run.
-        prepared_root: see `lab.train.train`.
-        observer: receives how far each cell is.
-    """
-    return run_cells(
-        plan.runs,
-        {grid: plan.usable(grid)[0] for grid in plan.trained},
-        directory / planning.CELLS,
-        launcher,
-        prepared_root=prepared_root,
-        observer=observer,
-        command=plan.command,
-    )
 
 
 def write(
@@ -68,8 +27,8 @@ def write(
     *,
     prepared_root: Path,
     on_failure: Callable[[str, ShapeshiftError], None] | None = None,
-) -> list[WrittenItem]:
-    """Write the items from what is finished, and all measurements in one table.
+) -> list[ItemDocument]:
+    """Write the items from what is finished, and all measurements in one table; return the items.
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
     measurements of all that is recorded for any item of the paper at this scale and with these
@@ -87,7 +46,7 @@ def write(
         ShapeshiftError: see `on_failure`.
     """
     folder = plan.open_folder(directory)
-    written: list[WrittenItem] = []
+    written: list[ItemDocument] = []
 
     @contextmanager
     def reporting(name: str) -> Iterator[None]:
@@ -102,28 +61,24 @@ def write(
         with reporting("results.csv"):
             _write_results(plan, directory / planning.CELLS, plan.results(directory))
         for name, item in plan.items.items():
-            study = Study(
-                {grid: list(filter(item.needs, plan.cells[grid])) for grid in item.grids},
-                {grid: plan.grids[grid].config.steps for grid in item.grids},
-                directory / planning.CELLS,
-                prepared_root,
-            )
+            cells = [*filter(item.needs, plan.cells)]
+            study = Study(cells, directory / planning.CELLS, prepared_root)
             with reporting(name):
-                written.append(_write_item(plan, name, item, study, folder / name))
+                written.append(_write_item(plan, name, cells, study, folder / name))
     return written
 
 
 def _write_item(
-    plan: planning.Plan, name: str, item: Item, study: Study, folder: Path
-) -> WrittenItem:
+    plan: planning.Plan, name: str, cells: Sequence[Cell], study: Study, folder: Path
+) -> ItemDocument:
+    item = plan.items[name]
     content = item.build(study)
     entries = (entry for table in content.tables for row in table.rows for entry in row)
     study.cite(key for entry in entries if not entry.data for key in entry.cells)
-    cells = [cell for grid in item.grids for cell in study.cells(grid)]
     shown = {figure.about.table for figure in content.figures}
     done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
     document = ItemDocument(
-        paper=plan.name,
+        paper=plan.paper.name,
         item=name,
         title=item.title,
         citation=plan.paper.citation,
@@ -140,20 +95,20 @@ def _write_item(
         settings=tuple(plan.overrides),
         seeds=tuple(sorted({cell.seed for cell in done})) if item.trained else (),
         label=plan.label,
+        lacks_text=content.lacks_text,
     )
     write_item(document, content.figures, folder)
-    return WrittenItem(name, document, folder, content.lacks_text)
+    return document
 
 
 def _write_results(plan: planning.Plan, root: Path, path: Path) -> None:
     """Write what was measured for any item of the paper, or for the study."""
     rows: list[Row] = []
-    for name in planning.needed_grids(plan.items if plan.substitute else plan.paper.items):
-        grid = plan.substitute or planning.find_grid(name)
+    trained = {name: item for name, item in plan.paper.items.items() if item.trained}
+    for grid in dict.fromkeys(planning.grids_of(trained).values()):
         try:
-            cells = grid.cells(plan.scale, plan.overrides)
+            rows += collect(grid.cells(plan.scale, plan.overrides), root)
         except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs
             continue
-        rows += collect(cells, grid.config.steps, root)
     if rows:
         write_csv(rows, path)

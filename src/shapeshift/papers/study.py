@@ -68,7 +68,6 @@ Texts = Literal["valid", "test", "original-order"]
 
 AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
     "mean": lambda values: f"{fmean(values):.2f}",
-    "median": lambda values: f"{median(values):.2f}",
     "mean ± stdev": lambda values: (
         f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
     ),
@@ -79,40 +78,28 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
 
 
 class Study:
-    """The cells of an item's grids: which are finished, what was measured, what can be computed.
+    """The cells of an item: which are finished, what was measured, what can be computed.
 
     Args:
-        cells: grid → its cells.
-        steps: grid → the measures taken on its cells.
+        cells: of its grids.
         root: folder of the cells' folders.
         prepared_root: see `lab.train.train`.
     """
 
-    def __init__(
-        self,
-        cells: Mapping[str, Sequence[Cell]],
-        steps: Mapping[str, Sequence[str]],
-        root: Path,
-        prepared_root: Path,
-    ):
-        self._cells, self._steps, self._root = cells, steps, root
-        self._prepared_root = prepared_root
+    def __init__(self, cells: Sequence[Cell], root: Path, prepared_root: Path):
+        self._cells, self._root, self._prepared_root = cells, root, prepared_root
         self._named: dict[tuple[object, ...], int] = {}
         self._measurements: list[Row] = []
 
     @property
     def scale(self) -> str:
         """Of all cells."""
-        return next(cell.scale for cells in self._cells.values() for cell in cells)
+        return self._cells[0].scale
 
     @cached_property
     def results(self) -> list[Row]:
         """All that was measured on runs that are finished."""
-        return [
-            row
-            for grid, cells in self._cells.items()
-            for row in collect(filter(self.is_finished, cells), self._steps[grid], self._root)
-        ]
+        return collect(filter(self.is_finished, self._cells), self._root)
 
     def frame(self) -> pd.DataFrame:
         """Return `results` as a DataFrame with a column for each field and each axis (`axis:NAME`):
@@ -146,21 +133,16 @@ class Study:
             grid: its name.
             axes: what they have to be.
         """
-        return [cell for cell in self._cells[grid] if fits(cell.axes, cell.seed, axes)]
+        return [x for x in self._cells if x.grid == grid and fits(x.axes, x.seed, axes)]
 
     def settings(self, grid: str, axis: str) -> list[str]:
         """Return the settings of an axis that some cell has, in the grid's order."""
-        return list({cell.axes[axis]: None for cell in self._cells[grid]})
-
-    def steps(self, grid: str) -> Sequence[str]:
-        """Return the measures that are taken on a grid's cells."""
-        return self._steps[grid]
+        return list({cell.axes[axis]: None for cell in self.cells(grid)})
 
     def is_finished(self, cell: Cell) -> bool:
         """Return whether training and all measures are done, but for the optional ones; see
         `lab.measures.OPTIONAL`."""
-        folder = CellFolder(self._root / cell.key)
-        missing = folder.missing(self._steps[cell.grid], cell.config)
+        missing = CellFolder(self._root / cell.key).missing(cell.steps, cell.config)
         return not set(missing) - OPTIONAL
 
     def spread(self, grid: str, show: str = "mean ± standard deviation") -> str:
@@ -242,23 +224,27 @@ class Study:
         rows: Sequence[Row],
         show: str | Callable[[float], str] = "mean",
         mark: str = "",
-        *,
-        use_median: bool = False,
     ) -> Entry:
         """Return measurements of several seeds as one field of a table; a dash if there is none.
 
         Args:
             rows: of one metric.
-            show: a name from `AGGREGATES`, or how to write the mean (median).
+            show: a name from `AGGREGATES`, or how to write the mean.
             mark: to stand behind the number.
-            use_median: for the field's value.
         """
         if not rows:
             return missing()
         values = [row.value for row in rows]
-        value = median(values) if use_median else fmean(values)
-        text = show(value) if callable(show) else AGGREGATES[show](values)
-        return Entry(text=text + mark, value=value, rows=tuple(map(self._number, rows)))
+        mean = fmean(values)
+        text = show(mean) if callable(show) else AGGREGATES[show](values)
+        return Entry(text=text + mark, value=mean, rows=tuple(map(self._number, rows)))
+
+    def median(self, entry: Entry) -> Entry:
+        """Return the median of the measurements of a field instead of their mean."""
+        if not entry.rows:
+            return missing()
+        value = median(self._measurements[number].value for number in entry.rows)
+        return Entry(text=f"{value:.2f}", value=value, rows=entry.rows)
 
     def compare(
         self,

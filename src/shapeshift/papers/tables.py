@@ -58,31 +58,25 @@ class TableBuilder:
             name: of its files.
         """
         columns: dict[str, list[Entry]] = {}
-        medians: dict[str, list[Entry]] = {}
         for group in self.groups():
             for title, column in self.spec.columns.items():
                 if not self._study.cells(column.grid or self._grid, column.only):
                     continue
                 if column.split == "each set":
-                    sets = self._each_set(column)
-                    columns |= sets
-                    medians |= {name: [missing()] * len(self.lines) for name in sets}
+                    columns |= self._each_set(column)
                     continue
                 shared = column.count or column.metric in FACTS  # by all groups
                 settings: Settings = {} if shared else group
                 heading = " ".join([*settings.values(), title]).strip()
                 if heading not in columns:
                     columns[heading], self.marked[heading] = self._column(settings, column)
-                    medians[heading] = self._medians(settings, column)
-        kinds = {"median": medians, "average": columns} if self.spec.statistics else {"": columns}
-        rows = [
-            (
-                *words(*self._names(*line), *filter(None, [kind])),
-                *(own[at] for own in each.values()),
-            )
-            for at, line in enumerate(self.lines)
-            for kind, each in kinds.items()
-        ]
+        rows = []
+        for at, line in enumerate(self.lines):
+            names, fields = words(*self._names(*line)), [own[at] for own in columns.values()]
+            if self.spec.statistics:
+                rows.append((*names, *words("median"), *map(self._study.median, fields)))
+                names += words("average")
+            rows.append((*names, *fields))
         heads = (*(self.spec.header or self.spec.rows), *([_STATISTIC] * self.spec.statistics))
         return DocumentTable(
             name=name,
@@ -127,15 +121,6 @@ class TableBuilder:
                 entry = self._measured(settings, column, bucket, mark)
                 entries.append(with_p_value(entry, tests.get(line)))
         return entries, differing
-
-    def _medians(self, group: Settings, column: ColumnSpec) -> list[Entry]:
-        if column.gain_of or not self.spec.statistics:
-            return [missing()] * len(self.lines)
-        all_rows = (
-            self.rows(self._settings(group, column, place), column, bucket)
-            for place, bucket in self.lines
-        )
-        return [self._study.entry(rows, "median", use_median=True) for rows in all_rows]
 
     def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
         own = {axis: each for axis, each in self.spec.only.items() if not column.grid}
@@ -314,7 +299,7 @@ class TableBuilder:
         if note := self.spec.scale_notes.get(self._study.scale):
             yield note
         if self.spec.buckets:
-            yield from usable(self._study.steps(self._grid))[1]
+            yield from usable(self._study.cells(self._grid)[0].steps)[1]
         for problem, places in self.problems.items():
             yield f"{', '.join(places)}: {problem}"
 

@@ -109,8 +109,8 @@ def test_a_busy_machine_is_named_next_to_the_time(capsys, monkeypatch, measured,
 
 def test_all_runs_of_a_paper_each_model_measured_once(capsys, monkeypatch, tmp_path, measured):
     monkeypatch.chdir(tmp_path)
-    name, paper, items = find_items("shape:table2")
-    plan = plan_items(name, paper, items, "paper", [*SMALL, "training.max_updates=1800"])
+    paper, items = find_items("shape:table2")
+    plan = plan_items(paper, items, "paper", [*SMALL, "training.max_updates=1800"])
     show_plan(plan, Path("prepared"))
     out, _ = capsys.readouterr()
     rows = cells(out)
@@ -163,8 +163,8 @@ def test_a_run_of_more_than_a_day_is_asked_about(monkeypatch, measured, capsys, 
 def test_runs_of_a_paper_say_how_long_they_take_and_what_is_trained_counts_no_more(
     monkeypatch, measured, capsys, tmp_path
 ):
-    name, paper, items = find_items("shape:table2")
-    plan = plan_items(name, paper, items, "paper", [*SMALL, "training.max_updates=18000"])
+    paper, items = find_items("shape:table2")
+    plan = plan_items(paper, items, "paper", [*SMALL, "training.max_updates=18000"])
     cells = {cell.key: cell for cell in plan.runs}
     launcher = InProcess()
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))

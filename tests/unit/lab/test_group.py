@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def run_until(make_cell, acting, prepared, tmp_path):
         launcher, cell = in_pairs(), make_cell(*ENDLESS)
         observer = acting(launcher, lambda cell, job: action(job._process))
         report = run_cells(
-            [cell], [], tmp_path, launcher, prepared_root=prepared, observer=observer, poll_s=0.1
+            [cell], tmp_path, launcher, prepared_root=prepared, observer=observer, poll_s=0.1
         )
         return CellFolder(tmp_path / cell.key), report.statuses[cell.key], observer.jobs[cell.key]
 
@@ -68,7 +69,11 @@ def test_a_group_trains_what_one_process_trains(make_cell, prepared, tmp_path):
     for name, launcher in (("group", in_pairs()), ("alone", InProcess())):
         root = tmp_path / name
         report = run_cells(
-            [cell], ["score-valid"], root, launcher, prepared_root=prepared, poll_s=0.1
+            [replace(cell, steps=("score-valid",))],
+            root,
+            launcher,
+            prepared_root=prepared,
+            poll_s=0.1,
         )
         assert report.ok, report
         folders[name] = CellFolder(root / cell.key)
@@ -140,7 +145,7 @@ def test_a_group_that_loses_torchrun_saves(run_until, assert_refused):
 
 def test_what_goes_wrong_in_a_group_is_one_line(make_cell, prepared, tmp_path):
     cell = make_cell("training.accumulation=3")
-    report = run_cells([cell], [], tmp_path, in_pairs(), prepared_root=prepared, poll_s=0.1)
+    report = run_cells([cell], tmp_path, in_pairs(), prepared_root=prepared, poll_s=0.1)
     [failed] = report.failed
     message = report.statuses[failed.key].message
     assert "error: an update of 3 batches (training.accumulation) cannot be shared" in message

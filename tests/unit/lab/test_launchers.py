@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
     launcher = Subprocesses.on_cpu(2)
     observer = acting(launcher, kill_or_orphan)
     report = run_cells(
-        cells, [], tmp_path, launcher,
+        cells, tmp_path, launcher,
         prepared_root=prepared, observer=observer, poll_s=0.1, command="-c 'import shapeshift'",
     )  # fmt: skip
     killed, orphaned = (report.statuses[cell.key] for cell in cells)
@@ -67,7 +68,7 @@ def test_the_update_shows_before_the_first_line_of_the_log(make_cell, acting, pr
     launcher = Subprocesses.on_cpu(1)
     observer = acting(launcher, lambda _, job: job.interrupt())  # once it has seen an update
     report = run_cells(
-        [cell], [], tmp_path, launcher,
+        [cell], tmp_path, launcher,
         prepared_root=prepared, observer=observer, poll_s=0.1, command="x",
     )  # fmt: skip
     assert "stopped by SIGTERM after update" in report.statuses[cell.key].message
@@ -199,7 +200,9 @@ def test_a_cell_runs_through_submitit_itself(make_cell, prepared, tmp_path):
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
     cell = make_cell("training.max_updates=15")
     cells = tmp_path / "cells"
-    assert run_cells([cell], ["score-test"], cells, launcher, prepared_root=prepared).ok
+    assert run_cells(
+        [replace(cell, steps=("score-test",))], cells, launcher, prepared_root=prepared
+    ).ok
     updates = [line["update"] for line in read_log(cells / cell.key / "run" / "log.jsonl")]
     assert max(updates) == 15
 
@@ -217,7 +220,7 @@ def test_a_job_that_is_cancelled_saves_and_says_so(make_cell, acting, prepared, 
 
     observer = acting(launcher, cancel)
     report = run_cells(
-        [cell], [], tmp_path / "cells", launcher, prepared_root=prepared, observer=observer
+        [cell], tmp_path / "cells", launcher, prepared_root=prepared, observer=observer
     )
     [status] = report.statuses.values()
     assert status.state is State.FAILED
@@ -238,7 +241,7 @@ def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(make_cell
 
     launcher, cell = Slurm(tmp_path / "jobs", 1, {}, cluster="local"), make_cell()
     launcher._executor.submit = lambda *_: Killed()
-    report = run_cells([cell], [], tmp_path / "cells", launcher, poll_s=0.0)
+    report = run_cells([cell], tmp_path / "cells", launcher, poll_s=0.0)
     assert report.statuses[cell.key].message.endswith("Exceeded job memory limit")
 
 
@@ -257,7 +260,7 @@ def test_what_sbatch_prints_is_one_line(make_cell, tmp_path, monkeypatch, capfd)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10})
     with pytest.raises(RefusedError, match=f"^SLURM refuses the jobs: {limit} {failed}$"):
-        run_cells([make_cell()], [], tmp_path / "cells", launcher)
+        run_cells([make_cell()], tmp_path / "cells", launcher)
     assert capfd.readouterr().err == ""
 
 

@@ -8,8 +8,7 @@ from shapeshift.lab import properties, speed
 from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.runner import run_cells
-from shapeshift.papers.catalogue import find_paper
-from shapeshift.papers.planning import find_grid
+from shapeshift.papers.catalogue import find_grid, find_paper
 from shapeshift.papers.study import Study
 
 MINUSCULE = (
@@ -85,24 +84,23 @@ def make_study(papers_root):
     """Makes the study of some grids; the cells that are `done` are trained and measured."""
 
     def make(*grids, done=lambda cell: True, seeds=(1, 2), overrides=MINUSCULE, steps=None):
-        cells, measures = {}, {}
+        cells = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(speed, "measure_speed", given_speed)
             patch.setattr(properties, "DECODED_LENGTH", 6)
             for name in grids:
                 grid = find_grid(name)
-                measures[name] = (steps or {}).get(name, grid.config.steps)
+                measures = (steps or {}).get(name, grid.config.steps)
                 extra = LONGER_PIECES if name == "nhk-figure3" else ()
                 given = {each.partition("=")[0]: each for each in (*overrides, *extra)}
-                cells[name] = [
-                    with_seed(cell, seed)
+                own = [
+                    replace(with_seed(cell, seed), steps=measures)
                     for seed in seeds
                     for cell in grid.cells("tiny", [*given.values()])
                     if cell.seed == (grid.config.scales["tiny"].seeds or grid.config.seeds)[0]
                 ]
                 report = run_cells(
-                    [cell for cell in cells[name] if done(cell)],
-                    measures[name],
+                    [cell for cell in own if done(cell)],
                     papers_root / "cells",
                     InProcess(),
                     prepared_root=papers_root / "prepared",
@@ -110,7 +108,8 @@ def make_study(papers_root):
                     command="pytest",
                 )
                 assert report.ok, [status.message for status in report.statuses.values()]
-        return Study(cells, measures, papers_root / "cells", papers_root / "prepared")
+                cells += own
+        return Study(cells, papers_root / "cells", papers_root / "prepared")
 
     return make
 

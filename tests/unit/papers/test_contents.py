@@ -15,9 +15,8 @@ from shapeshift.lab.results import Row
 from shapeshift.model import build as build_model
 from shapeshift.papers import curves
 from shapeshift.papers.analyses import similarity
-from shapeshift.papers.catalogue import find_paper
+from shapeshift.papers.catalogue import find_grid, find_paper
 from shapeshift.papers.claims import judge_claims
-from shapeshift.papers.planning import find_grid
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import shown
@@ -256,9 +255,7 @@ def table7(tmp_path, monkeypatch):
 
     def make(*measured):
         monkeypatch.setenv("PATH", str(tmp_path))
-        grid = find_grid("shape-table7")
-        cells = {"shape-table7": grid.cells("paper")}
-        study = Study(cells, {"shape-table7": grid.config.steps}, tmp_path, tmp_path)
+        study = Study(find_grid("shape-table7").cells("paper"), tmp_path, tmp_path)
         monkeypatch.setattr(Study, "results", [*chain(*measured)])
         return item("shape:table7").build(study)
 

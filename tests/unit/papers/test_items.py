@@ -4,7 +4,6 @@ import pytest
 
 from shapeshift.papers.catalogue import PAPERS, find_paper
 from shapeshift.papers.document import ItemDocument
-from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
 from .conftest import NEVER_RUN
@@ -69,10 +68,8 @@ def test_an_item_makes_a_whole_document_whose_numbers_say_what_they_are_from(nam
 @pytest.mark.parametrize("name", ITEMS)
 def test_without_runs_there_are_dashes_and_nothing_is_judged(name, papers_root):
     item = find(name)
-    grids = {grid: find_grid(grid) for grid in item.grids}
-    cells = {grid: found.cells("tiny", NEVER_RUN) for grid, found in grids.items()}
-    steps = {grid: found.config.steps for grid, found in grids.items()}
-    study = Study(cells, steps, papers_root / "cells", papers_root / "prepared")
+    cells = [cell for grid in item.grids.values() for cell in grid.cells("tiny", NEVER_RUN)]
+    study = Study(cells, papers_root / "cells", papers_root / "prepared")
     content = item.build(study)
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
     if item.trained:
@@ -84,12 +81,10 @@ def test_without_runs_there_are_dashes_and_nothing_is_judged(name, papers_root):
 @pytest.mark.parametrize("name", ITEMS)
 def test_an_item_can_be_made_at_every_scale_that_its_grids_have(name, scale, tmp_path):
     item = find(name)
-    grids = {grid: find_grid(grid) for grid in item.grids}
-    if not all(scale in grid.config.scales for grid in grids.values()):
+    if not all(scale in grid.config.scales for grid in item.grids.values()):
         return
-    cells = {name: grid.cells(scale) for name, grid in grids.items()}
-    steps = {name: grid.config.steps for name, grid in grids.items()}
-    content = item.build(Study(cells, steps, tmp_path / "cells", tmp_path / "prepared"))
+    cells = [cell for grid in item.grids.values() for cell in grid.cells(scale)]
+    content = item.build(Study(cells, tmp_path / "cells", tmp_path / "prepared"))
     assert content.lacks_text is not item.trained
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
 

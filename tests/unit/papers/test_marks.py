@@ -7,7 +7,6 @@ import pytest
 from shapeshift.data.sources.files import read_lines
 from shapeshift.lab.measures import hypotheses_file, keep_lines, references_file
 from shapeshift.papers.catalogue import find_paper
-from shapeshift.papers.planning import find_grid
 from shapeshift.papers.study import Study
 
 SEED = 9
@@ -35,8 +34,7 @@ def translated(make_study, papers_root, tmp_path):
             for split, every in given[tuple(cell.axes.values())].items():
                 if (results / references_file(split)).exists():
                     translate(results, split, every)
-        steps = {grid: find_grid(grid).config.steps}
-        return Study({grid: made.cells(grid)}, steps, root, papers_root / "prepared")
+        return Study(made.cells(grid), root, papers_root / "prepared")
 
     return make
 

@@ -17,9 +17,10 @@ from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement
+from shapeshift.lab.runner import run_cells
 from shapeshift.papers import catalogue, planning, preflight, reproduce
 from shapeshift.papers.document import DocumentTable, ItemDocument, number, words
-from shapeshift.papers.item import Content, Item, Paper
+from shapeshift.papers.item import STUDIES, Content, Item, Paper
 
 GRIDS = {
     "one": {
@@ -49,30 +50,30 @@ def broken(study):
     raise ShapeshiftError("a file is damaged")
 
 
-PAPER = Paper(
-    "Toy",
-    "nobody",
-    {
-        "table1": Item("Table 1", ("one",), build("one")),
-        "table2": Item("Table 2", ("one", "two"), build("two")),
-        "sizes": Item("Sizes", ("two",), build("two"), trained=False),
-    },
-)
+def grids(*names, **documents):
+    """Return name → grid of some of `GRIDS`, or of other documents."""
+    return {x: Grid(Path(f"{x}.yaml"), documents.get(x, GRIDS[x])) for x in names}
 
 
-find_real_grid = planning.find_grid
+def paper(**documents):
+    return Paper(
+        "toy",
+        "Toy",
+        "nobody",
+        {
+            "table1": Item("Table 1", grids("one", **documents), build("one")),
+            "table2": Item("Table 2", grids("one", "two", **documents), build("two")),
+            "sizes": Item("Sizes", grids("two", **documents), build("two"), trained=False),
+        },
+    )
 
 
-@pytest.fixture(autouse=True)
-def grids(tmp_path, monkeypatch):
-    for name, document in GRIDS.items():
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    monkeypatch.setattr(planning, "find_grid", lambda name: Grid(tmp_path / f"{name}.yaml"))
+PAPER = paper()
 
 
-def plan(*names, scale="tiny", **options):
-    items = {name: PAPER.items[name] for name in names or PAPER.items}
-    return planning.plan_items("toy", PAPER, items, scale, command="typed", **options)
+def plan(*names, scale="tiny", paper=PAPER, **options):
+    items = {name: paper.items[name] for name in names or paper.items}
+    return planning.plan_items(paper, items, scale, command="typed", **options)
 
 
 class Recording:
@@ -115,7 +116,7 @@ class Recording:
 
 def run(made, folder, launcher=None):
     launcher = launcher or Recording()
-    report = reproduce.run(made, folder, launcher, prepared_root=folder / "prepared")
+    report = run_cells(made.runs, folder / planning.CELLS, launcher, command=made.command)
     return launcher, report
 
 
@@ -125,9 +126,9 @@ def write(made, folder, **options):
 
 def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
     made = plan()
-    assert {name: len(cells) for name, cells in made.cells.items()} == {"one": 4, "two": 1}
-    assert [*made.trained] == ["one", "two"]
-    assert plan("sizes").trained == {}
+    assert [cell.grid for cell in made.cells] == ["one"] * 4 + ["two"]
+    assert made.runs == made.cells
+    assert plan("sizes").runs == []
     launcher, report = run(made, tmp_path)
     assert [(name, seed) for name, seed, _ in launcher.started] == [
         ("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)
@@ -140,8 +141,8 @@ def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
 
 def test_overrides_reach_every_cell_and_seeds_choose(tmp_path):
     made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
-    assert [cell.seed for cell in made.cells["one"]] == [2, 2]
-    assert {cell.config.training.max_updates for cell in made.cells["one"]} == {7}
+    assert [cell.seed for cell in made.cells] == [2, 2]
+    assert {cell.config.training.max_updates for cell in made.cells} == {7}
     with pytest.raises(
         ShapeshiftError, match="no run of toy:table1 has the seed 5, 6; they have 1, 2"
     ):
@@ -153,10 +154,10 @@ def test_overrides_reach_every_cell_and_seeds_choose(tmp_path):
 def test_some_settings_are_run_and_all_that_is_finished_is_shown(tmp_path):
     run(plan("table1", seeds=[1]), tmp_path)
     some = plan(only={"position": ["shape"]})
-    assert [*some.trained] == ["one"]
+    assert {cell.grid for cell in some.runs} == {"one"}
     launcher, _ = run(some, tmp_path)
     assert [(name, seed) for name, seed, _ in launcher.started] == [("shape", 2)]
-    shown = {one.name: one.document for one in write(some, tmp_path)}
+    shown = {one.item: one for one in write(some, tmp_path)}
     assert shown["table1"].unfinished == ("ape/2",)
     assert {row.axes["position"] for row in shown["table1"].measurements} == {"ape", "shape"}
     assert shown["table2"].unfinished == ("ape/2", "rpe/1")
@@ -170,28 +171,25 @@ def test_some_settings_are_run_and_all_that_is_finished_is_shown(tmp_path):
         ({"position": ["shape"], "size": ["b"]}, "no run has position=shape and size=b"),
     ],
 )
-def test_settings_that_no_run_has_are_refused(only, message, tmp_path):
-    other = {**GRIDS["two"], "axes": {"size": {"b": []}}}
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
+def test_settings_that_no_run_has_are_refused(only, message):
+    other = paper(two={**GRIDS["two"], "axes": {"size": {"b": []}}})
     with pytest.raises(ShapeshiftError, match=message):
-        plan("table2", only=only)
+        plan("table2", paper=other, only=only)
 
 
 def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
-    some = Item("Some", ("one",), build("one"), axes={"position": ["shape"]})
-    untrained = Item("Sizes", ("one",), build("one"), trained=False)
+    some = Item("Some", grids("one"), build("one"), axes={"position": ["shape"]})
+    untrained = Item("Sizes", grids("one"), build("one"), trained=False)
     items = {"some": some, "untrained": untrained}
-    made = planning.plan_items("toy", PAPER, items, "tiny", command="typed")
+    made = planning.plan_items(PAPER, items, "tiny", command="typed")
     launcher, _ = run(made, tmp_path)
     assert [(name, seed) for name, seed, _ in launcher.started] == [("shape", 1), ("shape", 2)]
-    shown = {
-        x.name: [row[0].text for row in x.document.tables[0].rows] for x in write(made, tmp_path)
-    }
+    shown = {x.item: [row[0].text for row in x.tables[0].rows] for x in write(made, tmp_path)}
     assert shown == {
         "some": ["shape/1", "shape/2"],
         "untrained": ["ape/1", "ape/2", "shape/1", "shape/2"],
     }
-    progress = planning.item_progress("toy", PAPER, items, "tiny", tmp_path)
+    progress = planning.item_progress(PAPER, items, "tiny", tmp_path)
     assert [*progress.values()] == [(2, 2), (0, 0)]
 
 
@@ -201,10 +199,10 @@ def test_a_number_that_was_computed_says_what_its_runs_scored(tmp_path):
         row = (*words("gain"), number(3.0, cells=[cell]))
         return Content([DocumentTable(name="t", title="T", header=("a", "b"), rows=(row,))])
 
-    made = planning.plan_items("toy", PAPER, {"gain": Item("Gain", ("one",), build)}, "tiny")
+    made = planning.plan_items(PAPER, {"gain": Item("Gain", grids("one"), build)}, "tiny")
     run(made, tmp_path)
     [one] = write(made, tmp_path)
-    [scored] = one.document.measurements
+    [scored] = one.measurements
     assert (scored.metric, scored.axes["position"], scored.seed) == ("BLEU", "shape", 2)
     assert scored.checkpoint == "c"
 
@@ -218,8 +216,8 @@ def test_results_with_other_settings_are_kept_apart(tmp_path):
     with pytest.raises(ShapeshiftError, match=r"not with training.max_updates=7.* --label NAME"):
         write(plan("table1", overrides=other), tmp_path)
     [one] = write(plan("table1", overrides=other, label="short"), tmp_path)
-    assert one.directory == tmp_path / "tiny-short" / "toy" / "table1"
-    assert one.document.labelled_scale == "tiny-short"
+    assert one.labelled_scale == "tiny-short"
+    assert ItemDocument.load(tmp_path / "tiny-short/toy/table1/item.json") == one
     assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json").settings == ()
 
 
@@ -232,12 +230,11 @@ def test_a_label_that_is_no_name_of_a_folder_is_refused(label):
 def test_an_item_without_a_number_is_replaced_whatever_its_settings(tmp_path):
     run(plan("table1"), tmp_path, Recording(failing=["ape", "shape"]))
     [empty] = write(plan("table1"), tmp_path)
-    assert empty.document.is_empty
+    assert empty.is_empty
     other = plan("table1", overrides=["training.max_updates=7"])
     run(other, tmp_path)
     [one] = write(other, tmp_path)
-    assert one.directory == empty.directory
-    assert not one.document.is_empty
+    assert not one.is_empty
     with pytest.raises(ShapeshiftError, match=r"was made with training.max_updates=7, not "):
         write(plan("table1"), tmp_path)
 
@@ -245,20 +242,20 @@ def test_an_item_without_a_number_is_replaced_whatever_its_settings(tmp_path):
 def test_an_item_of_more_seeds_is_not_replaced_by_some_of_them(tmp_path):
     run(plan(), tmp_path)
     [one] = write(plan("table1", seeds=[1]), tmp_path)
-    assert one.document.seeds == (1,)
+    assert one.seeds == (1,)
     [both] = write(plan("table1"), tmp_path)
-    assert both.document.seeds == (1, 2)
+    assert both.seeds == (1, 2)
     with pytest.raises(ShapeshiftError, match=r"seeds 1, 2, not of 2; ask for all .* --label NAME"):
         write(plan("table1", seeds=[2]), tmp_path)
     write(plan("table1", seeds=[2], label="second"), tmp_path)
     write(plan("table1", seeds=[2, 1]), tmp_path)
     # One that was written when seeds were not recorded; one that needs no runs, whatever its seeds.
-    both.document.model_copy(update={"seeds": None}).save(both.directory)
+    both.model_copy(update={"seeds": None}).save(tmp_path / "tiny/toy/table1")
     [two] = write(plan("table1", seeds=[2]), tmp_path)
-    assert two.document.seeds == (2,)
-    items = {"sizes": Item("Sizes", ("one",), build("one"), trained=False)}
+    assert two.seeds == (2,)
+    items = {"sizes": Item("Sizes", grids("one"), build("one"), trained=False)}
     for seeds in ((), [1]):
-        write(planning.plan_items("toy", PAPER, items, "tiny", seeds=seeds), tmp_path)
+        write(planning.plan_items(PAPER, items, "tiny", seeds=seeds), tmp_path)
 
 
 def missing(cells, prepared, hardware=True, **options):
@@ -267,11 +264,10 @@ def missing(cells, prepared, hardware=True, **options):
 
 def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(planning, "find_grid", find_real_grid)
     item = catalogue.find_items("shape:table2")
     made = planning.plan_items(*item, "small", ["training.device=cuda"])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert len(made.trained["shape-table2"]) == 27
+    assert len(made.runs) == 27
     text, device = missing(made.runs, tmp_path)
     assert text.startswith("train.en: no such file")
     assert "training.device=cuda" in device
@@ -290,14 +286,13 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
 
 
 def test_the_text_of_all_runs_is_fetched_once(monkeypatch):
-    monkeypatch.setattr(planning, "find_grid", find_real_grid)
     made = planning.plan_items(*catalogue.find_items("shape:table2"), "paper")
     fetched = []
     monkeypatch.setattr(preflight, "fetch", lambda corpus, progress: fetched.append(corpus))
     preflight.fetch_text(made.runs)
-    assert len(made.trained["shape-table2"]) == 22
+    assert len(made.runs) == 22
     [corpus] = fetched
-    assert corpus == made.trained["shape-table2"][0].config.data.corpus
+    assert corpus == made.runs[0].config.data.corpus
 
 
 def test_text_that_cannot_be_fetched_ends_the_command_before_the_first_run(tmp_path, monkeypatch):
@@ -342,9 +337,9 @@ def test_runs_that_will_not_fit_on_the_disk_are_not_begun(tmp_path, monkeypatch)
 def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
     made = plan("table1", "table2", seeds=[2])  # of table2's grids the second has seed 1 alone
     assert [*made.items] == ["table1"]
-    assert [*made.cells] == ["one"]
+    assert {cell.grid for cell in made.cells} == {"one"}
     items = {name: PAPER.items[name] for name in ("table1", "table2")}
-    progress = planning.item_progress("toy", PAPER, items, "tiny", tmp_path, seeds=[2])
+    progress = planning.item_progress(PAPER, items, "tiny", tmp_path, seeds=[2])
     assert [*progress.values()] == [(0, 2), None]
 
 
@@ -355,7 +350,7 @@ def test_a_scale_that_a_grid_does_not_have_is_an_error():
 
 def test_progress_counts_the_cells_of_each_item(tmp_path):
     def progress(scale="tiny", seeds=()):
-        return planning.item_progress("toy", PAPER, PAPER.items, scale, tmp_path, (), seeds)
+        return planning.item_progress(PAPER, PAPER.items, scale, tmp_path, (), seeds)
 
     assert progress() == {"table1": (0, 4), "table2": (0, 5), "sizes": (0, 0)}
     run(plan("table1", seeds=[1]), tmp_path)
@@ -368,15 +363,14 @@ def test_an_item_says_what_is_not_finished(tmp_path):
     _, report = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
     assert [cell.name for cell in report.failed] == ["shape/1", "shape/2"]
     [one] = write(plan("table1"), tmp_path)
-    assert one.directory == tmp_path / "tiny" / "toy" / "table1"
-    document = ItemDocument.load(one.directory / "item.json")
-    assert document == one.document
+    document = ItemDocument.load(tmp_path / "tiny/toy/table1/item.json")
+    assert document == one
     assert document.unfinished == ("shape/1", "shape/2")
     assert len(document.configs) == 2
     assert document.command == "typed"
     assert [row.value for row in document.measurements] == [1.0, 2.0]
     [unneeded] = write(plan("sizes"), tmp_path)
-    assert unneeded.document.unfinished == ()
+    assert unneeded.unfinished == ()
 
 
 def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for(tmp_path):
@@ -391,12 +385,21 @@ def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for
     assert rows(plan("table1", seeds=[1])) == expected  # `two` has no measures
     # A grid that refuses the overrides has no rows.
     sizes = {"axes": {"size": {"tiny": ["model.size=tiny"]}}, "scales": {"tiny": {}}}
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(sizes), encoding="utf-8")
-    short = plan("table1", overrides=["model.size=tiny"], label="short")
+    short = plan("table1", paper=paper(two=sizes), overrides=["model.size=tiny"], label="short")
     run(short, tmp_path)
     write(short, tmp_path)
     with (tmp_path / "tiny-short" / "toy" / "results.csv").open(encoding="utf-8") as file:
         assert [row["grid"] for row in csv.DictReader(file)] == ["one"] * 4
+
+
+def test_a_grid_that_stands_for_several_is_in_the_table_once(tmp_path):
+    items = {"table2": PAPER.items["table2"].on(grids("one")["one"])}
+    made = planning.plan_items(replace(PAPER, items=items), items, "tiny")
+    assert [cell.grid for cell in made.cells] == ["one"] * 4 + ["two"] * 4
+    run(made, tmp_path)
+    write(made, tmp_path)
+    with (tmp_path / "tiny" / "toy" / "results.csv").open(encoding="utf-8") as file:
+        assert [row["seed"] for row in csv.DictReader(file)] == ["1", "2"] * 2
 
 
 @pytest.mark.parametrize(
@@ -409,18 +412,17 @@ def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for
 def test_documented_overrides_of_one_grid_do_not_fail_by_another(
     tmp_path, monkeypatch, name, refusing, scale, override
 ):
-    monkeypatch.setattr(planning, "find_grid", find_real_grid)
     items = catalogue.find_paper(name).items
-    paper = Paper("Two items", "x", {each: items[each] for each in ("table2", refusing)})
-    made = planning.plan_items(name, paper, {"table2": items["table2"]}, scale, [override])
+    paper = Paper(name, "Two items", "x", {each: items[each] for each in ("table2", refusing)})
+    made = planning.plan_items(paper, {"table2": items["table2"]}, scale, [override])
     [one] = write(made, tmp_path)
-    assert one.document.settings == (override,)
+    assert one.settings == (override,)
 
 
 def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     run(plan(), tmp_path)
-    paper = Paper("Toy", "x", {"bad": Item("Bad", ("two",), broken), **PAPER.items})
-    made = planning.plan_items("toy", paper, paper.items, "tiny")
+    paper = Paper("toy", "Toy", "x", {"bad": Item("Bad", grids("two"), broken), **PAPER.items})
+    made = planning.plan_items(paper, paper.items, "tiny")
     with pytest.raises(ShapeshiftError, match="a file is damaged"):
         write(made, tmp_path)
     folder = tmp_path / "tiny" / "toy"
@@ -431,7 +433,7 @@ def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     found = write(
         made, tmp_path, on_failure=lambda name, error: failures.update({name: str(error)})
     )
-    assert [one.name for one in found] == ["table2", "sizes"]
+    assert [one.item for one in found] == ["table2", "sizes"]
     assert failures["bad"] == "a file is damaged"
     assert not (folder / "bad").exists()
     assert failures["results.csv"].endswith("results.csv: cannot be written: Is a directory")
@@ -449,8 +451,8 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_run_begins(tmp_path
 
 @pytest.mark.parametrize("lacks_text", [False, True])
 def test_an_item_that_lacks_its_text_is_written_and_not_counted_as_made(tmp_path, lacks_text):
-    item = Item("Sizes", ("two",), lambda study: Content(lacks_text=lacks_text), trained=False)
-    made = planning.plan_items("toy", PAPER, {"sizes": item}, "tiny")
+    item = Item("Sizes", grids("two"), lambda study: Content(lacks_text=lacks_text), trained=False)
+    made = planning.plan_items(PAPER, {"sizes": item}, "tiny")
     assert run_plan.write_items(made, tmp_path, tmp_path / "prepared") is not lacks_text
     assert (tmp_path / "tiny" / "toy" / "sizes" / "item.json").is_file()
 
@@ -481,7 +483,7 @@ def test_a_paper_or_item_that_there_is_not_is_one_line(monkeypatch, target, mess
     ],
 )
 def test_what_stands_in_another_item_is_found_by_its_own_name(target, item):
-    _, paper, items = catalogue.find_items(target)
+    paper, items = catalogue.find_items(target)
     assert items == {item: paper.items[item]}
 
 
@@ -566,8 +568,7 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     """One that is finished needs nothing; the grid that needs it is the second one."""
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     two = GRIDS["two"] | {"scales": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(two), encoding="utf-8")
-    launcher, made = Recording(), plan()
+    launcher, made = Recording(), plan(paper=paper(two=two))
     with pytest.raises(ShapeshiftError, match="install the extra ja"):
         run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
     assert launcher.started == []
@@ -578,8 +579,8 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
 
 def test_studies_have_files_of_their_own(tmp_path):
     def study(title, citation, item="table1"):
-        paper = Paper(title, citation, {item: replace(PAPER.items["table1"], title=title)})
-        return planning.plan_items(planning.STUDIES, paper, paper.items, "tiny")
+        paper = Paper(STUDIES, title, citation, {item: replace(PAPER.items["table1"], title=title)})
+        return planning.plan_items(paper, paper.items, "tiny")
 
     run(study("A", "a.yaml"), tmp_path)
     folder = tmp_path / "tiny" / "studies"

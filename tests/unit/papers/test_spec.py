@@ -12,12 +12,11 @@ from shapeshift.config_errors import key_paths
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.lab.measures import MEASURES
-from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
+from shapeshift.papers.catalogue import ITEMS, PAPERS, find_grid, find_paper, read_study
 from shapeshift.papers.document import DocumentFigure, DocumentTable
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.metrics import FACTS, METRICS
 from shapeshift.papers.names import check_names
-from shapeshift.papers.planning import find_grid
 from shapeshift.papers.spec import ItemSpec, read_spec
 from shapeshift.papers.study import Study
 
@@ -50,7 +49,7 @@ def test_a_shipped_item_fits_its_grid_and_stands_in_its_paper(path):
     spec = read_spec(path)
     check_names(spec, find_grid(spec.grid).config, path)
     paper, _, name = path.stem.partition("-")
-    assert find_paper(paper).items[name].grids == (spec.grid, *spec.other_grids)
+    assert [*find_paper(paper).items[name].grids] == [spec.grid, *spec.other_grids]
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -75,8 +74,9 @@ def write(tmp_path):
 
 
 def test_a_study_of_ones_own_is_one_file_with_its_grid(write):
-    paper, grid = read_study(write(STUDY))
-    assert list(paper.items) == ["mine"]
+    [(name, item)] = read_study(write(STUDY)).items.items()
+    assert name == "mine"
+    [grid] = item.grids.values()
     assert [cell.name for cell in grid.cells("full")][:2] == ["ape/1", "ape/2"]
 
 
@@ -86,8 +86,7 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
     for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
         document["grid"] = name
         document["claims"] = []
-        _, grid = read_study(write(yaml.safe_dump(document)))
-        assert grid.name == expected
+        assert [*read_study(write(yaml.safe_dump(document))).items["mine"].grids] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -170,10 +169,8 @@ def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     document["tables"] = [table, table, {**table, "name": "mine-2"}, {**table, "name": "Mine"}]
     document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
     document["tables"][1] = {**table, "name": "mine-ape"}
-    paper, grid = read_study(write(yaml.safe_dump(document)))
-    steps = {grid.name: grid.config.steps}
-    study = Study({grid.name: grid.cells("full")}, steps, tmp_path, tmp_path)
-    content = paper.items["mine"].build(study)
+    item = read_study(write(yaml.safe_dump(document))).items["mine"]
+    content = item.build(Study(item.grids["mine"].cells("full"), tmp_path, tmp_path))
     names = [each.name for each in content.tables]
     assert names[:4] == ["mine-3", "mine-ape", "mine-2", "Mine"]
     assert names[4:] == ["mine-ape-2", "mine-rope", "mine-shape"]
@@ -181,10 +178,8 @@ def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 def test_a_table_does_not_take_the_file_of_all_measurements(write, tmp_path):
     path = write(STUDY).rename(tmp_path / "results.yaml")
-    paper, grid = read_study(path)
-    steps = {grid.name: grid.config.steps}
-    study = Study({grid.name: grid.cells("full")}, steps, tmp_path, tmp_path)
-    [table] = paper.items["results"].build(study).tables
+    item = read_study(path).items["results"]
+    [table] = item.build(Study(item.grids["results"].cells("full"), tmp_path, tmp_path)).tables
     assert table.name == "results-2"
 
 

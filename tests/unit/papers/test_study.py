@@ -1,5 +1,6 @@
 """What a study finds in the folders of cells; the records are made by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +33,7 @@ LENGTHS = [5] * 10 + [50] * 10
 
 def make_cell(position, seed, grid="mine"):
     config = parse_config({"position": position, "training": {"seed": seed}})
-    return Cell(grid, "tiny", {"position": position}, seed, config)
+    return Cell(grid, "tiny", {"position": position}, seed, config, ("score-test",))
 
 
 def measured(metric, value, **rest):
@@ -72,7 +73,7 @@ CELLS = [make_cell(position, seed) for position in ("ape", "shape") for seed in 
 
 
 def make_study(root, cells=CELLS):
-    return Study({"mine": cells}, {"mine": ["score-test"]}, root, root / "prepared")
+    return Study(cells, root, root / "prepared")
 
 
 def compare(study, test="shape", against="ape", *given, **options):
@@ -134,8 +135,9 @@ def test_an_entry_is_a_summary_that_names_its_measurements(scored):
         lambda x: f"<{x}>",
     )
     assert other.text == "<32.0>"
-    again = study.entry(rows[::-1], use_median=True)
+    again = study.entry(rows[::-1])
     assert sorted(again.rows) == sorted(entry.rows)  # a measurement has one number
+    assert study.median(again).text == "22.00"
     assert len(study.measurements) == 6
     assert [row.value for row in study.measurements[3:]] == [31.0, 32.0, 33.0]
 
@@ -264,10 +266,7 @@ def test_nothing_is_computed_from_a_run_that_is_not_finished(tmp_path):
 def test_scores_and_tests_are_made_again_with_another_tokenizer(scored, monkeypatch):
     def study(tokenizer):
         settings = [f"evaluation.tokenize={tokenizer}"]
-        cells = [
-            Cell(c.grid, c.scale, c.axes, c.seed, parse_config(c.config.model_dump(), settings))
-            for c in CELLS
-        ]
+        cells = [replace(c, config=parse_config(c.config.model_dump(), settings)) for c in CELLS]
         for cell in cells:
             put(scored, cell)
             config = CellFolder(scored / cell.key).run / "config.yaml"
