@@ -33,7 +33,7 @@ instead of being an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -187,18 +187,26 @@ class GridConfig(_Seeded):
         taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
         if taken:
             raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
-        known: dict[str, Sequence[str] | None] = {axis: [*self.axes[axis]] for axis in self.axes}
-        known |= {"scale": [*self.scales], "seed": None}
         conditions = (*(rule.when for rule in self.rules), *self.exclude, *self.only)
         for axis, values in (item for condition in conditions for item in condition.items()):
-            if axis not in known:
-                raise ValueError(f"a condition names {axis!r}, no axis{nearest(axis, known)}")
-            for value in values:
-                settings = known[axis]
-                if settings is not None and value not in settings:
-                    hint = nearest(value, settings)
-                    raise ValueError(f"a condition names {axis}={value}, which is not there{hint}")
+            known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": values}
+            if problem := unknown_name(known, axis, values):
+                raise ValueError(f"a condition names what is not there: {problem}")
         return self
+
+
+def unknown_name(
+    axes: Mapping[str, Collection[str]], axis: str, settings: Iterable[str] = ()
+) -> str:
+    """Return what is wrong with the name of an axis or of some of its settings; empty if nothing
+    is."""
+    if axis not in axes:
+        return f"no axis {axis!r}{nearest(axis, axes)} (known: {', '.join(axes)})"
+    for setting in settings:
+        if setting not in axes[axis]:
+            hint, known = nearest(setting, axes[axis]), ", ".join(axes[axis])
+            return f"the axis {axis} has no setting {setting!r}{hint} (known: {known})"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ cell's `output.log`.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import hash_file
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.group import train_in_group
 from shapeshift.lab.locks import LockedError, locked
@@ -103,7 +103,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                     observer = _Heartbeat(folder.update)
                     run = train(config, folder.run, observer, prepared_root=root, stop=stop)
                 measurements = measure_training(run)
-            checkpoint = checkpoint or _sha256(Run(folder.run).weights())
+            checkpoint = checkpoint or hash_file(Run(folder.run).weights())
             record = StepRecord(
                 step=step,
                 version=__version__,
@@ -170,11 +170,6 @@ def attempt(order: Order) -> int:
 def _log(folder: CellFolder, text: str) -> None:
     with open_in_place(folder.output, "a") as file:
         file.write(f"{text}\n")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def main() -> int:

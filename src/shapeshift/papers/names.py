@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shapeshift.config_errors import shown_place
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.lab.grid import Cell, GridConfig
+from shapeshift.lab.grid import Cell, GridConfig, unknown_name
 from shapeshift.papers.metrics import FACTS, METRICS, Metric
 from shapeshift.papers.spec import ALL, DEVIATION, ItemSpec
 
@@ -31,7 +31,9 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
         for split in () if figure.grid else figure.splits:
             problems.append((["by_length", number], _lacks(grid, f"BLEU of {split}", split)))
     for place, named in _named(spec):
-        problems += [(place, _unknown(grid, *item)) for item in named.items()]
+        for axis, given in named.items():
+            settings = (given,) if isinstance(given, str) else given
+            problems.append((place, unknown_name(grid.axes, axis, settings)))
     lines = [f"{shown_place(place)}: {problem}" for place, problem in problems if problem]
     if lines:
         raise ShapeshiftError("; ".join(lines), path=path)
@@ -68,18 +70,6 @@ def _named(spec: ItemSpec) -> Iterator[tuple[Place, Mapping[str, str | Sequence[
         for pair in claim.pairs:
             for side in pair:
                 yield (*place, "pairs"), side
-
-
-def _unknown(grid: GridConfig, axis: str, settings: str | Sequence[str]) -> str:
-    """Return what is wrong with the name of an axis or of its settings; empty if nothing is."""
-    if axis not in grid.axes:
-        known = ", ".join(grid.axes)
-        return f"the grid has no axis {axis!r}{nearest(axis, grid.axes)} (it has {known})"
-    for setting in [settings] if isinstance(settings, str) else settings:
-        if setting not in grid.axes[axis]:
-            hint, known = nearest(setting, grid.axes[axis]), ", ".join(grid.axes[axis])
-            return f"the axis {axis} has no setting {setting!r}{hint} (it has {known})"
-    return ""
 
 
 def _of_columns(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 
 from shapeshift.disk import make_directory, writing
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell, Grid
+from shapeshift.lab.grid import Cell, Grid, unknown_name
 from shapeshift.lab.measures import usable
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import STUDIES, Item, Paper
@@ -242,16 +242,8 @@ def _check_only(only: Mapping[str, Collection[str]], cells: Sequence[Cell]) -> N
         for axis, setting in cell.axes.items():
             known.setdefault(axis, {})[setting] = None
     for axis, settings in only.items():
-        if axis not in known:
-            raise ShapeshiftError(
-                f"no run has {axis!r}{nearest(axis, known)} (they have {', '.join(known)})"
-            )
-        for setting in settings:
-            if setting not in known[axis]:
-                raise ShapeshiftError(
-                    f"no run has {axis}={setting}{nearest(setting, known[axis])} (they have"
-                    f" {', '.join(known[axis])})"
-                )
+        if problem := unknown_name(known, axis, settings):
+            raise ShapeshiftError(f"no run has these settings: {problem}")
     if not any(_has(cell, only) for cell in cells):
         asked = " and ".join(f"{axis}={','.join(settings)}" for axis, settings in only.items())
         raise ShapeshiftError(f"no run has {asked}")

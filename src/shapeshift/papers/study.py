@@ -145,16 +145,6 @@ class Study:
         missing = CellFolder(self._root / cell.key).missing(cell.steps, cell.config)
         return not set(missing) - OPTIONAL
 
-    def spread(self, grid: str, show: str = "mean ± standard deviation") -> str:
-        """Return what entries of a grid are, over seeds, to stand below a table.
-
-        Args:
-            grid: its name.
-            show: what several seeds are shown as.
-        """
-        several = len({cell.seed for cell in self.cells(grid)}) > 1
-        return f"{show} over seeds" if several else "one seed"
-
     def finished(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
         """Return those of `cells` that are finished."""
         return [cell for cell in self.cells(grid, axes) if self.is_finished(cell)]

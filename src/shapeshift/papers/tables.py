@@ -291,7 +291,8 @@ class TableBuilder:
         if self.spec.statistics:
             yield "median, and mean ± standard deviation, over seeds"
         elif not all(column.count for column in self.spec.columns.values()):
-            yield self._study.spread(self._grid)
+            several = len({cell.seed for cell in self._study.cells(self._grid)}) > 1
+            yield "mean ± standard deviation over seeds" if several else "one seed"
         if self.spec.baseline:
             baseline = ", ".join(f"{axis} = {value}" for axis, value in self.spec.baseline.items())
             yield mark_note(baseline)

@@ -166,8 +166,11 @@ def test_some_settings_are_run_and_all_that_is_finished_is_shown(tmp_path):
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        ({"positon": ["ape"]}, "no run has 'positon'; did you mean 'position'.*they have pos"),
-        ({"position": ["ape", "shap"]}, "no run has position=shap; did you mean 'shape'.*ape, sh"),
+        ({"positon": ["ape"]}, "no axis 'positon'; did you mean 'position'.*known: pos"),
+        (
+            {"position": ["ape", "shap"]},
+            "position has no setting 'shap'; did you mean 'shape'.*ape, sh",
+        ),
         ({"position": ["shape"], "size": ["b"]}, "no run has position=shape and size=b"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
     ("old", "new", "expected"),
     [
         ("rows: [position]\n", "rows: [positon]\n", "tables, entry 1: plot: x is no axis"),
-        ("baseline: {position", "baseline: {positon", "the grid has no axis 'positon'; did"),
+        ("baseline: {position", "baseline: {positon", "no axis 'positon'; did"),
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
         ("test: {position: shape}", "test: {position: shap}", "claims, entry 1, test: the axis"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),

@@ -19,8 +19,8 @@ _SIMILARITY = {f"similarity to {most}": f"similarity, offsets to {most}" for mos
 _PANELS = {_BLEU: _BLEU, _DROP: "BLEU lost by swapped order", **_SIMILARITY}
 """Column → title of its panel."""
 
-Measured = Mapping[str, tuple[Sequence[Row], Sequence[float]]]
-"""Column → its measurements, and the value of each seed."""
+Points = Mapping[tuple[str, int], Mapping[str, Sequence[Row]]]
+"""Position and update → column → measurements."""
 
 
 def checkpoints(study: Study, grid: str) -> Content:
@@ -51,16 +51,15 @@ def checkpoints(study: Study, grid: str) -> Content:
     return Content([table], [_draw(points)] if points else [])
 
 
-def _points(study: Study, grid: str) -> dict[tuple[str, int], Measured]:
+def _points(study: Study, grid: str) -> Points:
     """Return what was measured of each position after each update, over seeds that are finished."""
-    rows: dict[tuple[str, int], dict[str, list[Row]]] = {}
+    points: dict[tuple[str, int], dict[str, list[Row]]] = {}
     for row in study.results:
         if row.grid == grid and row.step is not None and (column := _column(row)):
-            own = rows.setdefault((row.axes["position"], row.step), {})
+            own = points.setdefault((row.axes["position"], row.step), {})
             own.setdefault(column, []).append(row)
     order = study.settings(grid, "position")
-    ordered = sorted(rows, key=lambda point: (order.index(point[0]), point[1]))
-    return {point: _measured(rows[point]) for point in ordered}
+    return {at: points[at] for at in sorted(points, key=lambda at: (order.index(at[0]), at[1]))}
 
 
 def _column(row: Row) -> str | None:
@@ -71,39 +70,37 @@ def _column(row: Row) -> str | None:
     return None
 
 
-def _measured(columns: Mapping[str, Sequence[Row]]) -> Measured:
-    """Return the measurements with the mean of each seed's, such as those of all layers."""
-    means = {
-        column: {
-            seed: fmean(row.value for row in rows if row.seed == seed)
-            for seed in dict.fromkeys(row.seed for row in rows)
-        }
-        for column, rows in columns.items()
-    }
-    measured = {column: (columns[column], [*own.values()]) for column, own in means.items()}
-    if _ORIGINAL in means and _SWAPPED in means:
-        original, swapped = means[_ORIGINAL], means[_SWAPPED]
-        drops = [original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()]
-        measured[_DROP] = [*columns[_ORIGINAL], *columns[_SWAPPED]], drops
-    return measured
+def _by_seed(measured: Mapping[str, Sequence[Row]], column: str) -> dict[int, float]:
+    """Return seed → the mean of its measurements, such as those of all layers."""
+    if column == _DROP:
+        original, swapped = _by_seed(measured, _ORIGINAL), _by_seed(measured, _SWAPPED)
+        return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
+    values: dict[int, list[float]] = {}
+    for row in measured.get(column, ()):
+        values.setdefault(row.seed, []).append(row.value)
+    return {seed: fmean(own) for seed, own in values.items()}
 
 
-def _entry(study: Study, measured: Measured, column: str) -> Entry:
-    rows, values = measured.get(column, ((), ()))
+def _entry(study: Study, measured: Mapping[str, Sequence[Row]], column: str) -> Entry:
+    values = _by_seed(measured, column).values()
     if not values:
         return missing()
+    columns = (_ORIGINAL, _SWAPPED) if column == _DROP else (column,)
+    rows = [row for each in columns for row in measured[each]]
     show, value = ".3f" if column in _SIMILARITY else ".2f", fmean(values)
     return study.entry(rows).model_copy(update={"text": format(value, show), "value": value})
 
 
-def _draw(points: Mapping[tuple[str, int], Measured]) -> Figure:
-    systems: dict[str, dict[int, Measured]] = {}
-    for (name, update), measured in points.items():
-        systems.setdefault(name, {})[update] = measured
+def _draw(points: Points) -> Figure:
+    systems = {name: [at for at in points if at[0] == name] for name, _ in points}
+
+    def values(at: tuple[str, int], column: str) -> list[float]:
+        return [*_by_seed(points[at], column).values()]
+
     panels = [
         Panel(
             [
-                Line(name, [*own], [each.get(column, ((), ()))[1] for each in own.values()])
+                Line(name, [update for _, update in own], [values(at, column) for at in own])
                 for name, own in systems.items()
             ],
             title,
@@ -114,11 +111,11 @@ def _draw(points: Mapping[tuple[str, int], Measured]) -> Figure:
     described = "; ".join(
         f"{name} "
         + ", ".join(
-            f"{fmean(last[column][1]):.2f} ({title})"
+            f"{fmean(last):.2f} ({title})"
             for column, title in _PANELS.items()
-            if column in last and last[column][1]
+            if (last := values(own[-1], column))
         )
-        for name, last in ((name, [*own.values()][-1]) for name, own in systems.items())
+        for name, own in systems.items()
     )
     about = DocumentFigure(
         name="learning",
