@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from shapeshift import disk
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.looks import TEXT_WIDTH_IN, Look, looks, styled
 
 FORMATS: dict[str, dict[str, None]] = {
@@ -126,12 +125,7 @@ def draw_points(
         x_title, y_title: of the axes, with units.
         marked: what it means that a point is marked; empty if none is.
         baseline: the system that dotted lines go through.
-
-    Raises:
-        ShapeshiftError: there is no point.
     """
-    if not points:
-        raise ShapeshiftError("no system to draw: expected at least one point")
     height = 3.0
     with styled():
         figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, height), layout="constrained")

@@ -98,18 +98,23 @@ class LengthBleu:
 
     def _unseen_spans(self) -> list[tuple[float, float]]:
         low, high = self.trained or (0, None)
-        left, right = -0.5, len(self.buckets) - 0.5
-        start = left if low <= 1 else self._place(low)  # no sentence has length 0
-        end = right if high is None else self._place(high)
+        lows = [bucket.low for bucket in self.buckets]
+        left, right = -0.5, len(lows) - 0.5
+        start = left if low <= 1 else place_of(low, lows)  # no sentence has length 0
+        end = right if high is None else place_of(high, lows)
         return [span for span in ((left, start), (end, right)) if span[0] < span[1]]
 
-    def _place(self, length: int) -> float:
-        """Return where a length is on the x axis, on which bucket i spans i ± 0.5; the last bucket,
-        which has no end, runs as fast as the one before it."""
-        lows = [bucket.low for bucket in self.buckets]
-        width = lows[-1] - lows[-2] if len(lows) > 1 else 1
-        places = np.arange(len(lows) + 1) - 0.5
-        return float(np.interp(length, [*lows, lows[-1] + width], places))
+
+def place_of(length: int, lows: Sequence[int]) -> float:
+    """Return where a length is on an axis of buckets, on which bucket i spans i ± 0.5; the last
+    bucket, which has no end, runs as fast as the one before it.
+
+    Args:
+        length: such as the longest of training.
+        lows: where each bucket begins.
+    """
+    width = lows[-1] - lows[-2] if len(lows) > 1 else 1
+    return float(np.interp(length, [*lows, lows[-1] + width], np.arange(len(lows) + 1) - 0.5))
 
 
 def gather(systems: Mapping[str, Sequence[Scores]]) -> tuple[Sequence[LengthBucket], Values]:

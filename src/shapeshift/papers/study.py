@@ -267,7 +267,14 @@ class Study:
         own, theirs = ([cells[seed] for seed in seeds] for cells in finished)
         if not all(self._has_texts(cell, split) for cell in (*own, *theirs)):
             return Part({}, reason="these runs have not kept their translations")
-        comparison = self._compared(own, theirs, split, lengths, minus)
+        both = [*own, *theirs]
+
+        def compute() -> Comparison:
+            wanted = self._of_length(both, split, lengths) if lengths else None
+            return compare_cells(own, theirs, self._root, split=split, wanted=wanted, minus=minus)
+
+        name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
+        comparison = self.computed(f"comparison-{name}", Comparison, both, compute)
         return Part(comparison.differences, comparison)
 
     def computed(
@@ -301,24 +308,6 @@ class Study:
         document = {"version": __version__, "sha256": digest(content), "data": content}
         save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return data
-
-    def _compared(
-        self,
-        test: Sequence[Cell],
-        against: Sequence[Cell],
-        split: Texts,
-        lengths: Bounds | None,
-        minus: str | None,
-    ) -> Comparison:
-        """Compare cells with as many others."""
-        cells = [*test, *against]
-
-        def compute() -> Comparison:
-            wanted = self._of_length(cells, split, lengths) if lengths else None
-            return compare_cells(test, against, self._root, split=split, wanted=wanted, minus=minus)
-
-        name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
-        return self.computed(f"comparison-{name}", Comparison, cells, compute)
 
     def _has_texts(self, cell: Cell, split: Texts) -> bool:
         """Return whether a run has kept texts; at one time `swapped-order` kept none."""

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Drawing
@@ -29,7 +28,7 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 from shapeshift.papers.analyses import paired
-from shapeshift.papers.by_length import length_bounds
+from shapeshift.papers.by_length import length_bounds, place_of
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, number, words
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.study import Study
@@ -316,19 +315,12 @@ def plot(gain: TokenGain, trained: int | None = None) -> Drawing:
         axes.set_xlabel(f"position in the decoder (target tokens before){note}")
         axes.set_ylabel("occurrences in training")
         if trained is not None:
-            _mark_end_of_training(axes, gain.edges, trained, columns.start)
+            # Training shows the positions 0 … trained: at the last is the </s> of the longest.
+            place = place_of(trained + 1, (0, *gain.edges)) - columns.start
+            axes.axvline(place, color="black", linewidth=1)
+            above = axes.get_xaxis_transform()
+            axes.text(place, 1.02, " unseen in training →", transform=above, fontsize=7)
         bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=axes, pad=0.02, aspect=25)
         bar.set_label("tokens that shape scores\nhigher than ape (%)")
         bar.outline.set_visible(False)
     return figure
-
-
-def _mark_end_of_training(axes: Axes, edges: Sequence[int], trained: int, first: int) -> None:
-    """Draw a line where training ends; `first` is the first column that is drawn."""
-    # Training shows the positions 0 … trained: at the last is the </s> of the longest targets.
-    widest = edges[-1] - (edges[-2] if len(edges) > 1 else 0)  # the last column has no end
-    bounds = [0, *edges, edges[-1] + widest]
-    place = float(np.interp(trained + 1, bounds, np.arange(len(bounds)) - 0.5 - first))
-    axes.axvline(place, color="black", linewidth=1)
-    above = axes.get_xaxis_transform()
-    axes.text(place, 1.02, " unseen in training →", transform=above, fontsize=7)
