@@ -126,11 +126,11 @@ def reproduce(
         items = paper.items
     else:
         paper, items = find_items(target)
-    if grid is not None:
-        other = find_grid(grid)
-        label = label or other.name
-        items = {name: item.on(other) for name, item in items.items()}
-        paper = replace(paper, items=items)
+        if grid is not None:
+            other = find_grid(grid)
+            label = label or other.name
+            items = {name: item.on(other) for name, item in items.items()}
+            paper = replace(paper, items=items)
     scales = {each for own in grids_of(items).values() for each in own.config.scales}
     scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
     chosen: dict[str, list[str]] = {}
