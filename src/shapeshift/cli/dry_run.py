@@ -73,7 +73,7 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
         every = measure_runs(plan.runs, lambda name: status.update(Text(f"measuring {name}")))
     rows = [
         (
-            f"{runs.grid} {runs.name}",
+            runs.name,
             str(len(runs.cells)),
             f"{runs.num_parameters:,}",
             f"{runs.config.training.max_updates:,}",

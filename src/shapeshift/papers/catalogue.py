@@ -11,7 +11,11 @@ from typing import Any
 from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Grid
+from shapeshift.lab.measures import find_function
+from shapeshift.papers.build import item_of
 from shapeshift.papers.item import STUDIES, Item, Paper
+from shapeshift.papers.names import check_names, check_scores
+from shapeshift.papers.spec import read_spec
 
 ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
 
@@ -30,9 +34,6 @@ def find_paper(name: str) -> Paper:
         raise ShapeshiftError(
             f"unknown paper {name!r}{nearest(name, PAPERS)} (known: {', '.join(PAPERS)})"
         )
-    from shapeshift.papers.build import item_of
-    from shapeshift.papers.spec import read_spec
-
     paper, find = PAPERS[name], cache(find_grid)
     items = {}
     for item in paper["items"]:
@@ -69,11 +70,6 @@ def read_study(path: Path) -> Paper:
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
-    from shapeshift.lab.measures import find_function
-    from shapeshift.papers.build import item_of
-    from shapeshift.papers.names import check_names, check_scores
-    from shapeshift.papers.spec import read_spec
-
     spec = read_spec(path)
     if spec.other_grids:
         raise ShapeshiftError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,18 +32,19 @@ class Runs:
     """The runs of a paper that differ by their seed alone.
 
     Attributes:
-        grid: that they are from, the first one.
-        name: the settings of its axes.
         cells: one for each seed.
         num_parameters: of one of them.
         measured: a few of its steps here.
     """
 
-    grid: str
-    name: str
-    cells: tuple[Cell, ...]
+    cells: Sequence[Cell]
     num_parameters: int
     measured: Measured
+
+    @property
+    def name(self) -> str:
+        """The grid, the first one, and the settings of its axes."""
+        return f"{self.cells[0].grid} {'/'.join(self.cells[0].axes.values())}"
 
     @property
     def config(self) -> Config:
@@ -77,16 +78,15 @@ def measure_runs(
     measured: dict[str, tuple[int, Measured]] = {}  # many runs differ in what costs nothing
     runs = []
     for group in groups.values():
-        cell, config = group[0], group[0].config
+        config = group[0].config
         model = (config.model, config.position.scheme)
         size = config.data.subwords.vocab_size, assumed_length(config.data)
         training = config.training.model_dump(exclude={*_COSTS_NOTHING})
         key = f"{model} {training} {size}"
-        name = "/".join(cell.axes.values())
         if key not in measured:
-            on_measure(f"{cell.grid} {name}")
+            on_measure(f"{group[0].grid} {group[0].name}")
             measured[key] = measure_run(config)
-        runs.append(Runs(cell.grid, name, tuple(group), *measured[key]))
+        runs.append(Runs(group, *measured[key]))
     return runs
 
 
