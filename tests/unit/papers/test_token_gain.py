@@ -44,15 +44,15 @@ def gain(*likes):
 def test_tokens_fall_into_cells_by_position_and_frequency_and_ties_count_one_half():
     # 5 6 7 </s> and 7 6 </s>; occurrences 800, 7, 60, 900. Rows: <10, 10–99, ≥100.
     tied = gain()
-    assert tied.total == (
-        (0, 2, 0),  # 6, twice at position 1
-        (1, 0, 1),  # 7 at positions 0 and 2
-        (1, 0, 2),  # 5 at 0, </s> at 2 and 3
-    )
+    assert tied.total == [
+        [0, 2, 0],  # 6, twice at position 1
+        [1, 0, 1],  # 7 at positions 0 and 2
+        [1, 0, 2],  # 5 at 0, </s> at 2 and 3
+    ]
     assert np.unique(tied.shares()[~np.isnan(tied.shares())]).tolist() == [50]
     liked = gain((0, 5), (2, EOS))
     # Position 0: 5 higher, 7 lower. Position 2: </s> higher, 7 lower. Position 3: </s> ties.
-    assert liked.higher == ((0, 1, 0), (0, 0, 0), (1, 0, 1.5))
+    assert liked.higher == [[0, 1, 0], [0, 0, 0], [1, 0, 1.5]]
     assert liked.shares()[2].tolist() == [100, pytest.approx(np.nan, nan_ok=True), 75]
 
 

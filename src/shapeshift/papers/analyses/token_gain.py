@@ -62,8 +62,8 @@ class TokenGain:
     """
 
     edges: tuple[int, ...]
-    higher: tuple[tuple[float, ...], ...]
-    total: tuple[tuple[int, ...], ...]
+    higher: list[list[float]]
+    total: list[list[int]]
 
     def shares(self) -> NDArray[np.float64]:
         """Return the percentage of tokens that the system scores higher, NaN where there are none.
@@ -219,8 +219,7 @@ def compute(
         cells = (np.digitize(frequencies[targets[real]], frequency_edges), columns[real])
         np.add.at(total, cells, 1)
         np.add.at(higher, cells, (torch.sign(gains).cpu().numpy()[real] + 1) / 2)
-    counts = total.astype(int)
-    return TokenGain(tuple(edges), _tuples(higher), _tuples(counts))
+    return TokenGain(tuple(edges), higher.tolist(), total.astype(int).tolist())
 
 
 def token_counts(store: TokenStore) -> NDArray[np.int64]:
@@ -237,11 +236,7 @@ def token_counts(store: TokenStore) -> NDArray[np.int64]:
 def add_up(gains: Sequence[TokenGain]) -> TokenGain:
     """Return the counts of all seeds together."""
     higher, total = (np.sum([getattr(x, name) for x in gains], 0) for name in ("higher", "total"))
-    return TokenGain(gains[0].edges, _tuples(higher), _tuples(total))
-
-
-def _tuples(counts: NDArray[np.generic]) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, counts.tolist()))
+    return TokenGain(gains[0].edges, higher.tolist(), total.tolist())
 
 
 def _rows(gain: TokenGain, cells: Sequence[Cell]) -> list[tuple[Entry, ...]]:
