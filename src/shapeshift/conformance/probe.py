@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +61,13 @@ class Probe:
     """A subject with inputs to test it.
 
     What counts as equal comes from a control: how far logits move if every weight is rounded as
-    float32 rounds, relatively at random by up to 2^-24.
+    float32 rounds, relatively at random by up to 2^-24. What counts as different, in float64, comes
+    from one of 2^-34: a model that is barely trained hardly uses its positions. Not from one of
+    2^-53, as some models compute in float32 between.
 
     Attributes:
+        allowed: the largest difference that counts as equal.
+        detectable: a difference above this is not from rounding.
         sees_ahead: whether outputs depend on later tokens, as those of an encoder do.
 
     Raises:
@@ -73,15 +78,22 @@ class Probe:
         self.subject = in_double(subject)
         self.lengths = [n for n in LENGTHS if n <= min(max_length, subject.limit or max_length)]
         self._bf16: tuple[Subject, Subject] | None = None
-        disturbed = self.subject.changed(_disturb)
-        inputs = [self.ids(n) for n in self.lengths[-3:]]
-        noise = [difference(disturbed.logits(x), self.subject.logits(x)) for x in inputs]
-        self.allowed = max(SAFETY * max(noise), 1e-9)
+        self.allowed = self.detectable = self._noise(2**-24)
+        if next(self.subject.model.parameters()).dtype is torch.float64:
+            self.detectable = self._noise(2**-34)
         self.sees_ahead = not self.subject.aligned or self._sees_ahead()
         if self.sees_ahead:
             self.subject.side = "encoder"
         if self.subject.takes_cache:
             self.subject.takes_cache = self._returns_cache()
+
+    def _noise(self, relative: float) -> float:
+        """Return how far rounding may move logits: `SAFETY` times what they move if every weight is
+        changed at random by up to this."""
+        disturbed = self.subject.changed(partial(_disturb, relative=relative))
+        inputs = [self.ids(n) for n in self.lengths[-3:]]
+        noise = [difference(disturbed.logits(x), self.subject.logits(x)) for x in inputs]
+        return max(SAFETY * max(noise), 1e-9)
 
     def _sees_ahead(self) -> bool:
         ids = self.ids(min(10, self.lengths[-1]))
@@ -116,7 +128,7 @@ class Probe:
 
     def differ(self, what: str, got: Tensor, other: Tensor, ids: Tensor) -> Case:
         """Return the case that `got` must not be as `other`."""
-        return Case(what, difference(got, other), self.allowed, ids, must_differ=True)
+        return Case(what, difference(got, other), self.detectable, ids, must_differ=True)
 
     def pieces(self, ids: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> Tensor:
         """Return the logits of `ids` decoded in pieces of these sizes, with a cache."""
@@ -210,11 +222,11 @@ def line(error: Exception) -> str:
     return f"{type(error).__name__}: {first}"[:160]
 
 
-def _disturb(model: nn.Module) -> None:
+def _disturb(model: nn.Module, relative: float) -> None:
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         change = torch.rand(parameter.shape, generator=generator) * 2 - 1
-        parameter.data *= 1 + change.to(parameter.dtype) * 2**-24
+        parameter.data *= 1 + change.to(parameter.dtype) * relative
 
 
 def _to_bf16(model: nn.Module) -> None:

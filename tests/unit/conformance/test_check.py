@@ -82,6 +82,18 @@ def test_a_wrong_claim_is_found() -> None:
     assert findings["effect"] == "FAIL"
 
 
+def test_positions_that_hardly_matter_yet_have_an_effect() -> None:
+    """As after a few updates with a high learning rate, when the decoder ignores the source."""
+    torch.manual_seed(0)
+    for preset, claim, outcome in (("t5", None, "pass"), ("nope", "relative", "FAIL")):
+        model = build(ModelConfig(**SHAPE), preset, 60, 60)
+        for layer in model.decoder:
+            layer.cross_attention.out.weight.data *= 1e-5
+        findings = check(model, positions=claim, max_length=10)
+        [effect] = [x for x in findings if (x.property, x.side) == ("effect", "encoder")]
+        assert effect.outcome == outcome, effect
+
+
 def test_the_model_is_left_alone() -> None:
     model = tiny_models.build("Llama").train()
     before = deepcopy(model.state_dict())
