@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+_WORD = 14
+"""A longer word, such as an address, is folded where a table has no room for it."""
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -60,7 +63,8 @@ def _print(out: Console, line: object, style: str | None = None) -> None:
 def show_table(table: Table, *, numbers: bool = True) -> None:
     """Print a table, and its notes below it.
 
-    Its first column holds names to copy: it is as wide as they are, and others are folded.
+    Its first column holds names to copy: it is as wide as they are, and others are folded between
+    words. Where there is no room for that, it is folded between words as well.
 
     Args:
         table: with the text of all cells.
@@ -71,12 +75,22 @@ def show_table(table: Table, *, numbers: bool = True) -> None:
     from rich.text import Text
 
     shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
-    for number, title in enumerate(table.header):
+    out = results_console()
+    columns = [*zip(table.header, *table.rows, strict=True)]
+    words = [max(map(len, " ".join(column).split()), default=0) for column in columns]
+    least = [words[0], *(min(width, _WORD) for width in words[1:])]
+    fits = max(map(len, columns[0])) + sum(least[1:]) + 3 * len(least) + 1 <= out.width
+    for number, (title, width) in enumerate(zip(table.header, least, strict=True)):
         justify: Any = "right" if numbers and number else "left"
-        shown.add_column(Text(title), justify=justify, no_wrap=not number, overflow="fold")
+        shown.add_column(
+            Text(title),
+            justify=justify,
+            no_wrap=fits and not number,
+            min_width=width,
+            overflow="fold",
+        )
     for row in table.rows:
         shown.add_row(*map(Text, row))
-    out = results_console()
     out.print(shown)
     for line in table.notes:
         _print(out, line, "dim")
