@@ -4,6 +4,7 @@ trained."""
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import os
@@ -14,11 +15,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shapeshift import threads
+from shapeshift.cli.translate import translate
 from shapeshift.data.subwords import Subwords
+from shapeshift.decoding.translator import Translator
 
 from ..serve.untrained import MODEL, write_run  # noqa: TID252 (`tests` is no package)
 from .running import shapeshift
@@ -143,23 +147,36 @@ def test_long_lines_are_named_with_their_numbers(run: Path) -> None:
     assert "expected at most 39 (the model has no positions for more)" in err
 
 
-def test_batch_invariant_output_is_the_same_bytes_in_any_batches(run: Path) -> None:
-    options = ("--n-best", "2", "--batch-invariant")
-    outputs = set()
-    for settings in ([], ["--set", "decoding.max_sentences=1", "--set", "decoding.buffer_size=2"]):
-        status, out, _ = shapeshift(run.parent, "translate", "run", "text", *options, *settings)
-        assert status == 0
-        outputs.add(out)
-    assert len(outputs) == 1
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_options_reach_the_translator(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, translate_lines = [], Translator.translate_lines
+
+    def noted(self: Translator, *args: Any, stream: bool, **options: Any) -> Iterator[Any]:
+        asked.append((self.config, stream))
+        return translate_lines(self, *args, stream=stream, **options)
+
+    monkeypatch.setattr(Translator, "translate_lines", noted)
+    options = ("--batch-invariant", "--on-long", "skip", "--max-source-length", "6")
+    assert shapeshift(run.parent, "translate", "run", "text", *options)[0] == 0
+    monkeypatch.setattr("sys.stdin", Terminal(io.BytesIO(b"ab\n")))
+    translate(run)
+    (config, from_file), (default, from_terminal) = asked
+    assert (config.batch_invariant, config.on_long, config.max_source_length) == (True, "skip", 6)
+    assert (default.batch_invariant, from_file, from_terminal) == (False, False, True)
 
 
 def test_score_adds_what_a_model_thinks(run: Path) -> None:
     (run.parent / "mine").write_text("".join(x + "\n" for x in reversed(LINES)), encoding="utf-8")
     status, out, err = shapeshift(
         run.parent, "score", "mine", "text", "--source", "text", "--metric", "bleu",
-        "--run", "run", "--log-probs", "log_probs",
+        "--run", "run", "--log-probs", "log_probs", "--set", "evaluation.tokenize=char",
     )  # fmt: skip
     assert (status, err) == (0, "")
+    assert "tok:char" in out
     values = [float(line) for line in (run.parent / "log_probs").read_text().split()]
     assert len(values) == len(LINES)
     assert max(values) <= 0
