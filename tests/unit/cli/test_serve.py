@@ -12,6 +12,9 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from shapeshift.errors import ShapeshiftError
+from shapeshift.serve.service import Limits
+
 from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
 from .running import ENVIRONMENT, shapeshift
 
@@ -86,6 +89,17 @@ def test_what_cannot_be_served_is_one_line(folder, arguments, status, said):
     assert (code, out) == (status, "")
     assert said in err
     assert "Traceback" not in err
+
+
+def test_options_are_the_limits_of_the_service(folder, monkeypatch):
+    def service(runs, limits):
+        raise ShapeshiftError(f"{limits}")
+
+    monkeypatch.setattr("shapeshift.serve.service.Service", service)
+    options = "--max-subwords 5 --max-waiting 6 --batch-tokens 7 --timeout 8 --port 0"
+    _, _, err = shapeshift(folder, "serve", "run", *options.split())
+    expected = Limits(max_subwords=5, max_waiting=6, batch_tokens=7, request_s=8.0, drain_s=8.0)
+    assert str(expected) in err
 
 
 def test_a_port_that_is_taken(folder):

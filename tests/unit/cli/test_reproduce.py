@@ -1,0 +1,44 @@
+"""How `shapeshift reproduce` reads its options; tests/integration runs it."""
+
+import pytest
+
+from shapeshift.cli import reproduce
+
+from .running import shapeshift
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Returns a function that gives the plan of a command, and the other options of its runs."""
+
+    def plan(*arguments):
+        taken = []
+        monkeypatch.setattr(
+            reproduce, "run_plan", lambda *given, **flags: taken.append((given, flags))
+        )
+        status, _, err = shapeshift(tmp_path, "reproduce", *arguments)
+        assert status == 0, err
+        [((made, *options), flags)] = taken
+        return made, options, flags
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"), [((), "beyond-datasets"), (("--label", "mine"), "mine")]
+)
+def test_items_of_another_grid_go_to_a_folder_with_its_name(planned, label, expected):
+    plan, _, _ = planned("shape:figure3", "--grid", "beyond-datasets", "--seed", "1", *label)
+    assert (plan.label, plan.scale) == (expected, "tiny")
+    assert {(cell.grid, cell.seed) for cell in plan.runs} == {("beyond-datasets", 1)}
+
+
+def test_what_is_run_and_where(planned):
+    options = "--only position=ape --only position=shape --scale small --jobs 2 --gpus 0,1 --no-run"
+    plan, given, flags = planned("shape:figure3", "training.max_updates=9", *options.split())
+    assert (plan.scale, plan.only, plan.overrides) == (
+        "small", {"position": ["ape", "shape"]}, ["training.max_updates=9"]
+    )  # fmt: skip
+    assert {cell.axes["position"] for cell in plan.runs} == {"ape", "shape"}
+    assert [*map(str, given)] == ["reproduced", "prepared", "2", "0,1", "1", "None"]
+    assert not flags["run"]
