@@ -36,7 +36,14 @@ class Side:
 
 
 def convert(
-    spm: bytes, vocabulary: Mapping[str, int], pad: int, unk: int, start: int, eos: int
+    spm: bytes,
+    vocabulary: Mapping[str, int],
+    pad: int,
+    unk: int,
+    start: int,
+    eos: int,
+    *,
+    reads_languages: bool,
 ) -> Side:
     """Return the subwords of one side.
 
@@ -44,6 +51,8 @@ def convert(
         spm: its SentencePiece model.
         vocabulary: piece → id.
         pad, unk, start, eos: ids; `start` is the decoder's first one.
+        reads_languages: `>>deu<<` in a text is one piece. Then it has a space before it where it is
+            decoded, because SentencePiece puts one before each text.
 
     Raises:
         ShapeshiftError: there are pieces without an id or ids without a piece.
@@ -71,7 +80,7 @@ def convert(
     for piece in (*(ordinary[i] for i in sorted(ordinary)), *missing):
         if piece in split_into:
             proto.pieces.append(split_into[piece])
-        elif LANGUAGE.fullmatch(piece):
+        elif reads_languages and LANGUAGE.fullmatch(piece):
             proto.pieces.add(piece=f"▁{piece}", score=0.0, type=kinds.USER_DEFINED)
         else:  # of the other language
             name = f"<{piece}>" if piece in SPECIAL_PIECES else piece

@@ -115,9 +115,12 @@ def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
     vocabularies = [tokenizer.encoder]
     vocabularies += [tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder]
     sizes = (config.vocab_size, config.decoder_vocab_size)
-    sides = []
-    splitters = (tokenizer.spm_source, tokenizer.spm_target)
-    for splitter, vocabulary, size in zip(splitters, vocabularies, sizes, strict=True):
+    sides: list[Side] = []
+    splitters = [
+        each.serialized_model_proto() for each in (tokenizer.spm_source, tokenizer.spm_target)
+    ]
+    is_joint = splitters[0] == splitters[1] and vocabularies[0] == vocabularies[1]
+    for spm, vocabulary, size in zip(splitters, vocabularies, sizes, strict=True):
         if len(vocabulary) != size:
             raise ShapeshiftError(
                 f"our model cannot hold this MarianMT model: vocab_size is {size}, expected that of"
@@ -125,9 +128,9 @@ def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
             )
         sides.append(
             marian_subwords.convert(
-                splitter.serialized_model_proto(), vocabulary,
-                config.pad_token_id, vocabulary[str(tokenizer.unk_token)],
+                spm, vocabulary, config.pad_token_id, vocabulary[str(tokenizer.unk_token)],
                 config.decoder_start_token_id, vocabulary[str(tokenizer.eos_token)],
+                reads_languages=is_joint or not sides,
             )
         )  # fmt: skip
     return sides[0], sides[1]

@@ -150,6 +150,22 @@ def test_translations_are_those_of_marian(make, tmp_path):
         assert tokenizer.decode(out[0], skip_special_tokens=True) == translation
 
 
+@pytest.mark.parametrize("settings", [{}, {"separate": True}], ids=str)
+def test_text_is_that_of_marian_whatever_is_generated(settings, make, tmp_path):
+    folder, _, tokenizer = make(**settings)
+    subwords = import_marian(str(folder), tmp_path / "run").subwords()
+    lookup = tokenizer.target_encoder if settings else tokenizer.encoder
+    pieces = subwords.target_pieces(range(subwords.target_size))
+    language = pieces.index(">>deu<<")
+    generator = torch.Generator().manual_seed(2)
+    known = [n for n, piece in enumerate(pieces) if piece in lookup and n > EOS]
+    for _ in range(20):
+        chosen = torch.randint(len(known), (6,), generator=generator)
+        ids = [*(known[n] for n in chosen[:3]), language, *(known[n] for n in chosen[3:])]
+        expected = tokenizer.decode([lookup[pieces[n]] for n in ids], skip_special_tokens=True)
+        assert subwords.decode_target(ids) == expected
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
