@@ -9,7 +9,7 @@ allows for.)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ Weight = tuple[Tensor, Tensor, int | None]
 
 def fits(model: Transformer, shape: ModelConfig) -> bool:
     """Return whether MarianMT computes what the model does: its positions in evaluation are
-    sinusoidal, from 0 on, at the embeddings alone."""
+    the paper's sinusoids, from 0 on, at the embeddings alone."""
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     return (
         shape.norm == "post"
@@ -50,9 +50,12 @@ def fits(model: Transformer, shape: ModelConfig) -> bool:
 
 def _is_plain(side: Embedding) -> bool:
     ids = side.position_ids
-    from_zero = type(ids) is Absolute or (isinstance(ids, Shifted) and not ids.authors)
+    from_zero = type(ids) is Absolute or (type(ids) is Shifted and not ids.authors)
     kinds = [kind for kind in side.position.kinds() if kind.overrides("embed")]
-    return from_zero and [type(kind) for kind in kinds] == [Sinusoidal]
+    if not from_zero or [type(kind) for kind in kinds] != [Sinusoidal]:
+        return False
+    [sinusoidal] = cast(list[Sinusoidal], kinds)
+    return (sinusoidal.channels, sinusoidal.start, sinusoidal.base) == ("interleaved", 0, 10000)
 
 
 def convert(model: Transformer, shape: ModelConfig, max_length: int) -> MarianMTModel:

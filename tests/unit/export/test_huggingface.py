@@ -13,7 +13,7 @@ from shapeshift.data.subwords import BOS, EOS
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import marian
 from shapeshift.export.huggingface import export
-from shapeshift.positions import PRESETS
+from shapeshift.positions import PRESETS, Part, Scheme
 
 pytest.importorskip("transformers", reason="the extra hf is not installed")
 import transformers
@@ -77,6 +77,15 @@ assert not any(name.startswith("shapeshift") for name in sys.modules)
 def test_what_marian_cannot_hold_keeps_our_class(preset, norm, named):
     made = named(preset, norm=norm)
     assert not marian.fits(made.model, made.shape)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"channels": "halves"}, {"channels": "tensor2tensor"}, {"start": 2}, {"base": 500.0}],
+)
+def test_sinusoids_of_another_kind_keep_our_class(options, make, tmp_path):
+    made = make(Scheme(parts=(Part("sinusoidal", "embedding", options=options),)), norm="post")
+    assert run(made, tmp_path / "model").opened_by == "ShapeshiftForSeq2SeqLM"
 
 
 @pytest.mark.parametrize("joint", [True, False])
