@@ -27,6 +27,7 @@ from shapeshift.positions import T5, Representation, Rotary, Shaw
 from .folder import Report, new_folder
 from .parity import CTranslate2Engine, check, compare, sample
 from .support import (
+    QUANTIZATIONS,
     STACKS,
     UP_TO_MAX_LENGTH,
     acting,
@@ -36,8 +37,6 @@ from .support import (
     unsupported,
 )
 from .trained import Trained
-
-QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
 
 
 def export(

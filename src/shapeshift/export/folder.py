@@ -22,6 +22,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
 from .parity import Difference, Parity
+from .support import QUANTIZATIONS
 
 REPORT = "export.json"
 REMEDY = "export the model again, into a new folder"
@@ -72,11 +73,11 @@ def read_capacity(folder: Path) -> Capacity:
         capacity = Capacity(*report["capacity"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         there = sorted(path.parent.name for path in folder.parent.glob(f"*/{REPORT}"))
-        engine, dash, quantization = folder.name.partition("-")
-        if engine not in ("ctranslate2", "onnx"):
-            engine, dash = "ctranslate2", ""
+        engine, _, quantization = folder.name.partition("-")
+        engine = "onnx" if engine == "onnx" else "ctranslate2"
         remedy = f"shapeshift export {folder.parent} --to {engine}"
-        remedy += f" --quantization {quantization}" * bool(dash)
+        if engine == "ctranslate2" and quantization in QUANTIZATIONS:
+            remedy += f" --quantization {quantization}"
         raise ShapeshiftError(
             "holds no model that `shapeshift export` wrote; there are"
             f" {', '.join(['torch', *there])}; to make one: {remedy}",

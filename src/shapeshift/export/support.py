@@ -25,14 +25,15 @@ from shapeshift.model.catalogue import cells
 from shapeshift.positions import (
     KINDS,
     T5,
+    Absolute,
     ALiBi,
     Part,
     Placed,
-    Randomized,
     Representation,
     Rotary,
     Scheme,
     Shaw,
+    Shifted,
     Skew,
     Stack,
     build_position_ids,
@@ -43,14 +44,17 @@ EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
 UP_TO_MAX_LENGTH = f"{REWRITTEN}, up to --max-length tokens"
 HOOKS = ("inputs", "rotate", "bias", "query_bias", "value_bias")
 STACKS = ("encoder", "decoder")
+QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
+"""Of CTranslate2's weights."""
 
 
 def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot compute this model exactly and what works instead, None if it
     can."""
     with torch.device("meta"):
-        randomized = isinstance(build_position_ids(scheme), Randomized)
-        reasons = [_unsupported(placed, randomized) for placed in _placed(scheme, model)]
+        has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
+        gaps = f"{scheme.position_ids.name} positions may have gaps" if has_gaps else None
+        reasons = [_unsupported(placed, gaps) for placed in _placed(scheme, model)]
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -74,12 +78,18 @@ ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
 
 
 def table() -> Iterator[tuple[str, ...]]:
-    """Yield kind, place, and what each of `ENGINES` makes of it, for every cell of transformer-base
-    and for options that change the answer. The first two run our own code, or a program that was
-    traced from it."""
+    """Yield kind, place, and what each of `ENGINES` makes of it, for all `rows`, in
+    transformer-base. The first two run our own code, or a program that was traced from it."""
     model = ModelConfig(size="base")
-    parts = [Part(cell.kind, cell.place, cell.stacks) for cell in cells()]
-    for part in parts:
+    for name, part in rows():
+        yield name, part.at, EXACT, EXACT, support(Scheme(parts=(part,)), model)
+
+
+def rows() -> Iterator[tuple[str, Part]]:
+    """Yield every kind at every place, and options that change what engines make of it, with a
+    name such as `rotary (scaling: linear, factor: 2.0)`."""
+    for cell in cells():
+        part = Part(cell.kind, cell.place, cell.stacks)
         same = [x for x in VARIANTS if (x.kind, x.place) == (part.kind, part.place)]
         for each in (part, *same):
             options = {**each.options, "share_layers": each.share_layers}
@@ -88,8 +98,7 @@ def table() -> Iterator[tuple[str, ...]]:
             given = [
                 f"{key}: {value}".lower() for key, value in options.items() if value is not None
             ]
-            name = each.kind + (f" ({', '.join(given)})" if given else "")
-            yield name, part.place or "", EXACT, EXACT, support(Scheme(parts=(each,)), model)
+            yield each.kind + (f" ({', '.join(given)})" if given else ""), each
 
 
 VARIANTS = (
@@ -134,7 +143,7 @@ def _placed(scheme: Scheme, model: ModelConfig) -> Iterator[Placed]:
         yield place(scheme, Stack(name, model.dim, model.num_heads, layers[name], causal))
 
 
-def _unsupported(placed: Placed, randomized: bool) -> str | None:
+def _unsupported(placed: Placed, gaps: str | None) -> str | None:
     for attention in placed.cross_attention:
         for kind in acting(attention):
             return (
@@ -149,7 +158,7 @@ def _unsupported(placed: Placed, randomized: bool) -> str | None:
                 f"CTranslate2 computes one kind at an attention, got {_name(kinds[0])} and"
                 f" {_name(kinds[1])}; leave one of them out"
             )
-        if kinds and (reason := _unsupported_kind(kinds[0], randomized)):
+        if kinds and (reason := _unsupported_kind(kinds[0], gaps)):
             return reason
         if kinds and embedded:
             return (
@@ -169,7 +178,7 @@ def _unsupported(placed: Placed, randomized: bool) -> str | None:
     return None
 
 
-def _unsupported_kind(kind: Representation, randomized: bool) -> str | None:
+def _unsupported_kind(kind: Representation, gaps: str | None) -> str | None:
     name = _name(kind)
     if kind.overrides("inputs"):
         return (
@@ -185,10 +194,10 @@ def _unsupported_kind(kind: Representation, randomized: bool) -> str | None:
         )
     if not (type(kind) in (Shaw, Skew, Rotary) or is_bias_by_distance(kind)):
         return f"CTranslate2 does not compute {name}; use {_nearest(kind)}"
-    if randomized:
+    if gaps is not None:
         return (
-            f"randomized positions have gaps, but CTranslate2 counts the distances of {name} in"
-            " tokens; use them with sinusoidal at embedding, or absolute positions"
+            f"{gaps}, but CTranslate2 counts the distances of {name} in tokens; use them with"
+            " sinusoidal at embedding, or absolute positions"
         )
     return None
 

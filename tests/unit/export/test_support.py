@@ -12,7 +12,21 @@ from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, support, table, unsupported
 from shapeshift.model import ModelConfig
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
+from shapeshift.positions import (
+    KINDS,
+    POSITION_IDS,
+    PRESETS,
+    T5,
+    Absolute,
+    ALiBi,
+    Part,
+    PositionIds,
+    Rotary,
+    Scheme,
+    Shaw,
+    Sinusoidal,
+)
+from shapeshift.positions.registry import Entry
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
 EVERY = [*(Part(cell.kind, cell.place, cell.stacks) for cell in cells()), *VARIANTS]
@@ -63,6 +77,98 @@ def test_a_refusal_has_a_reason_and_what_works(name, make, tmp_path):
     assert remedy in str(caught.value)
     assert ". " not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+class OtherRows(Shaw):
+    def rows(self, num_sentences, pos_q, pos_k):
+        return super().rows(num_sentences, 2 * pos_q, 2 * pos_k)
+
+
+class OtherQueryBias(Shaw):
+    shift_invariant = True
+
+    def query_bias(self, q, pos_q, pos_k):
+        return 2 * super().query_bias(q, pos_q, pos_k)
+
+
+class OtherSpeeds(Rotary):
+    def frequencies(self, device=None):
+        return super().frequencies(device) / 3
+
+
+class OtherRotation(Rotary):
+    shift_invariant = True
+
+    def rotate(self, q, k, pos_q, pos_k):
+        return super().rotate(q, k, 2 * pos_q, 2 * pos_k)
+
+
+class OtherBias(T5):
+    shift_invariant = True
+
+    def bias(self, pos_q, pos_k, *, dtype):
+        return 2 * super().bias(pos_q, pos_k, dtype=dtype)
+
+
+class OtherBuckets(T5):
+    def _values(self, distances):
+        return super()._values(2 * distances)
+
+
+class OtherSlopes(ALiBi):
+    def slopes(self, device=None):
+        return super().slopes(device) / 2
+
+
+class OneSlope(ALiBi):
+    shift_invariant = True
+
+    def bias(self, pos_q, pos_k, *, dtype):
+        return super().bias(pos_q, pos_k, dtype=dtype)[:, :1]
+
+
+class OtherSines(Sinusoidal):
+    def encode(self, pos, like):
+        return super().encode(3 * pos, like)
+
+
+SUBCLASSES = {
+    OtherRows: "refused", OtherQueryBias: "refused", OtherSpeeds: "refused",
+    OtherRotation: "refused", OtherBias: "exact", OtherBuckets: "exact", OtherSlopes: "exact",
+    OneSlope: "exact", OtherSines: "exact",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SUBCLASSES)
+@pytest.mark.parametrize("stacks", ["both", "decoder"])
+def test_a_subclass_is_not_its_base(kind, stacks, make, tmp_path, monkeypatch):
+    """What a subclass overrides, a hook or a part of one, is exported or the kind is refused."""
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    pytest.importorskip("transformers", reason="the extra hf is not installed")
+    monkeypatch.setitem(KINDS, "mine", Entry(kind, "", ""))
+    made = make(Scheme(parts=(Part("mine", stacks=stacks),)), norm="post")
+    said = support(made.trained.position.scheme, made.shape)
+    if SUBCLASSES[kind] == "refused":
+        assert said.startswith("refused: CTranslate2 does not compute mine; use ")
+        with pytest.raises(ShapeshiftError, match="does not compute mine"):
+            export(made.trained, tmp_path / "model")
+    else:
+        assert said.startswith("exact")
+        assert export(made.trained, tmp_path / "model", max_length=60).parity.log_prob < 1e-4
+    report = huggingface.export(made.trained, tmp_path / "hf", card="")
+    assert report.opened_by == "ShapeshiftForSeq2SeqLM"
+
+
+class EverySecond(Absolute):
+    def forward(self, *args, **kwargs):
+        return 2 * super().forward(*args, **kwargs)
+
+
+def test_position_ids_of_ones_own_may_have_gaps(monkeypatch):
+    monkeypatch.setitem(POSITION_IDS, "mine", Entry(EverySecond, "", ""))
+    shape, ids = ModelConfig(size="tiny"), PositionIds("mine")
+    assert "gaps" in unsupported(Scheme(ids, (Part("rotary"),)), shape)
+    assert unsupported(Scheme(ids, (SINUSOIDAL,)), shape) is None
 
 
 def test_biases_by_layer_are_fine_in_one_layer():
