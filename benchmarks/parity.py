@@ -1,17 +1,19 @@
-"""Export small random models of every preset to every engine and compare: sentences, tokens of beam
-search that differ, the largest difference of a score.
+"""Export small random models of every kind at every place to every engine and compare: sentences,
+tokens of beam search that differ, the largest difference of a score.
 
     python benchmarks/parity.py --write      # the table of docs/guides/exporting.md
 
 The comparison is the one that each export makes (`shapeshift.export.parity`): log p of the target's
-tokens, in a batch and alone, and beam search.
+tokens, in a batch and alone, and beam search. What an engine refuses is tried as well, and an error
+unless `shapeshift export --list` says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -21,34 +23,45 @@ from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import Subwords
 from shapeshift.errors import ShapeshiftError
-from shapeshift.export import ctranslate2, huggingface, onnx
+from shapeshift.export import ctranslate2, huggingface, onnx, support
 from shapeshift.export.folder import Report
 from shapeshift.export.parity import Parity, ParityError
 from shapeshift.export.trained import Trained
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
-from shapeshift.positions import PRESETS
+from shapeshift.positions import KINDS, PRESETS, Scheme
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "exporting.md"
 BEGIN, END = "<!-- benchmarks/parity.py writes this table -->\n", "<!-- end of the table -->"
 SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 48, "encoder_layers": 2, "decoder_layers": 2}
-ENGINES = ("ONNX", "CTranslate2", "Hugging Face")
 LONGEST = (20, 15)
 
-Export = Callable[[Path], Report]
+EXPORTS: dict[str, Callable[[Trained, Path], Report]] = {
+    "Hugging Face": partial(huggingface.export, card=""),
+    "ONNX": onnx.export,
+    "CTranslate2": ctranslate2.export,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--presets", nargs="+", default=[*PRESETS], choices=PRESETS)
-    parser.add_argument("--models", type=int, default=3, help="of each preset")
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS], choices=KINDS)
+    parser.add_argument("--models", type=int, default=1, help="of each row")
     parser.add_argument("--write", action="store_true", help="into the guide")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    pairs = [*generate(200, seed=1, max_words=8)]
+    lines = [" | ".join(("| kind", "place", *EXPORTS)) + " |", "|---|---|" + "---|" * len(EXPORTS)]
     with tempfile.TemporaryDirectory() as name:
-        rows = [_row(preset, args.models, Path(name)) for preset in args.presets]
-    lines = ["| preset | " + " | ".join(ENGINES) + " |", "|---|" + "---|" * len(ENGINES), *rows]
-    print("\n".join(lines))
+        folder = Path(name) / "subwords"
+        subwords = Subwords.train(lambda: pairs, SubwordsConfig(vocab_size=120), folder)
+        for kind, scheme in _schemes():
+            if kind.split()[0] not in args.kinds:
+                continue
+            cells = _compare(scheme, args.models, subwords, folder)
+            place = scheme.parts[0].at
+            lines.append(" | ".join((f"| `{kind}`", place, *cells)) + " |")
+            print(lines[-1], flush=True)
     if args.write:
         before, _, rest = GUIDE.read_text(encoding="utf-8").partition(BEGIN)
         after = rest.partition(END)[2]
@@ -56,41 +69,52 @@ def main() -> None:
         GUIDE.write_text(f"{before}{BEGIN}{table}{END}{after}", encoding="utf-8")
 
 
-def _row(preset: str, num_models: int, folder: Path) -> str:
-    pairs = [*generate(200, seed=1, max_words=8)]
-    models = folder / "subwords"
-    subwords = Subwords.train(lambda: pairs, SubwordsConfig(vocab_size=120), models)
-    results: dict[str, list[Parity]] = {engine: [] for engine in ENGINES}
-    for seed in range(num_models):
-        exports = _exports(preset, subwords, models, seed)
-        for engine, export in exports.items():
-            with tempfile.TemporaryDirectory(dir=folder) as target:
+def _schemes() -> Iterator[tuple[str, Scheme]]:
+    for name, part in support.rows():
+        yield name, Scheme(parts=(part,))
+        if (part.kind, part.at) == ("sinusoidal", "embedding"):
+            for ids in ("shape", "randomized"):
+                scheme = PRESETS[ids]
+                yield f"{name} (position_ids: {scheme.position_ids.name})", scheme
+
+
+def _compare(scheme: Scheme, num_models: int, subwords: Subwords, folder: Path) -> list[str]:
+    """Return a cell for each engine."""
+    sinusoidal = scheme.parts[0].kind == "sinusoidal" and scheme.parts[0].at == "embedding"
+    # Post-norm is what MarianMT is.
+    shape = ModelConfig(**SHAPE, norm="post" if sinusoidal else "pre")
+    refused = support.support(scheme, shape).startswith(support.REFUSED)
+    cells = []
+    for engine, export in EXPORTS.items():
+        results = []
+        for seed in range(num_models):
+            model = _random_model(shape, scheme, subwords.source_size, seed)
+            position = _position(scheme)
+            trained = Trained(model, shape, position, subwords, folder, LONGEST)
+            with tempfile.TemporaryDirectory() as target:
                 try:
-                    results[engine].append(export(Path(target) / "model").parity)
+                    results.append(export(trained, Path(target) / "model").parity)
                 except ParityError:
                     raise
                 except ShapeshiftError:
-                    continue  # refused: the engine cannot compute it exactly
-    row = f"| `{preset}` | " + " | ".join(_cell(results[engine]) for engine in ENGINES) + " |"
-    print(row, flush=True)
-    return row
+                    if engine != "CTranslate2" or not refused:
+                        raise
+        cells.append(_cell(results))
+    return cells
 
 
-def _exports(preset: str, subwords: Subwords, folder: Path, seed: int) -> dict[str, Export]:
-    # Post-norm is what MarianMT is.
-    shape = ModelConfig(**SHAPE, norm="post" if preset in ("ape", "shape") else "pre")
-    model = _random_model(shape, preset, subwords.source_size, seed)
-    trained = Trained(model, shape, PositionConfig(name=preset), subwords, folder, LONGEST)
-    return {
-        "ONNX": partial(onnx.export, trained),
-        "CTranslate2": partial(ctranslate2.export, trained),
-        "Hugging Face": partial(huggingface.export, trained, card=""),
-    }
+def _position(scheme: Scheme) -> PositionConfig:
+    parts = []
+    for part in scheme.parts:
+        fields = {key: value for key, value in asdict(part).items() if value is not None}
+        parts.append({**fields.pop("options"), **fields})
+    ids = {"name": scheme.position_ids.name, **scheme.position_ids.options}
+    return PositionConfig(name="mine", position_ids=ids, parts=parts)
 
 
-def _random_model(shape: ModelConfig, preset: str, size: int, seed: int) -> Transformer:
+def _random_model(shape: ModelConfig, scheme: Scheme, size: int, seed: int) -> Transformer:
     torch.manual_seed(seed)
-    model = build(shape, PRESETS[preset], size, size).eval()
+    model = build(shape, scheme, size, size).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)

@@ -255,7 +255,7 @@ def _exports() -> list[str]:
 _EXPORTS = """\
 What `shapeshift export` makes of each cell, with default options and with those that change the
 answer; `shapeshift export --list` prints the same.
-[Exporting](guides/exporting.md#preset-by-engine) has the numbers of a comparison by engine.
+[Exporting](guides/exporting.md#kind-by-place-by-engine) has the numbers of a comparison by engine.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +170,19 @@ def test_position_ids_of_ones_own_may_have_gaps(monkeypatch):
     shape, ids = ModelConfig(size="tiny"), PositionIds("mine")
     assert "gaps" in unsupported(Scheme(ids, (Part("rotary"),)), shape)
     assert unsupported(Scheme(ids, (SINUSOIDAL,)), shape) is None
+
+
+def test_the_guide_compares_every_row_of_the_table():
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "exporting.md"
+    compared = {}
+    for line in guide.read_text("utf-8").partition("parity.py writes")[2].splitlines():
+        if line.startswith("| `"):
+            kind, place, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            compared[kind.strip("`"), place] = [
+                "refused" if x == "refused" else "exact" for x in cells
+            ]
+    expected = {row[:2]: [said.partition(":")[0].split()[0] for said in row[2:]] for row in table()}
+    assert {key: compared.get(key) for key in expected} == expected
 
 
 def test_biases_by_layer_are_fine_in_one_layer():
