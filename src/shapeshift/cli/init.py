@@ -137,12 +137,11 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         return f"{fmean(words):.1f} / {most:.0f} / {max(words)}"
 
     every = [*surveys.values()]
-    title = "words, {}: mean / 95 % / longest"
-    notes: list[str] = []
+    notes = ["words: mean / 95 % / longest"]
     rows = [
         ("pairs", *(f"{one.num_pairs:,}" for one in every)),
-        (title.format(corpus.source), *(lengths(one.source_words) for one in every)),
-        (title.format(corpus.target), *(lengths(one.target_words) for one in every)),
+        (f"words, {corpus.source}", *(lengths(one.source_words) for one in every)),
+        (f"words, {corpus.target}", *(lengths(one.target_words) for one in every)),
     ]
     for name, about in (
         ("empty", "with an empty side"),

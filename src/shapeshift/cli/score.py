@@ -18,7 +18,7 @@ from shapeshift.cli.options import (
     refuse_without_effect,
     usage_error,
 )
-from shapeshift.cli.output import show_table, write
+from shapeshift.cli.output import show, show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def score(
 
         for name, other in others.items():
             test = compare({1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer)
-            print(
+            show(
                 f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against {title},"
                 f" p = {test.p_value:.4f} (paired bootstrap, {test.num_samples:,} samples)"
             )
