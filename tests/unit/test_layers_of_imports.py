@@ -7,14 +7,13 @@ import ast
 import subprocess
 import sys
 import tomllib
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 import shapeshift
-from shapeshift.__main__ import TESTBED, main
+from shapeshift.__main__ import TESTBED
 
 ROOT = Path(shapeshift.__file__).parent
 FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
@@ -127,10 +126,14 @@ def test_the_command_line_without_the_testbed_names_the_remedy() -> None:
     assert "pip install '.[testbed]'" in ended.stderr
 
 
-def test_a_module_that_no_extra_installs_shows_its_traceback(monkeypatch) -> None:
-    monkeypatch.setattr("shapeshift.cli.main", lambda: import_module("no_such_module"))
-    with pytest.raises(ModuleNotFoundError):
-        main()
+def test_a_module_that_no_extra_installs_shows_its_traceback() -> None:
+    code = (
+        "import shapeshift.cli; from shapeshift.__main__ import main;"
+        " shapeshift.cli.main = lambda: __import__('no_such_module'); main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "ModuleNotFoundError: No module named 'no_such_module'" in ended.stderr
 
 
 def test_the_testbed_is_what_pyproject_says() -> None:
