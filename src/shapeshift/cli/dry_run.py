@@ -63,14 +63,13 @@ def show_plan(plan: Plan, prepared_root: Path) -> None:
         plan: from `papers.planning.plan_items`.
         prepared_root: see `lab.train.train`.
     """
-    from rich.text import Text
-
     from shapeshift.evaluation.tables import Table
+    from shapeshift.lab.requirements import measure_run
     from shapeshift.papers.preflight import find_origins, measure_runs, missing
 
     busy = busy_note()
-    with console().status("") as status:
-        every = measure_runs(plan.runs, lambda name: status.update(Text(f"measuring {name}")))
+    with console().status("measuring a few updates of each model"):
+        every = measure_runs(plan.runs, lambda configs: map(measure_run, configs))
     rows = [
         (
             runs.name,

@@ -168,7 +168,7 @@ def confirm(
     busy = busy_note()
     try:
         with console().status("measuring a few updates of each model"):
-            measured = launcher.call(measure_runs, [cell for cell in cells if left[cell.key]])
+            measured = measure_runs([x for x in cells if left[x.key]], launcher.measure)
     except ShapeshiftError as error:  # which the runs will meet, each on its own
         notice(f"how long training takes is not known: {error}", "yellow")
         return

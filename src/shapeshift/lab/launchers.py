@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
-import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 import shapeshift
+from shapeshift.config import Config
 from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.requirements import measure_run
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
+from shapeshift.training.estimate import Measured
 
-T = TypeVar("T")
-
-_CALL = """
-import pickle, sys
-function, args = pickle.load(sys.stdin.buffer)
-pickle.dump(function(*args), sys.stdout.buffer)
-"""
+_MEASURE = "from shapeshift.lab.requirements import main; main()"
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -53,9 +50,9 @@ class InProcess:
         """Return a job that does all the work when it is first polled."""
         return _Here(order)
 
-    def call(self, function: Callable[..., T], *args: object) -> T:
-        """Return what a function returns where the cells run."""
-        return function(*args)
+    def measure(self, configs: Sequence[Config]) -> list[tuple[int, Measured]]:
+        """Return what `measure_run` returns for each run."""
+        return [measure_run(config) for config in configs]
 
 
 class _Here(Job):
@@ -159,23 +156,24 @@ class Subprocesses:
         order = order.model_copy(update={"num_processes": self._processes_per_run})
         return _Process(order, self._environments[slot])
 
-    def call(self, function: Callable[..., T], *args: object) -> T:
-        """Return what a function returns in a process as those of the first slot: with its threads,
-        or on its GPU, whose memory is free again afterwards.
+    def measure(self, configs: Sequence[Config]) -> list[tuple[int, Measured]]:
+        """Return what `measure_run` returns for each run, in a process as those of the first slot:
+        with its threads, or on its GPU, whose memory is free again afterwards.
 
         Raises:
-            ShapeshiftError: the function failed.
+            ShapeshiftError: a run cannot be measured.
         """
         done = subprocess.run(
-            [sys.executable, "-c", _CALL],
-            input=pickle.dumps((function, args)),
+            [sys.executable, "-c", _MEASURE],
+            input=json.dumps([config.model_dump(mode="json") for config in configs]),
             capture_output=True,
+            text=True,
             env=_environment(self._environments[0]),
             start_new_session=True,
         )
         if done.returncode:
-            raise ShapeshiftError(done.stderr.decode(errors="replace").strip().splitlines()[-1])
-        return pickle.loads(done.stdout)  # type: ignore[no-any-return]
+            raise ShapeshiftError(done.stderr.strip().splitlines()[-1])
+        return [(count, Measured(**each)) for count, each in json.loads(done.stdout)]
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

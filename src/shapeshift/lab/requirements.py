@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from shapeshift.config import Config
+from shapeshift.config import Config, parse_config
 from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
 from shapeshift.data.prepared import Prepared
@@ -120,6 +123,12 @@ def measure_run(config: Config) -> tuple[int, estimate.Measured]:
     length = min(length for length in lengths if length is not None)
     measured = estimate.measure(*run, config.training, vocab_size, length)
     return sum(parameter.numel() for parameter in model.parameters()), measured
+
+
+def main() -> None:
+    """Print what `measure_run` returns for each of the settings on standard input, as JSON."""
+    measured = [measure_run(parse_config(document)) for document in json.load(sys.stdin)]
+    print(json.dumps([(count, asdict(each)) for count, each in measured]))
 
 
 def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:

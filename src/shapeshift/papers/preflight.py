@@ -13,7 +13,7 @@ from shapeshift.data.sources.origins import Origin, origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.requirements import measure_run, missing_requirements
+from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.planning import CELLS
 from shapeshift.training.estimate import (
@@ -63,31 +63,30 @@ class Runs:
 
 
 def measure_runs(
-    cells: Iterable[Cell], on_measure: Callable[[str], None] = lambda name: None
+    cells: Iterable[Cell],
+    measure: Callable[[Sequence[Config]], Iterable[tuple[int, Measured]]],
 ) -> list[Runs]:
-    """Measure runs here, each model once; nothing is fetched or trained.
+    """Measure runs, each model once; nothing is fetched or trained.
 
     Args:
         cells: from `papers.planning.plan_items`, which has checked every setting.
-        on_measure: receives the name of each model that is measured.
+        measure: returns what `measure_run` does for each of some settings.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in {cell.key: cell for cell in cells}.values():
         same = cell.config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
         groups.setdefault(same, []).append(cell)
-    measured: dict[str, tuple[int, Measured]] = {}  # many runs differ in what costs nothing
-    runs = []
+    configs: dict[str, Config] = {}  # many runs differ in what costs nothing
+    keys = []
     for group in groups.values():
         config = group[0].config
         model = (config.model, config.position.scheme)
         size = config.data.subwords.vocab_size, assumed_length(config.data)
         training = config.training.model_dump(exclude={*_COSTS_NOTHING})
-        key = f"{model} {training} {size}"
-        if key not in measured:
-            on_measure(f"{group[0].grid} {group[0].name}")
-            measured[key] = measure_run(config)
-        runs.append(Runs(group, *measured[key]))
-    return runs
+        keys.append(f"{model} {training} {size}")
+        configs.setdefault(keys[-1], config)
+    measured = dict(zip(configs, measure([*configs.values()]), strict=True))
+    return [Runs(group, *measured[key]) for group, key in zip(groups.values(), keys, strict=True)]
 
 
 def find_origins(runs: Collection[Runs]) -> list[Origin]:

@@ -1,6 +1,5 @@
 """Cells in processes: killed, interrupted, several at a time, on GPUs, on a cluster."""
 
-import math
 import os
 import signal
 import sys
@@ -9,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.launchers import Slurm, Subprocesses
+from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
@@ -105,11 +105,14 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
     assert all(env["PATH"] == os.environ["PATH"] for env in given)
 
 
-def test_what_is_called_has_the_environment_of_the_first_slot():
-    launcher = Subprocesses([{"OMP_NUM_THREADS": "3"}, {}])
-    assert launcher.call(os.getenv, "OMP_NUM_THREADS") == "3"
-    with pytest.raises(ShapeshiftError, match="ValueError"):
-        launcher.call(math.sqrt, -1.0)
+def test_runs_are_measured_in_the_environment_of_the_first_slot():
+    config = parse_config({}, ["model.size=tiny", "data.subwords.vocab_size=100"])
+    (ours,), (theirs,) = (x.measure([config]) for x in (InProcess(), Subprocesses([{}, {}])))
+    assert theirs[0] == ours[0]  # parameters
+    assert 0 < theirs[1].seconds_per_update < 60
+    on_gpu = parse_config({}, ["training.device=cuda"])
+    with pytest.raises(ShapeshiftError, match="GPU"):
+        Subprocesses([{"CUDA_VISIBLE_DEVICES": ""}]).measure([on_gpu])
 
 
 @pytest.mark.parametrize(
