@@ -50,6 +50,17 @@ def test_loss_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> Non
     assert [x.requires_grad for x in got] == [True, False]  # the likelihood is for reports
 
 
+def test_rows_without_a_target_have_no_gradient(monkeypatch) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK", 4)
+    hidden, weight, targets = make_inputs(15)
+    grads = [torch.full_like(hidden, torch.nan) for _ in range(8)]  # memory that is used again
+    del grads
+    linear_cross_entropy(hidden, weight, targets[:5], 0.1)[0].backward()
+    assert hidden.grad is not None
+    assert hidden.grad[5:].eq(0).all()
+    assert hidden.grad[:5].ne(0).any(dim=1).all()
+
+
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("num_tokens", [4, 6])
 def test_gradient_across_chunks(num_tokens: int, epsilon: float, monkeypatch) -> None:

@@ -172,7 +172,8 @@ class Subprocesses:
             start_new_session=True,
         )
         if done.returncode:
-            raise ShapeshiftError(done.stderr.strip().splitlines()[-1])
+            lines = done.stderr.strip().splitlines() or ["the process was killed"]
+            raise ShapeshiftError(lines[-1])
         return [(count, Measured(**each)) for count, each in json.loads(done.stdout)]
 
 

@@ -127,7 +127,10 @@ def measure_run(config: Config) -> tuple[int, estimate.Measured]:
 
 def main() -> None:
     """Print what `measure_run` returns for each of the settings on standard input, as JSON."""
-    measured = [measure_run(parse_config(document)) for document in json.load(sys.stdin)]
+    try:
+        measured = [measure_run(parse_config(document)) for document in json.load(sys.stdin)]
+    except ShapeshiftError as error:
+        sys.exit(str(error))
     print(json.dumps([(count, asdict(each)) for count, each in measured]))
 
 

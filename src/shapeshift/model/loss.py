@@ -156,7 +156,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         exact = torch.promote_types(weight.dtype, torch.float32)
         smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)
-        grad_hidden = torch.empty_like(hidden) if wanted[0] else None
+        grad_hidden = torch.zeros_like(hidden) if wanted[0] else None
         grad_weight = torch.zeros_like(weight) if wanted[1] else None
         count = len(targets)
         nll = torch.zeros((), dtype=exact, device=hidden.device)
