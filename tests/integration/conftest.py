@@ -1,6 +1,7 @@
 """Chromium, by the extra `browser` and a browser of the system's."""
 
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -19,3 +20,37 @@ def browser():
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open a page; at the end nothing may have come from elsewhere or been complained about."""
+
+    @contextmanager
+    def opening(url, complaints=(), **settings):
+        context = browser.new_context(reduced_motion="reduce", **settings)
+        page = context.new_page()
+        heard, fetched = [], []
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto(url)
+        yield page
+        context.close()
+        assert all(any(each in line for each in complaints) for line in heard), heard
+        assert all(address.startswith((url, "data:")) for address in fetched)
+
+    return opening
+
+
+@pytest.fixture
+def grave_faults():
+    """Return a function: the serious and critical faults that axe finds in a page."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not there")
+
+    def find(page):
+        found = axe.Axe().run(page).response["violations"]
+        grave = [each for each in found if each["impact"] in ("serious", "critical")]
+        return [(each["id"], each["nodes"][0]["html"][:200]) for each in grave]
+
+    return find

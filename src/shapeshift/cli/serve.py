@@ -12,6 +12,7 @@ from shapeshift.cli.options import OF_A_TRAINED_MODEL, Settings, refuse_without_
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
 from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.serve.limits import Limits
 
 
 def serve(
@@ -31,26 +32,17 @@ def serve(
         ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
-    max_subwords: Annotated[
-        int, typer.Option(min=1, help="Of a sentence; longer ones are refused (413).")
-    ] = 256,
-    max_waiting: Annotated[
-        int, typer.Option(min=1, help="Sentences in the queue; more are refused (429).")
-    ] = 512,
-    batch_tokens: Annotated[
-        int,
-        typer.Option(min=1, help="Size of a batch: sentences × subwords of the longest of them."),
-    ] = 1024,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for a request (503), and to stop in.")
-    ] = 30.0,
+    ] = Limits.request_s,
     overrides: Settings = None,
 ) -> None:
     """Serve trained runs: a JSON API, and a page to compare them.
 
     The page shows the translations of several runs next to each other, with their attention. The
     API is described at /openapi.json: POST /translate, POST /attention, GET /runs, /health and
-    /metrics (Prometheus). Sentences of all requests are translated in batches.
+    /metrics (Prometheus). Sentences of all requests are translated in batches; one
+    of more than decoding.max_source_length subwords (256 unless it is set) is refused.
 
     SIGTERM and Ctrl-C end it when what waits is translated; a second one, at once.
 
@@ -62,7 +54,7 @@ def serve(
     refuse_without_effect(settings, OF_A_TRAINED_MODEL, " on a trained model")
     try:
         from shapeshift.serve.server import Server, address, bind, is_loopback
-        from shapeshift.serve.service import Limits, ServedRun, Service
+        from shapeshift.serve.service import ServedRun, Service
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn", "h11", "prometheus_client"):
             raise
@@ -71,14 +63,7 @@ def serve(
     with bind(host, port) as listener:
         served = [ServedRun(path, settings) for path in dict.fromkeys(runs)]
         set_num_threads(max(run.config.model.dim for run in served))
-        limits = Limits(
-            max_subwords=max_subwords,
-            max_waiting=max_waiting,
-            batch_tokens=batch_tokens,
-            request_s=timeout,
-            drain_s=timeout,
-        )
-        service = Service(served, limits)
+        service = Service(served, Limits(request_s=timeout))
         if not is_loopback(listener):
             notice(
                 f"there is no password: anyone who can reach {host} can use this server", "yellow"

@@ -23,7 +23,8 @@ import shapeshift.report
 from shapeshift import __version__
 from shapeshift.lab.inspection import Kind
 
-from .service import Attention, RefusedError, RunInfo, RunTranslations, Service, Task
+from .limits import RefusedError
+from .service import Attention, RunInfo, RunTranslations, Service, Task
 
 MAX_SENTENCES = 64
 MAX_CHARACTERS = 4000

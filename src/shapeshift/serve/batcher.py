@@ -11,13 +11,7 @@ from typing import Any
 
 from shapeshift.errors import ShapeshiftError
 
-
-class QueueFullError(Exception):
-    """As many sentences wait as may."""
-
-
-class ClosedError(Exception):
-    """No more work is taken."""
+from .limits import RefusedError, StoppingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +69,13 @@ class Batcher:
         """Put jobs into the queue: all of them or none.
 
         Raises:
-            QueueFullError: they do not fit.
-            ClosedError: after `close`.
+            RefusedError: they do not fit (429), or the queue is closed (503).
         """
         with self._changed:
             if self._closed:
-                raise ClosedError
+                raise StoppingError
             if self._num_waiting() + len(jobs) > self._max_waiting:
-                raise QueueFullError
+                raise RefusedError(429, "too many sentences wait; ask again later", 1)
             self._waiting.extend(jobs)
             self._changed.notify()
 
@@ -97,13 +90,13 @@ class Batcher:
             return not self._busy and not self._num_waiting()
 
     def close(self, timeout_s: float) -> bool:
-        """Take no more jobs, end those that wait with `ClosedError`; return whether the thread has
-        ended."""
+        """Take no more jobs, end those that wait with `StoppingError`; return whether the thread
+        has ended."""
         with self._changed:
             self._closed = True
             for job in self._waiting:
                 if job.result.set_running_or_notify_cancel():
-                    job.result.set_exception(ClosedError())
+                    job.result.set_exception(StoppingError())
             self._waiting.clear()
             self._changed.notify()
         self._thread.join(timeout_s)

@@ -17,7 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from shapeshift.errors import ShapeshiftError
 
 from .app import make_app
-from .service import Limits, Service
+from .limits import Limits
+from .service import Service
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -53,7 +54,7 @@ def address(listener: socket.socket) -> str:
 
 class Server(uvicorn.Server):
     """Serves until a signal. After the first one, what is in the queue is finished, for at most
-    `Limits.drain_s`, and new work is refused; a second one ends the server at once.
+    `Limits.request_s`, and new work is refused; a second one ends the server at once.
 
     Args:
         service: the runs.
@@ -105,7 +106,7 @@ class Server(uvicorn.Server):
             self.should_exit = self.force_exit = True
             return
         self.received = sig
-        self._drain_until = time.monotonic() + self._service.limits.drain_s
+        self._drain_until = time.monotonic() + self._service.limits.request_s
         self._service.draining = True
 
     async def on_tick(self, counter: int) -> bool:

@@ -20,50 +20,11 @@ from shapeshift.export.folder import REPORT
 from shapeshift.lab.inspection import Kind, record_attention
 from shapeshift.lab.run import TORCH, Run
 
-from .batcher import Batcher, ClosedError, Job, QueueFullError
+from .batcher import Batcher, Job
+from .limits import Limits, RefusedError, StoppingError
 
 MAX_ATTENTION = 64
 """Subwords of a sentence whose attention is shown: what is sent grows with the square."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a server takes.
-
-    Attributes:
-        max_subwords: of a sentence.
-        max_body: bytes of a request.
-        max_waiting: sentences in the queue, one for each run that is to translate it.
-        max_connections: open at a time.
-        batch_tokens: size of a batch: sentences × subwords of the longest of them.
-        arrival_s: for the head of a request to arrive, for its body, and for a client that does not
-            read to go on.
-        request_s: for the whole request, from the end of its head on.
-        drain_s: after a signal, for what is in the queue.
-    """
-
-    max_subwords: int = 256
-    max_body: int = 256 * 1024
-    max_waiting: int = 512
-    max_connections: int = 256
-    batch_tokens: int = 1024
-    arrival_s: float = 10.0
-    request_s: float = 30.0
-    drain_s: float = 30.0
-
-
-class RefusedError(Exception):
-    """A request that is not served.
-
-    Attributes:
-        status: of HTTP.
-        retry_after_s: when it may be served; None: never.
-    """
-
-    def __init__(self, status: int, message: str, retry_after_s: int | None = None):
-        super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True)
@@ -241,7 +202,7 @@ class Service:
     def refuse_if_draining(self) -> None:
         """Raise `RefusedError` if no new work is taken."""
         if self.draining:
-            raise RefusedError(503, "the server is about to stop", 10)
+            raise StoppingError
 
     async def work(self, tasks: Sequence[Task], sentences: Sequence[str]) -> list[list[Any]]:
         """Return what each task makes of each sentence, see `ServedRun.compute`; when this is
@@ -259,10 +220,6 @@ class Service:
         try:
             self.batcher.submit(every)
             await asyncio.gather(*(asyncio.wrap_future(job.result) for job in every))
-        except QueueFullError:
-            raise RefusedError(429, "too many sentences wait; ask again later", 1) from None
-        except ClosedError:
-            raise RefusedError(503, "the server is about to stop", 10) from None
         except ShapeshiftError as error:
             raise RefusedError(503, f"this cannot be translated now: {error}", 10) from error
         finally:
@@ -271,8 +228,9 @@ class Service:
         return [[job.result.result() for job in row] for row in jobs]
 
     def _limit(self, run: ServedRun) -> int:
+        most = run.config.decoding.max_source_length or self.limits.max_subwords
         own = run.translator.limit
-        return self.limits.max_subwords if own is None else min(own, self.limits.max_subwords)
+        return most if own is None else min(own, most)
 
     def _jobs(self, task: Task, sentences: Sequence[str]) -> list[Job]:
         run = self.runs[task.run]

@@ -6,7 +6,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.serve.batcher import Batcher, ClosedError, Job, QueueFullError
+from shapeshift.serve.batcher import Batcher, Job
+from shapeshift.serve.limits import RefusedError, StoppingError
 
 
 class Recorder:
@@ -64,7 +65,7 @@ def test_a_batch_holds_the_padded_tokens_that_it_may(batcher, compute):
 def test_the_queue_takes_all_or_none_and_counts_no_cancelled_jobs(batcher, compute):
     waiting = [Job("k", str(n), 1) for n in range(5)]
     batcher.submit(waiting)
-    with pytest.raises(QueueFullError):
+    with pytest.raises(RefusedError, match="too many"):
         batcher.submit([Job("k", "x", 1), Job("k", "y", 1)])
     assert batcher.num_waiting() == 5
     waiting[0].result.cancel()
@@ -98,9 +99,9 @@ def test_a_closed_queue_ends_what_waits_and_takes_nothing(batcher, compute):
     cancelled.result.cancel()
     assert not batcher.is_idle()
     assert not batcher.close(0)  # the first batch is still computed
-    with pytest.raises(ClosedError):
+    with pytest.raises(StoppingError):
         waiting.result.result(10)
     with pytest.raises(CancelledError):
         cancelled.result.result(10)
-    with pytest.raises(ClosedError):
+    with pytest.raises(StoppingError):
         batcher.submit([Job("k", "z", 1)])

@@ -12,15 +12,12 @@ from urllib.parse import urlsplit
 import httpx2
 import numpy as np
 import pytest
-import torch
 
-from shapeshift.decoding import running
-from shapeshift.decoding.translator import Translator
 from shapeshift.lab.inspection import inspect_run
 from shapeshift.lab.run import Run
-from shapeshift.model import copy_for_inference
-from shapeshift.serve.server import address, bind, is_loopback
-from shapeshift.serve.service import Limits, ServedRun, Service, Task
+from shapeshift.serve.limits import Limits, StoppingError
+from shapeshift.serve.server import bind, is_loopback
+from shapeshift.serve.service import ServedRun, Service
 from shapeshift.training.checkpoints import Checkpoints
 
 from .untrained import serving, write_run
@@ -334,19 +331,24 @@ def test_after_a_signal_the_queue_is_finished_and_new_work_refused(folders, monk
         wait_until(lambda: not service.server.thread.is_alive())
 
 
-def test_work_that_outlasts_the_time_to_stop_is_503(folders, monkeypatch):
-    with serving(folders[:1], Limits(drain_s=0.2)) as (service, url):
+def has_closed(batcher):
+    try:
+        batcher.submit([])
+    except StoppingError:
+        return True
+    return False
+
+
+def test_a_batch_that_does_not_end_does_not_keep_the_server(folders, monkeypatch):
+    with serving(folders[:1], Limits(request_s=0.3)) as (service, url):
         held = Held(service, url, monkeypatch)
-        first = held.ask("a")
+        thread, responses = held.ask("a")
         assert held.began.wait(10)
-        waiting = held.ask("b")
-        wait_until(lambda: service.batcher.num_waiting() == 1)
         service.server.handle_exit(15, None)
-        waiting[0].join(20)
-        assert waiting[1][0].status_code == 503
+        thread.join(20)
+        assert responses[0].status_code == 503
+        wait_until(lambda: has_closed(service.batcher))
         held.go.set()
-        first[0].join(20)
-        assert first[1][0].status_code == 200  # its batch had begun
 
 
 @pytest.fixture(scope="module")
@@ -444,44 +446,22 @@ def test_runs_of_one_name_have_their_paths_for_names(folders, tmp_path):
     assert service.batcher.close(10)
 
 
-def test_a_run_with_a_limit_of_its_own_keeps_it(tmp_path):
-    learned = {"parts": [{"kind": "learned", "num_positions": 20}]}
-    with serving([write_run(tmp_path / "learned", learned)]) as (_, url):
-        assert httpx2.get(f"{url}/runs").json()[0]["max_subwords"] == 19
-        response = httpx2.post(f"{url}/translate", json={"sentences": ["ab " * 30]})
-        assert response.status_code == 413
+@pytest.mark.parametrize(
+    ("position", "decoding", "most"),
+    [
+        ("ape", {}, 256),
+        ("ape", {"max_source_length": 300}, 300),
+        ({"parts": [{"kind": "learned", "num_positions": 20}]}, {}, 19),
+    ],
+)
+def test_the_longest_sentence_is_that_of_the_run(tmp_path, position, decoding, most):
+    run = ServedRun(write_run(tmp_path / "run", position, decoding={"beam": 1, **decoding}))
+    service = Service([run], Limits())
+    assert service.info()[0].max_subwords == most
+    assert service.batcher.close(10)
 
 
-def test_addresses():
-    for host, shown in (("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")):
-        try:
-            listener = bind(host, 0)
-        except Exception:
-            assert host == "::1"  # a machine without IPv6
-            continue
-        with listener:
-            assert is_loopback(listener)
-            assert address(listener).startswith(shown)
-    with bind("0.0.0.0", 0) as listener:
-        assert not is_loopback(listener)
-
-
-def test_weights_are_cast_once_and_not_for_each_request(folders, monkeypatch):
-    casts = []
-
-    def cast(model, dtype):
-        casts.append(dtype)
-        return copy_for_inference(model, dtype)
-
-    monkeypatch.setattr(running, "copy_for_inference", cast)
-    settings = ["training.precision=bf16"]
-    bf16 = ServedRun(folders[1], settings)
-    lines = ["ab cd", "ef. ab, cd"]
-    translator = Translator(
-        bf16.model, bf16.subwords, bf16.config.decoding, autocast=torch.bfloat16
-    )
-    expected = [*translator.translate_lines(lines)]
-    casts.clear()
-    bf16 = ServedRun(folders[1], settings)
-    assert bf16.compute(Task("rpe"), lines) == bf16.compute(Task("rpe"), lines) == expected
-    assert casts == [torch.bfloat16]
+def test_other_machines_may_reach_some_addresses():
+    for host, reached in (("127.0.0.1", False), ("0.0.0.0", True)):
+        with bind(host, 0) as listener:
+            assert is_loopback(listener) != reached

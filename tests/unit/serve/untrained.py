@@ -15,8 +15,9 @@ from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import Subwords
 from shapeshift.lab.run import AVERAGE, Run
 from shapeshift.model import build
+from shapeshift.serve.limits import Limits
 from shapeshift.serve.server import Server, address, bind
-from shapeshift.serve.service import Limits, ServedRun, Service
+from shapeshift.serve.service import ServedRun, Service
 
 MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 2, "decoder_layers": 1}
 
