@@ -26,7 +26,7 @@ INTRO = """\
 `shapeshift COMMAND --help` prints the same. `python -m shapeshift` is the same program.
 
 Settings are written `section.key=value`. `prepare`, `train`, `compare`, `demo` and `reproduce` take
-them as arguments; `translate`, `score` and `serve` take some after `--set`.
+them as arguments; `translate` and `serve` take some after `--set`.
 [Configuration](configuration.md) lists all of them.
 
 | exit status | meaning |

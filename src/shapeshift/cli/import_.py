@@ -29,8 +29,8 @@ def import_(
 ) -> None:
     """Import a MarianMT model, such as one of OPUS-MT, as a run.
 
-    `translate`, `score`, `inspect`, `export` and `training.init_from` then work with the folder as
-    with one that `train` wrote. Log-probabilities of random sentences are compared with those of
+    `translate`, `inspect`, `export` and `training.init_from` then work with the folder as with one
+    that `train` wrote. Log-probabilities of random sentences are compared with those of
     transformers before anything is written.
 
     Example: shapeshift import Helsinki-NLP/opus-mt-en-de runs/opus --source en --target de

@@ -121,19 +121,18 @@ def read_text(name: str) -> tuple[str, Iterator[str]]:
     return "<stdin>", read_stream(sys.stdin.buffer, "<stdin>")
 
 
-def open_run(directory: Path, settings: Sequence[str] = (), others: tuple[str, ...] = ()) -> Run:
+def open_run(directory: Path, settings: Sequence[str] = ()) -> Run:
     """Return a trained run, and let PyTorch use as many threads as its model can.
 
     Args:
         directory: of the run.
         settings: given with `--set`, each `KEY=VALUE`.
-        others: keys and sections that have an effect besides `OF_A_TRAINED_MODEL`.
 
     Raises:
         typer.BadParameter: a setting has no effect.
         ShapeshiftError: see `lab.run.Run`.
     """
-    refuse_without_effect(settings, (*OF_A_TRAINED_MODEL, *others), " on a trained model")
+    refuse_without_effect(settings)
     from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
 
@@ -142,27 +141,14 @@ def open_run(directory: Path, settings: Sequence[str] = (), others: tuple[str, .
     return run
 
 
-def refuse_without_effect(
-    settings: Iterable[str], allowed: tuple[str, ...], remark: str = ""
-) -> None:
-    """Refuse a setting given with `--set` that has no effect.
-
-    Args:
-        settings: each `KEY=VALUE`.
-        allowed: keys, and sections of keys.
-        remark: follows "has no effect" in the message.
+def refuse_without_effect(settings: Iterable[str]) -> None:
+    """Refuse a setting given with `--set`, `KEY=VALUE`, that has no effect on a trained model.
 
     Raises:
         typer.BadParameter: for the first one.
     """
-    sections = tuple(f"{each}." for each in allowed)
+    sections = tuple(f"{each}." for each in OF_A_TRAINED_MODEL)
     for key in (setting.partition("=")[0] for setting in settings):
         if not f"{key}.".startswith(sections):
-            from shapeshift.config import Config
-            from shapeshift.config_errors import find_key
-
-            meant = find_key(key, Config, allowed)
-            if f"{meant}.".startswith(sections):
-                raise usage_error("--set", f"unknown key {key}; did you mean {meant!r}?")
-            problem = f"{key} has no effect{remark}; what has: {', '.join(allowed)}"
-            raise usage_error("--set", problem)
+            what = f"has no effect on a trained model; what has: {', '.join(OF_A_TRAINED_MODEL)}"
+            raise usage_error("--set", f"{key} {what}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shapeshift.cli.options import OF_A_TRAINED_MODEL, Settings, refuse_without_effect
+from shapeshift.cli.options import Settings, refuse_without_effect
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
 from shapeshift.errors import ShapeshiftError, install_extra
@@ -51,7 +51,7 @@ def serve(
     from shapeshift.threads import set_num_threads
 
     settings = overrides or []
-    refuse_without_effect(settings, OF_A_TRAINED_MODEL, " on a trained model")
+    refuse_without_effect(settings)
     try:
         from shapeshift.serve.server import Server, address, bind, is_loopback
         from shapeshift.serve.service import ServedRun, Service

@@ -68,30 +68,15 @@ def translate(
             " log p, and the subwords with the log-probability of each.",
         ),
     ] = False,
-    max_source_length: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="A line of more subwords is too long, as is one that the model has no positions"
-            " for. Nothing else is: time and memory grow with the square of the length.",
-        ),
-    ] = None,
     on_long: Annotated[
         Literal["error", "split", "skip"] | None,
         typer.Option(
-            help="If a line is too long: stop with an error, translate it in pieces and join them,"
-            " or leave its line empty. Each such line is named on standard error."
+            help="What to do with a line of more subwords than decoding.max_source_length, or than"
+            " the model has positions for: stop with an error, translate its pieces and join them, or"
+            " leave its line empty. Each such line is named on standard error."
             "  [default: error]",
         ),
     ] = None,
-    batch_invariant: Annotated[
-        bool,
-        typer.Option(
-            "--batch-invariant",
-            help="The same bytes on a CPU whatever else is translated, in whatever batches. Takes"
-            " about twice the time for a file, and up to four times for single lines.",
-        ),
-    ] = False,
     overrides: Settings = None,
 ) -> None:
     """Translate files or standard input with a trained run.
@@ -114,13 +99,8 @@ def translate(
             "--checkpoint", f"has no effect on {engine}, which has the weights that it was exported"
             f" with; export others: shapeshift export {run} --checkpoint {checkpoint} --output …"
         )  # fmt: skip
-    flags = {
-        "max_source_length": max_source_length,
-        "on_long": on_long,
-        "batch_invariant": batch_invariant or None,
-    }
-    shorthands = [f"decoding.{key}={value}" for key, value in flags.items() if value is not None]
-    trained = open_run(run, [*(overrides or ()), *shorthands])
+    long = [] if on_long is None else [f"decoding.on_long={on_long}"]
+    trained = open_run(run, [*(overrides or ()), *long])
     translator = trained.translator(checkpoint, engine=engine)
     number = 0
     with _open(output) as sink:

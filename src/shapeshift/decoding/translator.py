@@ -11,7 +11,7 @@ import torch
 
 from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.running import PairScore, Runner, Searcher, SourceError
+from shapeshift.decoding.running import Runner, Searcher, SourceError
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
@@ -72,7 +72,7 @@ class _Plan:
 
 
 class Translator:
-    """Translates and scores text with a model.
+    """Translates text with a model.
 
     The model may be in training mode: it is in evaluation mode only during each batch.
 
@@ -179,47 +179,6 @@ class Translator:
                 results[number] = hypotheses
         return results
 
-    def score(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        *,
-        names: tuple[str | Path, str | Path] = ("source", "target"),
-    ) -> list[PairScore]:
-        """Return log p(target | source) of every pair of lines, in order.
-
-        A blank source, which is never shown to the model, translates to a blank line with
-        probability 1: such a pair has log-probability 0 and no tokens.
-
-        Args:
-            sources, targets: as many lines each.
-            names: of both sides in errors.
-
-        Raises:
-            ShapeshiftError: a line is longer than the model has positions for; memory runs out.
-        """
-        texts = [line.removesuffix("\n") for line in targets]
-        encoded = (self.encode(sources), self.subwords.encode_target(texts, joined=self._joined))
-        capacity = self.runner.capacity
-        for side, most, name in zip(
-            encoded, (capacity.source, capacity.target), names, strict=True
-        ):
-            for number, ids in enumerate(side, start=1):
-                if most is not None and len(ids) >= most:
-                    raise ShapeshiftError(
-                        f"{len(ids):,} subwords, but the model has positions for {most - 1:,}",
-                        path=name,
-                        line=number,
-                    )
-        scored = [n for n, pair in enumerate(zip(*encoded, strict=True)) if any(pair)]
-        pair_scores = self.runner.score(
-            [encoded[0][n] for n in scored], [encoded[1][n] for n in scored]
-        )
-        scores = [PairScore(0.0, 0)] * len(sources)
-        for number, score in zip(scored, pair_scores, strict=True):
-            scores[number] = score
-        return scores
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the source ids of each line, none where it is blank."""
         # A blank line may still have ids, depending on how the subword model normalises.
@@ -255,7 +214,7 @@ class Translator:
             return _Plan(len(ids), [], [])
         if on_long == "error":
             own = limit == self.config.max_source_length
-            why = "max_source_length" if own else "the model has no positions for more"
+            why = "decoding.max_source_length" if own else "the model has no positions for more"
             raise ShapeshiftError(
                 f"{len(ids):,} subwords, expected at most {limit:,} ({why}); cut such lines with"
                 " --on-long split or leave them empty with --on-long skip (decoding.on_long)"

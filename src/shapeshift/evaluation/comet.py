@@ -102,8 +102,8 @@ def _load(name: str) -> tuple[Any, str]:
             network = comet.load_from_checkpoint(str(path))
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
-            f"the COMET model {name!r} cannot be loaded ({reason(error)}); name another with"
-            " evaluation.comet_model",
+            f"the COMET model {name!r} cannot be loaded ({reason(error)}); name another"
+            " (evaluation.comet_model, or --comet-model)",
             path=path,
         ) from error
     with path.open("rb") as file:
@@ -160,5 +160,6 @@ def _find(comet: ModuleType, name: str) -> Path:
     except Exception as error:  # of the network, of the hub, of the package
         raise ShapeshiftError(
             f"the COMET model {name!r} cannot be downloaded ({reason(error)}); connect to the"
-            " internet, or set evaluation.comet_model to the path of its model.ckpt"
+            " internet, or give the path of its model.ckpt (evaluation.comet_model, or"
+            " --comet-model)"
         ) from error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
-from shapeshift.evaluation.scores import Scores, length_columns
+from shapeshift.evaluation.scores import Scores
 
 NO_VALUE = "–"
 FEW_MARK = "†"
@@ -36,38 +36,35 @@ class Table:
         return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
 
-def score_table(name: str, scores: Scores) -> Table:
-    """Lay out the corpus scores of a system: a row for each metric."""
-    rows = [(score.name, _number(score.value)) for score in scores.scores]
-    notes = [f"{score.name}: {score.signature}" for score in scores.scores]
-    return Table(("metric", name), rows, notes)
+def score_tables(name: str, scores: Scores) -> list[Table]:
+    """Lay out the scores of a system: a row for each metric; where there is BLEU by source length,
+    a second table with a row for each bucket and one for the whole corpus.
 
-
-def length_table(name: str, scores: Scores) -> Table:
-    """Lay out BLEU by source length: a row for each bucket and one for the whole corpus, a column
-    for the number of segments and for the system.
-
-    A value over fewer than `FEW_SEGMENTS` segments carries a dagger; an empty bucket a dash.
-
-    Raises:
-        ShapeshiftError: no BLEU by length.
+    A value over fewer than `FEW_SEGMENTS` segments carries a dagger; an empty bucket a dash. All
+    notes stand below the last table.
     """
-    buckets = length_columns({name: scores})[name]
-    rows = [
-        (bucket.label, str(bucket.num_segments), _number(bucket.bleu, marked=bucket.is_small))
-        for bucket in buckets
-    ]
-    total = scores.find("BLEU")
-    rows.append(("all", str(scores.num_segments), _number(None if total is None else total.value)))
-    signatures = {bucket.score.signature for bucket in buckets if bucket.score is not None}
-    notes = [f"BLEU: {signature}" for signature in sorted(signatures)]
-    if any(bucket.is_small for bucket in buckets):
-        notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
-    return Table(("source length", "segments", name), rows, notes)
-
-
-def _number(value: float | None, *, marked: bool = False) -> str:
-    return NO_VALUE if value is None else f"{value:.2f}" + FEW_MARK * marked
+    rows = [(score.name, f"{score.value:.2f}") for score in scores.scores]
+    tables = [Table(("metric", name), rows)]
+    notes = [f"{score.name}: {score.signature}" for score in scores.scores]
+    if scores.by_length is not None:
+        lengths = [
+            (
+                bucket.label,
+                str(bucket.num_segments),
+                NO_VALUE
+                if bucket.bleu is None
+                else f"{bucket.bleu:.2f}" + FEW_MARK * bucket.is_small,
+            )
+            for bucket in scores.by_length
+        ]
+        lengths.append(("all", str(scores.num_segments), dict(rows).get("BLEU", NO_VALUE)))
+        tables.append(Table(("source length", "segments", name), lengths))
+        signatures = {x.score.signature for x in scores.by_length if x.score is not None}
+        notes += [f"BLEU: {signature}" for signature in sorted(signatures)]
+        if any(bucket.is_small for bucket in scores.by_length):
+            notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
+    tables[-1] = replace(tables[-1], notes=[*dict.fromkeys(notes)])
+    return tables
 
 
 def _markdown_row(cells: Sequence[str], widths: Sequence[int]) -> str:

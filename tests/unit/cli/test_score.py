@@ -32,14 +32,15 @@ def test_a_pipe_gets_one_plain_line_for_each_score(files):
 
 
 def test_metrics_source_and_json(files):
-    options = "--metric bleu --source source --length-buckets 3,6,9 --json out.json"
+    options = "--metric bleu --source source --json out.json"
     status, out, _ = score(files, "hypotheses", "references", *options.split())
     assert status == 0
-    names = [line.split(" ")[0] for line in out.splitlines()]
-    assert names == ["BLEU", "BLEU[0,3)", "BLEU[3,6)", "BLEU[6,9)", "BLEU[9,inf)"]
-    assert out.splitlines()[-1] == "BLEU[9,inf) none (0 segments)"
+    score_line, *by_length = out.splitlines()
+    assert score_line.startswith("BLEU 100.00 (")
+    assert by_length[0] == "BLEU[0,10) 100.00 (3 segments)"
+    assert by_length[-1] == "BLEU[50,inf) none (0 segments)"
     written = Scores.load(files / "out.json")
-    assert [bucket.num_segments for bucket in written.by_length] == [1, 1, 1, 0]
+    assert [bucket.num_segments for bucket in written.by_length] == [3, 0, 0, 0, 0, 0]
     assert written.hypotheses_sha256 == sha256_lines(REFERENCES)
 
 
@@ -69,11 +70,10 @@ def test_a_terminal_gets_tables(files, monkeypatch, capsys):
         hypotheses=str(files / "hypotheses"),
         references=files / "references",
         source=files / "source",
-        length_buckets="3",
     )
     out = capsys.readouterr().out
     assert "hypotheses" in out
-    assert re.search(r"0–2 +1 ", out)
+    assert re.search(r"0–9 +3 ", out)
     assert "† fewer than 10 segments" in out
 
 
@@ -83,12 +83,10 @@ def test_a_tokenizer_can_be_chosen(files):
     (files / "source").write_text("I read a book .\n")
     given = ["hypotheses", "references", "--metric", "bleu"]
     assert re.match(r"BLEU 0\.00 .*tok:13a", score(files, *given)[1])
-    buckets = ("--source", "source", "--length-buckets", "9")
-    whole, bucket, _ = score(files, *given, "--tokenize", "char", *buckets)[1].splitlines()
+    chosen = ("--tokenize", "char", "--source", "source")
+    whole, bucket, *_ = score(files, *given, *chosen)[1].splitlines()
     assert re.match(r"BLEU [5-9]\d\..*tok:char", whole)
     assert bucket.split()[1] == whole.split()[1]
-    _, by_setting, _ = score(files, *given, "--set", "evaluation.tokenize=char")
-    assert by_setting.splitlines() == [whole]
 
 
 def test_joined_texts_are_scored_by_sentence_too(files):

@@ -1,12 +1,10 @@
-"""`translate`, and `score` with a model, as the command line runs them; the model was never
-trained."""
+"""`translate` as the command line runs it; the model was never trained."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
-import math
 import os
 import shlex
 import subprocess
@@ -56,7 +54,9 @@ def test_translations_that_reach_the_limit_are_counted(run: Path) -> None:
     assert "<stdin>" not in err
 
 
-@pytest.mark.parametrize("options", [(), ("--on-long", "split", "--max-source-length", "6")])
+@pytest.mark.parametrize(
+    "options", [(), ("--on-long", "split", "--set", "decoding.max_source_length=6")]
+)
 def test_json_has_what_text_has_and_each_token(run: Path, options: tuple[str, ...]) -> None:
     command = ("translate", "run", "text", "--n-best", "2", *options)
     status, text, _ = shapeshift(run.parent, *command)
@@ -128,7 +128,7 @@ def test_notices_stay_out_of_the_output_where_standard_error_is_closed(run: Path
 
 
 def test_long_lines_are_named_with_their_numbers(run: Path) -> None:
-    options = ("--max-source-length", "9", "--on-long")
+    options = ("--set", "decoding.max_source_length=9", "--on-long")
     status, out, err = shapeshift(
         run.parent, "translate", "run", "text", *options, "split", "-o", "split"
     )
@@ -160,36 +160,19 @@ def test_options_reach_the_translator(run: Path, monkeypatch: pytest.MonkeyPatch
         return translate_lines(self, *args, stream=stream, **options)
 
     monkeypatch.setattr(Translator, "translate_lines", noted)
-    options = ("--batch-invariant", "--on-long", "skip", "--max-source-length", "6")
+    options = ("--on-long", "skip", "--set", "decoding.batch_invariant=true")
     assert shapeshift(run.parent, "translate", "run", "text", *options)[0] == 0
     monkeypatch.setattr("sys.stdin", Terminal(io.BytesIO(b"ab\n")))
     translate(run)
     (config, from_file), (default, from_terminal) = asked
-    assert (config.batch_invariant, config.on_long, config.max_source_length) == (True, "skip", 6)
+    assert (config.batch_invariant, config.on_long) == (True, "skip")
     assert (default.batch_invariant, from_file, from_terminal) == (False, False, True)
-
-
-def test_score_adds_what_a_model_thinks(run: Path) -> None:
-    (run.parent / "mine").write_text("".join(x + "\n" for x in reversed(LINES)), encoding="utf-8")
-    status, out, err = shapeshift(
-        run.parent, "score", "mine", "text", "--source", "text", "--metric", "bleu",
-        "--run", "run", "--log-probs", "log_probs", "--set", "evaluation.tokenize=char",
-    )  # fmt: skip
-    assert (status, err) == (0, "")
-    assert "tok:char" in out
-    values = [float(line) for line in (run.parent / "log_probs").read_text().split()]
-    assert len(values) == len(LINES)
-    assert max(values) <= 0
-    last = out.split("\n")[-2]
-    mean, num_tokens = last.split()[2], int(last.split("over ")[1].split()[0])
-    assert float(mean) == pytest.approx(math.fsum(values) / num_tokens, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     "command",
     [
         "translate run text",
-        "score text text --source text --run run",
         "inspect run 'ab cd' --output page.html",
     ],
 )

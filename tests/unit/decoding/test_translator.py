@@ -26,8 +26,6 @@ class Characters:
             return [join_ids(self.encode_source(split_parts(text))) for text in texts]
         return [[FIRST + ALPHABET.index(c) for c in text if c in ALPHABET] for text in texts]
 
-    encode_target = encode_source
-
     def decode_target(self, ids: list[int]) -> str:
         return "".join("|" if i == SEP else ALPHABET[i - FIRST] for i in ids)
 

@@ -16,6 +16,8 @@ from shapeshift.evaluation import comet as module
 from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
 from shapeshift.evaluation.metrics import score_corpus
 
+from ..cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+
 SOURCES, HYPOTHESES, REFERENCES = ["ein Hund", "Rosen"], ["a dog", "rose"], ["a dog", "roses"]
 
 
@@ -187,3 +189,13 @@ def test_sources_are_needed_line_by_line(package, sources, message):
     with pytest.raises(ShapeshiftError, match=message):
         score(sources=sources)
     assert package.predictions == []
+
+
+def test_the_command_takes_a_model(package, tmp_path):
+    for name, lines in (("mt", HYPOTHESES), ("ref", REFERENCES), ("src", SOURCES)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    make_checkpoint(tmp_path / "mine")
+    options = "--source src --metric comet --comet-model mine"
+    status, out, err = shapeshift(tmp_path, "score", "mt", "ref", *options.split())
+    assert (status, err) == (0, "")
+    assert out.startswith("COMET 25.00 (model:mine|")

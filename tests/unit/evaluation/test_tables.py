@@ -1,27 +1,23 @@
 from shapeshift.evaluation.scores import evaluate
-from shapeshift.evaluation.tables import Table, length_table, score_table
+from shapeshift.evaluation.tables import Table, score_tables
 
 LINES = [f"Sentence number {n} is here for all of us to read." for n in range(12)]
 
 
 def test_buckets_are_rows_with_counts_and_a_mark_that_is_explained_where_it_is_used():
     scores = evaluate(LINES, LINES, lengths=[5] * 11 + [50], length_buckets=[10, 20])
-    table = length_table("good", scores)
-    assert table.header == ("source length", "segments", "good")
-    assert table.rows == [
+    overall, by_length = score_tables("good", scores)
+    assert overall.rows == [("BLEU", "100.00"), ("chrF2", "100.00")]
+    assert overall.notes == ()
+    assert by_length.header == ("source length", "segments", "good")
+    assert by_length.rows == [
         ("0–9", "11", "100.00"), ("10–19", "0", "–"), ("≥ 20", "1", "100.00†"),
         ("all", "12", "100.00"),
     ]  # fmt: skip
-    assert table.notes[0].startswith("BLEU: nrefs:1|")
-    assert table.notes[1:] == ["† fewer than 10 segments"]
-    steady = evaluate(LINES, LINES, lengths=[5] * 12, length_buckets=[10])
-    assert len(length_table("good", steady).notes) == 1
-
-
-def test_the_score_table_has_a_row_and_a_signature_for_each_metric():
-    table = score_table("good", evaluate(LINES, LINES))
-    assert table.rows == [("BLEU", "100.00"), ("chrF2", "100.00")]
-    assert [note.split(":")[0] for note in table.notes] == ["BLEU", "chrF2"]
+    assert [note.split(":")[0] for note in by_length.notes[:2]] == ["BLEU", "chrF2"]
+    assert by_length.notes[2:] == ["† fewer than 10 segments"]
+    [table] = score_tables("good", evaluate(LINES, LINES))
+    assert len(table.notes) == 2
 
 
 def test_markdown_keeps_a_bar_in_a_name_inside_its_cell():

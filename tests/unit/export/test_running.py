@@ -99,8 +99,9 @@ def test_scores_are_those_of_the_penalty(penalty, made):
 def test_forced_scores_are_the_same(made):
     ours, theirs = translators(made)
     targets = ["Der Hund sieht.", "", "Ein Mann.", "Das Haus ist alt.", "ein", "a", "Haus."]
-    pairs = zip(ours.score(LINES, targets), theirs.score(LINES, targets), strict=True)
-    for expected, got in pairs:
+    pairs = ours.encode(LINES), ours.subwords.encode_target(targets)
+    scores = (each.runner.score(*pairs) for each in (ours, theirs))
+    for expected, got in zip(*scores, strict=True):
         assert got.num_tokens == expected.num_tokens
         assert got.tokens is expected.tokens is None
         assert got.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
