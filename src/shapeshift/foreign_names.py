@@ -93,47 +93,6 @@ FOREIGN_POSITIONS = {
 }
 """Name of a position representation elsewhere → preset here."""
 
-POSITIONS_ELSEWHERE = {
-    "none": {
-        "fairseq": "--no-token-positional-embeddings",
-        "OpenNMT-py": "position_encoding: false",
-        "x-transformers": "use_abs_pos_emb=False",
-    },
-    "sinusoidal": {
-        "fairseq": "the default of `transformer`",
-        "transformers": "Marian",
-        "OpenNMT-py": "position_encoding: true",
-        "x-transformers": "scaled_sinu_pos_emb=True (with a trained scale)",
-    },
-    "learned": {
-        "fairseq": "--encoder-learned-pos --decoder-learned-pos",
-        "transformers": "BERT, GPT-2, BART (max_position_embeddings, n_positions)",
-        "x-transformers": "use_abs_pos_emb=True",
-    },
-    "shaw": {
-        "fairseq": "fairseq2: ShawRelativePositionSDPA",
-        "transformers": "position_embedding_type=relative_key (BERT of version 4; keys alone)",
-        "OpenNMT-py": "max_relative_positions: 16",
-    },
-    "t5": {
-        "transformers": "T5 (relative_attention_num_buckets, relative_attention_max_distance)",
-        "OpenNMT-py": "relative_positions_buckets: 32",
-        "x-transformers": "rel_pos_bias=True",
-    },
-    "alibi": {
-        "transformers": "BLOOM, MPT",
-        "OpenNMT-py": "max_relative_positions: -2",
-        "x-transformers": "alibi_pos_bias=True",
-    },
-    "rotary": {
-        "transformers": "Llama, Qwen, GPT-NeoX (rope_theta, rope_scaling, rope_parameters)",
-        "OpenNMT-py": "max_relative_positions: -1",
-        "x-transformers": "rotary_pos_emb=True",
-    },
-    "xpos": {"x-transformers": "rotary_xpos=True"},
-}
-"""Kind → library → the setting or the models that have it there."""
-
 RENAMED = {
     "decoding.window": "decoding.buffer_size",
     "evaluation.edges": "evaluation.length_buckets",

@@ -84,7 +84,6 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
 
         run = load_run(name)
         return run.model(), run
-    _refuse_files(name)
     if ":" in name and not Path(name).exists():
         return _call(*name.split(":", 1)), None
     try:
@@ -93,10 +92,8 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
         config = transformers.AutoConfig.from_pretrained(name)
         model: nn.Module = _class_of(config).from_pretrained(name)
     except ModuleNotFoundError as error:
-        where = "" if Path(name).exists() else "there is no such folder, and "
         raise ShapeshiftError(
-            f"{name!r}: {where}a model of Hugging Face needs transformers ({error});"
-            f" {install_extra('hf')}"
+            f"{name!r}: a model of Hugging Face needs transformers ({error}); {install_extra('hf')}"
         ) from error
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
@@ -122,31 +119,6 @@ def _class_of(config: Any) -> Any:
     return transformers.AutoModelForCausalLM
 
 
-def _refuse_files(name: str) -> None:
-    """Raise a `ShapeshiftError` for a file of Python code, for a folder that does not exist, and
-    for one that holds no model."""
-    path, _, function = name.partition(":")
-    code = Path(path if path.endswith(".py") else f"{path}.py")
-    if code.is_file() and (path.endswith(".py") or not (function or Path(name).is_dir())):
-        module = ".".join(code.with_suffix("").parts)
-        raise ShapeshiftError(
-            f"{name!r} is a file of Python code; write {module}:{function or 'build'}, where"
-            f" {function or 'build'} is its function that returns a model"
-        )
-    if path.endswith(".py"):
-        raise ShapeshiftError(f"no such file: {path}")
-    folder = Path(name)
-    if folder.is_dir() and not (folder / "config.json").exists():
-        raise ShapeshiftError(
-            f"{name} holds neither a run (config.yaml) nor a model of Hugging Face (config.json)"
-        )
-    first, *others = folder.parts or (name,)
-    is_path = name.startswith((".", "/", "~")) or name.endswith("/") or len(others) > 1
-    is_path = is_path or (bool(others) and (first == "runs" or Path(first).is_dir()))
-    if is_path and not function and not folder.exists():
-        raise ShapeshiftError(f"no such folder: {name}")
-
-
 def _call(module: str, function: str) -> nn.Module:
     """Return the model of `module:function`; a module's own model is one, too."""
     from torch import nn
@@ -159,14 +131,11 @@ def _call(module: str, function: str) -> nn.Module:
         raise ShapeshiftError(f"cannot import {name!r}: {error}") from error
     if isinstance(factory, nn.Module):
         return factory
-    if not callable(factory):
-        raise ShapeshiftError(f"{name!r} is no function that returns a model")
     try:
         signature(factory).bind()
     except TypeError as error:
         raise ShapeshiftError(
-            f"{name!r} needs arguments ({error}), expected a function without any that returns the"
-            f" model; write one, such as def build(): return {function}(…)"
+            f"{name!r} is no function without arguments that returns a model ({error}); write one"
         ) from error
     model: nn.Module = factory()
     return model

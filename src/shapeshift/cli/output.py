@@ -52,12 +52,20 @@ def notice(line: object, style: str | None = None) -> None:
 
 
 def _print(out: Console, line: object, style: str | None = None) -> None:
-    """Print a line, on a terminal folded between words; never in a word, which may be a path."""
-    text = str(line)
+    """Print lines, on a terminal folded between words; never in a word, which may be a path."""
+    lines = str(line).split("\n")
     if out.is_terminal:
-        wrap = textwrap.TextWrapper(out.width, break_long_words=False, break_on_hyphens=False)
-        text = "\n".join(wrap.fill(each) for each in text.split("\n"))
-    out.print(text, style=style, soft_wrap=True)
+        lines = [
+            textwrap.fill(
+                each,
+                out.width,
+                subsequent_indent=2 * " " * (len(each) - len(each.lstrip())),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for each in lines
+        ]
+    out.print("\n".join(lines), style=style, soft_wrap=True)
 
 
 def show_table(table: Table, *, numbers: bool = True) -> None:

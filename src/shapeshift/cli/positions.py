@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-import textwrap
 from typing import Annotated
 
 import typer
 
-from shapeshift.cli.output import results_console, show, show_table
+from shapeshift.cli.output import show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
 
 PURPOSE = {
@@ -95,7 +94,7 @@ def positions(
 def _describe(name: str) -> None:
     """Print what a preset, a kind or position ids do, and how a configuration names them."""
     from shapeshift.export.support import ENGINES, support
-    from shapeshift.foreign_names import FOREIGN_POSITIONS, POSITIONS_ELSEWHERE
+    from shapeshift.foreign_names import FOREIGN_POSITIONS
     from shapeshift.model import ModelConfig, catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
@@ -123,16 +122,14 @@ def _describe(name: str) -> None:
     for title in dict.fromkeys(described):
         entry = KINDS.get(title) or POSITION_IDS[title]
         show(f"\n{title}: {entry.summary} ({entry.source})\n")
-        _show_text(f"{PURPOSE[title]}\n\n{_documentation(entry.build)}")
+        show(f"{PURPOSE[title]}\n\n{_documentation(entry.build)}")
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
         ]
-        _show_text(f"\noptions: {', '.join(options) or 'none'}")
-        elsewhere = POSITIONS_ELSEWHERE.get(title, {}).items()
-        _show_text("\n".join(f"in {library}: {there}" for library, there in elsewhere))
+        show(f"\noptions: {', '.join(options) or 'none'}")
     *exact, last = *catalogue.EXPORTS, *ENGINES
-    _show_text(
+    show(
         f"parameters added to transformer-base: {catalogue.count_parameters(scheme):,}\n"
         f"exports to {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"in Python: {_python(name)}\n"
@@ -142,13 +139,13 @@ def _describe(name: str) -> None:
 
 def _documentation(build: type) -> str:
     """Return a class's documentation without the sizes, which the model gives, and errors;
-    paragraphs and items in one line each, which fits a terminal of any width."""
+    paragraphs and items in one line each, which the terminal folds."""
     from shapeshift.positions import Representation
 
     if build is Representation:
         return ""  # it explains how to write a kind
     text = (inspect.getdoc(build) or "").partition("\nRaises:")[0]
-    text = re.sub(r"(?<=\S)\n(?=\S| {8,}\S)", " ", text)
+    text = re.sub(r"(?<=\S)\n( {8,})?(?=\S)", " ", text)
     text = re.sub(r"^    (dim|num_heads|head_dim|causal): .*\n?", "", text, flags=re.MULTILINE)
     legend = "D is the width of the model, H the number of heads, E = D / H; i and j are positions."
     details, _, options = text.partition("\nArgs:")
@@ -172,15 +169,3 @@ def _python(name: str) -> str:
     taken = inspect.signature(kind).parameters
     sizes = [f", {size}={value}" for size, value in SIZES.items() if size in taken]
     return f'shapeshift.positions.get("{name}"{"".join(sizes)})'
-
-
-def _show_text(text: str) -> None:
-    """Print lines folded to the width of the terminal, what is folded indented."""
-    width = min(100, results_console().width)
-    for line in text.rstrip().splitlines():
-        indent = " " * (len(line) - len(line.lstrip()))
-        hanging = indent and indent + "    "
-        lines = textwrap.wrap(" ".join(line.split()), width, initial_indent=indent,
-                              subsequent_indent=hanging, break_long_words=False,
-                              break_on_hyphens=False)  # fmt: skip
-        show("\n".join(lines))

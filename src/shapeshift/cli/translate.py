@@ -72,8 +72,8 @@ def translate(
         Literal["error", "split", "skip"] | None,
         typer.Option(
             help="What to do with a line of more subwords than decoding.max_source_length, or than"
-            " the model has positions for: stop with an error, translate its pieces and join them, or"
-            " leave its line empty. Each such line is named on standard error."
+            " the model has positions for: stop with an error, translate its pieces and join them,"
+            " or leave its line empty. Each such line is named on standard error."
             "  [default: error]",
         ),
     ] = None,

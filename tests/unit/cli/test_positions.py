@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import pytest
@@ -15,15 +14,12 @@ from shapeshift.cli.output import plain_console, show_table
 from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
-from shapeshift.foreign_names import POSITIONS_ELSEWHERE
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
 
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("output", "positions"):
-        name = f"shapeshift.cli.{module}.results_console"
-        monkeypatch.setattr(name, lambda: plain_console(width=80))
+    monkeypatch.setattr("shapeshift.cli.output.results_console", lambda: plain_console(width=80))
 
 
 def test_80_columns_cut_no_name() -> None:
@@ -42,33 +38,6 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 def test_each_has_a_purpose() -> None:
     assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
-
-
-def test_names_of_other_libraries_are_those_that_they_have() -> None:
-    assert KINDS.keys() >= POSITIONS_ELSEWHERE.keys()
-    x_transformers = pytest.importorskip("x_transformers.x_transformers")
-    taken = {
-        name
-        for each in (x_transformers.AttentionLayers, x_transformers.TransformerWrapper)
-        for name in inspect.signature(each).parameters
-    }
-    named = [each.get("x-transformers", "") for each in POSITIONS_ELSEWHERE.values()]
-    assert {each.partition("=")[0] for each in filter(None, named)} <= taken
-    config = pytest.importorskip("transformers").T5Config()
-    for setting in re.findall(r"relative_\w+", POSITIONS_ELSEWHERE["t5"]["transformers"]):
-        assert hasattr(config, setting)
-
-
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
-        ("rope", ["in OpenNMT-py: max_relative_positions: -1", "x-transformers: rotary_pos_emb"]),
-        ("learned", ["in fairseq: --encoder-learned-pos --decoder-learned-pos", "BERT"]),
-    ],
-)
-def test_one_is_described_with_its_name_elsewhere(name: str, lines: list[str]) -> None:
-    output = CliRunner().invoke(app, ["positions", name]).output
-    assert all(line in output for line in lines)
 
 
 def test_a_foreign_name_is_answered() -> None:
