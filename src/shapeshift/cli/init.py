@@ -100,22 +100,18 @@ def init(
 
 def _show_estimate(output: Path, train: Survey) -> None:
     """Print how long training will take with the configuration that was written."""
-    from shapeshift.cli.dry_run import busy_note
     from shapeshift.config import load_config
     from shapeshift.training.estimate import measure
 
     config = load_config(output)
     vocab_size, updates = config.data.subwords.vocab_size, config.training.max_updates
     length = round(1.4 * train.mean_words) + 1  # subwords of a sentence, about
-    busy = busy_note()
     step = measure(config.model, config.position.scheme, config.training, vocab_size, length)
     show(f"{output}: a {config.model.size} model, {updates:,} updates")
     show(
         f"training takes about {duration(updates * step.seconds_per_update)} on this machine"
         f" ({step.seconds_per_update:.2g} s an update, measured)"
     )
-    if busy is not None:
-        show(busy)
 
 
 def _ask(option: str, question: str) -> str:

@@ -126,14 +126,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
 
 
-def confirm_time(work: str, seconds: float, busy: str | None, yes: bool) -> None:
+def confirm_time(work: str, seconds: float, yes: bool) -> None:
     """Print how long training will take and when it will end; if that is more than a day, ask on a
     terminal.
 
     Args:
         work: what is trained, the beginning of the line.
         seconds: that it will take.
-        busy: see `dry_run.busy_note`.
         yes: do not ask.
 
     Raises:
@@ -143,7 +142,5 @@ def confirm_time(work: str, seconds: float, busy: str | None, yes: bool) -> None
     end = datetime.now() + took
     date = f" on {end:%d %B}" if took > day / 2 else ""
     notice(f"{work}: {duration(seconds)}, until {end:%H:%M}{date}")
-    if busy is not None:
-        notice(busy)
     if took > day and not yes and sys.stdin.isatty():
         typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)

@@ -45,11 +45,11 @@ def run_plan(
     from shapeshift.cli.grid_display import show_failures
 
     if dry_run:
-        from shapeshift.cli.dry_run import show_plan
+        from shapeshift.cli.dry_run import show_estimates
         from shapeshift.papers.preflight import check_shared
 
         check_shared(plan.runs, gpus_per_run)
-        show_plan(plan, prepared)
+        show_estimates(plan.runs)
         return
     plan.open_folder(directory)
     launcher = choose_launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
@@ -155,7 +155,6 @@ def confirm(
 ) -> None:
     """Print how long training will take, from a few steps measured here; if that is more than a
     day, ask on a terminal."""
-    from shapeshift.cli.dry_run import busy_note
     from shapeshift.lab.cell_folder import CellFolder
     from shapeshift.papers.planning import CELLS
     from shapeshift.papers.preflight import measure_runs
@@ -165,7 +164,6 @@ def confirm(
     left = {cell.key: CellFolder(root / cell.key).updates_left(cell.config) for cell in cells}
     if not any(left.values()):
         return
-    busy = busy_note()
     try:
         with console().status("measuring a few updates of each model"):
             measured = measure_runs([x for x in cells if left[x.key]], launcher.measure)
@@ -180,7 +178,7 @@ def confirm(
     at_once = min(launcher.num_slots, len(seconds))
     number = "1 run" if len(seconds) == 1 else f"{len(seconds)} runs, {at_once} at a time"
     took = max(*seconds, sum(seconds) / min(at_once, num_cores()))
-    confirm_time(f"{number}, training alone (measured)", took, busy, yes)
+    confirm_time(f"{number}, training alone (measured)", took, yes)
 
 
 def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:

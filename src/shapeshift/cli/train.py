@@ -32,8 +32,8 @@ def train(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check every setting, measure a few steps here, print parameters, time and memory,"
-            " and stop.",
+            help="Check every setting, measure a few steps here, print parameters, time, disk space"
+            " and where the text comes from, and stop.",
         ),
     ] = False,
 ) -> None:
@@ -44,20 +44,16 @@ def train(
     checkpoint and exit with 130 or 143. The run's folder has everything that translating needs.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
-    from shapeshift.cli.dry_run import show_estimate
+    from shapeshift.cli.dry_run import show_estimates
     from shapeshift.config import load_config
+    from shapeshift.lab.grid import Cell
     from shapeshift.lab.run import has_begun
 
     settings = load_config(config, overrides or [])
-    warmup, updates = settings.training.schedule.warmup_updates, settings.training.max_updates
-    if warmup >= updates:  # which is allowed
-        notice(
-            f"note: training.schedule.warmup_updates={warmup} is not below"
-            f" training.max_updates={updates}: the learning rate rises to the end",
-            "yellow",
-        )
     if dry_run:
-        show_estimate(settings)
+        axes = {"position": settings.position.name}
+        cell = Cell(config.stem, "", axes, settings.training.seed, settings)
+        show_estimates([cell])
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     if not has_begun(directory) and "RANK" not in os.environ:  # nor under torchrun
@@ -70,17 +66,14 @@ def train(
 def ask(settings: Config, yes: bool) -> None:
     """Print what the run will take, from a few steps measured here; if that is more than a day, ask
     on a terminal."""
-    from shapeshift.cli.dry_run import busy_note
     from shapeshift.lab.requirements import measure_run
 
-    busy = busy_note()
     num_parameters, measured = measure_run(settings)
     updates = settings.training.max_updates
     confirm_time(
         f"{num_parameters:,} parameters, {updates:,} updates of about"
         f" {measured.seconds_per_update:.2g} s (measured)",
         updates * measured.seconds_per_update,
-        busy,
         yes,
     )
 

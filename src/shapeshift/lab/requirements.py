@@ -17,7 +17,6 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.hub import is_exported, require_datasets
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.comet import require_comet
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.model import Transformer, build
@@ -25,19 +24,15 @@ from shapeshift.positions import Randomized
 from shapeshift.training import estimate
 
 
-def missing_requirements(
-    config: Config, prepared: Path, *, packages_only: bool = False
-) -> list[str]:
+def missing_requirements(config: Config, prepared: Path) -> list[str]:
     """Return a line for each thing that a run lacks: what it is for and how to get it.
 
     Args:
         config: of the run.
         prepared: the folder of its prepared data, which need not be there.
-        packages_only: look for packages and for the tokenizers that `make_bleu` names, not for
-            files of text and COMET's model, which is downloaded otherwise.
     """
     lines = []
-    for check in _checks(config, prepared, packages_only):
+    for check in _checks(config, prepared):
         try:
             check()
         except ShapeshiftError as error:
@@ -147,9 +142,9 @@ def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, in
     return f"set {' '.join(options)}"
 
 
-def _checks(config: Config, prepared: Path, packages_only: bool) -> Iterator[Callable[[], object]]:
+def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     corpus = config.data.corpus
-    if isinstance(corpus, FilesCorpus) and not (corpus.archives or packages_only):
+    if isinstance(corpus, FilesCorpus) and not corpus.archives:
         yield lambda: require_files(corpus)
     if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or is_exported(corpus)):
         yield require_datasets
@@ -157,4 +152,4 @@ def _checks(config: Config, prepared: Path, packages_only: bool) -> Iterator[Cal
     if config.evaluation.detokenize == "moses" and not isinstance(corpus, GrammarCorpus):
         yield lambda: moses(corpus.target)
     if "comet" in (*config.training.validated_metrics, *config.evaluation.metrics):
-        yield require_comet if packages_only else config.evaluation.comet.fetch
+        yield config.evaluation.comet.fetch

@@ -95,9 +95,7 @@ def find_origins(runs: Collection[Runs]) -> list[Origin]:
     return list(dict.fromkeys(parts))
 
 
-def missing(
-    cells: Iterable[Cell], prepared_root: Path, *, hardware: bool, packages_only: bool = False
-) -> list[str]:
+def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> list[str]:
     """Return a line for each thing that runs need and that is not here, each once; see
     `lab.requirements`.
 
@@ -105,12 +103,11 @@ def missing(
         cells: the runs.
         prepared_root: see `lab.train.train`.
         hardware: look for devices and precisions as well.
-        packages_only: see `lab.requirements.missing_requirements`.
     """
     lines: list[str] = []
     for config in {cell.key: cell.config for cell in cells}.values():
         data = prepared_directory(config.data, prepared_root)
-        lines += missing_requirements(config, data, packages_only=packages_only)
+        lines += missing_requirements(config, data)
         if hardware:
             try:
                 check_hardware(config.training)

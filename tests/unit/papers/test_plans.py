@@ -274,10 +274,9 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
     text, device = missing(made.runs, tmp_path)
     assert text.startswith("train.en: no such file")
     assert "training.device=cuda" in device
-    assert missing(made.runs, tmp_path, hardware=False, packages_only=True) == []
     monkeypatch.setitem(sys.modules, "comet", None)
     scored = planning.plan_items(*item, "small", ["training.validate_metrics=[bleu,comet]"])
-    [line] = missing(scored.runs, tmp_path, packages_only=True)
+    _, line = missing(scored.runs, tmp_path)
     assert line.startswith("COMET needs unbabel-comet")
     for name in ("train", "valid", "test"):
         for language in ("en", "de"):
