@@ -83,9 +83,6 @@ def compare(
     for setting in overrides or ():
         if setting.startswith("training.seed="):
             raise usage_error(setting, "give --seeds NUMBER instead")
-        if setting.startswith("position"):
-            example = "--system 'NAME position=shape ...'"
-            raise usage_error(setting, f"give --position PRESET,... or {example} instead")
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])
     paper = comparison(config, systems, seeds)
@@ -147,21 +144,12 @@ def demo(
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
     """Return name → settings; a preset has its name for a setting."""
-    from pydantic import TypeAdapter, ValidationError
-
     from shapeshift.positions import PRESETS
-    from shapeshift.schema import PlainName
 
     options = "--position, --system"
     systems: dict[str, tuple[str, ...]] = {}
     for text in texts:
         name, *settings = text.split() or [""]
-        try:
-            TypeAdapter(PlainName).validate_python(name)
-        except ValidationError:
-            raise usage_error(
-                options, f"expected the name of a preset, or a name and settings, got {text!r}"
-            ) from None
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")
         if not settings and name not in PRESETS:
