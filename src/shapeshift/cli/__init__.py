@@ -14,6 +14,7 @@ shows its Python traceback.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import threading
@@ -27,7 +28,6 @@ from typer.core import TyperGroup
 from shapeshift import __version__
 from shapeshift.cli.hints import Subcommand
 from shapeshift.cli.signals import ending_on_signals
-from shapeshift.cli.streams import open_standard_streams
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
@@ -134,7 +134,7 @@ def shapeshift(
 
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
-    open_standard_streams()
+    _open_closed_streams()
     threading.excepthook = _report_thread
     set_spin_count()
     try:
@@ -142,7 +142,7 @@ def main() -> None:
             # Typer itself ends the run with SystemExit: 0, 2 for wrong usage.
             typer.main.get_command(app)(prog_name="shapeshift")
         finally:
-            sys.stdout.flush()
+            _flush_output()
     except BrokenPipeError:
         sys.exit(1)
     except ShapeshiftError as error:
@@ -154,6 +154,27 @@ def main() -> None:
             raise
         name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         _fail(f"{name}{error.strerror}")
+
+
+def _open_closed_streams() -> None:
+    """Open standard streams that are closed on `/dev/null`: the next file opened would take the
+    number of one, and receive our notices."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Discard what is still buffered: its flush at exit would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ShapeshiftError(f"standard output cannot be written: {error.strerror}") from error
 
 
 def _report_thread(arguments: threading.ExceptHookArgs) -> None:

@@ -122,15 +122,14 @@ def _ask(option: str, question: str) -> str:
 
 
 def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
-    from statistics import fmean, quantiles
+    import numpy as np
 
     from shapeshift.evaluation.tables import Table
 
     def lengths(words: Sequence[int]) -> str:
-        if len(words) < 2:
-            return " / ".join(map(str, [*words] * 3)) or "none"
-        most = quantiles(words, n=20, method="inclusive")[-1]
-        return f"{fmean(words):.1f} / {most:.0f} / {max(words)}"
+        if not len(words):
+            return "none"
+        return f"{np.mean(words):.1f} / {np.percentile(words, 95):.0f} / {max(words)}"
 
     every = [*surveys.values()]
     notes = ["words: mean / 95 % / longest"]

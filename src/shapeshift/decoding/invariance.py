@@ -1,26 +1,19 @@
 """Batch invariance: a sentence gives the same bits, whatever else is in its batch.
 
-Why results differ at all. Sums of floating-point numbers depend on their order, and a kernel takes
-its order from the shape of the whole call: a matrix product of one row runs other code than one of
-64; padding lengthens the sums of attention, and a longer softmax is split differently; a fused
-attention kernel divides rows among threads wherever the total divides evenly. A sentence thus
-depends on its neighbours through three numbers: how many rows there are, how far they are padded,
-and how many are left as sentences finish. In exact arithmetic none of them would matter.
+The order in which a kernel sums depends on the shape of the whole call: how many rows there are,
+how far they are padded, how many are left as sentences finish. So a sentence is computed in calls
+whose shapes depend on its own length alone, its `Frame`:
 
-So a sentence is computed in calls whose shapes depend on its own length alone, its `Frame`:
-
-- it is padded to the next multiple of 4 of its own length, and shares a batch only with sentences
-  that are padded to the same width (padding is masked, and its share of every sum is 0);
+- it is padded to the next multiple of 4, and shares a batch only with sentences of that width
+  (padding is masked, and its share of every sum is 0);
 - the number of rows is that of the frame, 16 for a sentence of up to 255 subwords; missing rows
   are filled with copies, and a sentence that has finished keeps its rows (`FixedRows`);
 - attention is computed as two products and a softmax (`math_attention`), because the fused kernel
-  of a CPU gives row 3 and row 4 of one call different bits.
+  of a CPU gives equal rows of one call different bits.
 
-What is left is that one call must treat its rows alike. The products and the softmax of PyTorch on
-CPUs do, in float32 and bfloat16, as measured; `rows_agree` checks the model in use first, and where
-it fails, every frame has one row, which is exact by construction.
-
-The number of threads belongs to the shape, too: results are the same for one setting of it.
+What is left is that one call must treat its rows alike, as the products and the softmax of PyTorch
+on CPUs do, in float32 and bfloat16. `rows_agree` measures that with the model in use; where it
+fails, every frame has one row. Results are the same for one number of threads.
 """
 
 from __future__ import annotations

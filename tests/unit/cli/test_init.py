@@ -10,4 +10,4 @@ def test_95_percent_of_the_sentences_are_no_longer_than_the_longest():
     found = survey([("a " * length, "b") for length in lengths])
     corpus = FilesCorpus(source="en", target="de", train=["a"], valid=["a"], test=["a"])
     table = _table({"train": found, "valid": survey([("a b", "c")])}, corpus)
-    assert table.rows[1][1:] == ("13.0 / 19 / 20", "2 / 2 / 2")
+    assert table.rows[1][1:] == ("13.0 / 19 / 20", "2.0 / 2 / 2")
