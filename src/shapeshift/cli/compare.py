@@ -44,18 +44,6 @@ Systems = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]
 
 
-FAST = (
-    "data.corpus.num_train=3000",
-    "data.corpus.num_valid=100",
-    "data.corpus.num_test=200",
-    "data.subwords.vocab_size=500",
-    "training.max_updates=40",
-    "training.checkpoint_every=40",
-    "training.schedule.warmup_updates=10",
-)
-"""What `demo --fast` changes."""
-
-
 def compare(
     config: ConfigFile,
     overrides: Overrides = None,
@@ -111,7 +99,7 @@ def demo(
         typer.Option(
             "--fast",
             help="About a minute: little text and few updates show that all works, and nothing"
-            " about the positions. Its label is `fast`.",
+            " about the positions.",
         ),
     ] = False,
     seeds: Seeds = 1,
@@ -126,19 +114,16 @@ def demo(
     position.position_ids.max_offset=10' --system rpe`: training pairs of at most 20 subwords, test
     pairs of all lengths. Some minutes on two cores.
     """
-    given = overrides or []
-    own = {each.partition("=")[0] for each in given}
-    small = [each for each in FAST if fast and each.partition("=")[0] not in own]
     compare(
-        Path("demo"),
-        small + given,
+        Path("demo-fast" if fast else "demo"),
+        overrides,
         ["ape"],
         [SHAPE_10, "rpe"],
         seeds,
         directory,
         prepared,
         jobs,
-        label or "fast" * fast,
+        label,
     )
 
 

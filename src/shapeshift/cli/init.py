@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import SHAPE_10, usage_error
-from shapeshift.cli.output import duration, notice, show, show_table, write
+from shapeshift.cli.output import duration, show, show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
@@ -83,13 +83,6 @@ def init(
         source=source, target=target, train=prefixes[0], valid=prefixes[1], test=prefixes[2]
     )
     surveys = survey_corpus(corpus)
-    for split, survey in surveys.items():
-        if survey.in_training:
-            notice(
-                f"warning: {survey.in_training:,} of {survey.num_pairs:,} {split} sentences are in"
-                " the training text, too: scores will say little about new text",
-                "yellow",
-            )
     show_table(_table(surveys, corpus))
     write(output, suggest(corpus, surveys["train"]))
     _show_estimate(output, surveys["train"])

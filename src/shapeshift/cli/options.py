@@ -37,9 +37,8 @@ Jobs = Annotated[
     typer.Option(
         min=0,
         help="Runs at a time, the cores divided among them; 0: one after the other in this"
-        " process. [default: one for each GPU; without one, for each core if the models are"
-        " narrow (model.dim up to 128), else for each four. Where one or a few narrow runs would"
-        " be left over, they go at the same time: three runs on two cores go all at once]",
+        " process. [default: one for each GPU; without one, as many as the cores have room for:"
+        " a narrow model (model.dim up to 128) takes one core, a wider one four]",
     ),
 ]
 

@@ -58,13 +58,15 @@ def split_text(text: str, limit: int, count: Count, *, joined: bool = False) -> 
         ShapeshiftError: a single character has more subwords than the limit.
     """
     units = _units(text, limit, count, joined)
-    groups: list[list[_Unit]] = []
+    pieces: list[Piece] = []
     start = 0
     while start < len(units):
         end = _cut(units, start, limit)
-        groups += _fitting(units[start:end], limit, count)
+        joiner = units[end - 1].joiner
+        piece = "".join(unit.text + unit.joiner for unit in units[start:end])
+        pieces.append(Piece(piece.removesuffix(joiner), joiner))
         start = end
-    return [Piece(_text(group), group[-1].joiner) for group in groups]
+    return pieces
 
 
 def _units(text: str, limit: int, count: Count, joined: bool) -> list[_Unit]:
@@ -114,16 +116,3 @@ def _cut(units: list[_Unit], start: int, limit: int) -> int:
     else:
         return len(units)
     return best[max(best)]
-
-
-def _fitting(units: list[_Unit], limit: int, count: Count) -> list[list[_Unit]]:
-    """Return the units as one group, or as smaller ones if the text has more subwords than its
-    words have together, as a subword model's normalisation may cause."""
-    if len(units) == 1 or count([_text(units)])[0] <= limit:
-        return [units]
-    middle = len(units) // 2
-    return _fitting(units[:middle], limit, count) + _fitting(units[middle:], limit, count)
-
-
-def _text(units: list[_Unit]) -> str:
-    return "".join(unit.text + unit.joiner for unit in units).removesuffix(units[-1].joiner)

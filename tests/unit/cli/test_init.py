@@ -4,10 +4,19 @@ from shapeshift.cli.init import _table
 from shapeshift.data.config import FilesCorpus
 from shapeshift.data.survey import survey
 
+CORPUS = FilesCorpus(source="en", target="de", train=["a"], valid=["a"], test=["a"])
+
 
 def test_95_percent_of_the_sentences_are_no_longer_than_the_longest():
     lengths = [*range(6, 20), 20]
     found = survey([("a " * length, "b") for length in lengths])
-    corpus = FilesCorpus(source="en", target="de", train=["a"], valid=["a"], test=["a"])
-    table = _table({"train": found, "valid": survey([("a b", "c")])}, corpus)
+    table = _table({"train": found, "valid": survey([("a b", "c")])}, CORPUS)
     assert table.rows[1][1:] == ("13.0 / 19 / 20", "2.0 / 2 / 2")
+
+
+def test_text_that_is_in_the_training_text_is_counted_and_named():
+    train = survey([("a b", "c")])
+    test = survey([("d", "e"), ("a b", "c")], train.sources)
+    table = _table({"train": train, "test": test}, CORPUS)
+    assert ("whose source is in the training text", "0", "1") in table.rows
+    assert "the first whose source is in the training text: pair 2" in table.notes

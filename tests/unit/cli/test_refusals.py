@@ -115,10 +115,3 @@ def test_the_answer_names_what_works(project, command, status, remedy):
         assert err.splitlines()[-1].startswith("shapeshift: error: ")
     if command.startswith(("translate", "score")):
         assert out == ""
-
-
-def test_test_text_that_is_in_the_training_text_is_reported(project):
-    options = "--train text/train --valid text/valid --test text/train --output overlap.yaml"
-    status, _, err = shapeshift(project, *f"{INIT} {options}".split())
-    assert status == 0
-    assert "60 of 60 test sentences are in the training text" in err

@@ -51,15 +51,6 @@ def test_parts_of_a_joined_text_are_cut_apart_first() -> None:
     assert [piece.text for piece in whole] == ["aa <sep>", "b"]  # elsewhere it is text
 
 
-def test_words_that_grow_side_by_side_are_cut_again() -> None:
-    def crowded(texts: Sequence[str]) -> list[int]:
-        return [len(text.split()) ** 2 for text in texts]
-
-    pieces = [piece.text for piece in split_text("a b c d e f g", 4, crowded)]
-    assert " ".join(pieces) == "a b c d e f g"
-    assert max(crowded(pieces)) <= 4
-
-
 def test_a_character_that_is_too_long_cannot_be_cut() -> None:
     with pytest.raises(ShapeshiftError, match="single character has more than 1 subwords"):
         split_text("ab", 1, lambda texts: [2 * len(text) for text in texts])
