@@ -1,14 +1,13 @@
 """The command line: `shapeshift SUBCOMMAND …`.
 
-Each subcommand is one thin module of this package: a Typer function that reads its options, calls
-the library and prints. `COMMANDS` names them; a module is imported when its subcommand runs or its
-help is shown, so its top level imports `typer` and the standard library only, and the function
-imports the rest. This keeps `shapeshift --help` fast.
+Each subcommand is one thin module: a Typer function that reads its options, calls the library and
+prints. A module is imported when its subcommand runs or its help is shown. Its top level imports
+`typer` and the standard library only, and the function imports the rest: `--help` stays fast.
 
 Exit status: 0; 1 for an error that the user can fix (`ShapeshiftError`, one line on stderr) and for
-a disk that is full or not writable; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM. When
-the reader of the output goes away, the command stops silently with 1. Any other error is a bug and
-shows its Python traceback.
+a disk that is full or not writable; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM; 1,
+without a word, when the reader of the output goes away. Any other error is a bug and shows its
+traceback.
 """
 
 from __future__ import annotations

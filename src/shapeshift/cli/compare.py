@@ -129,16 +129,20 @@ def demo(
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
     """Return name → settings; a preset has its name for a setting."""
+    from shapeshift.model.position_config import no_preset
     from shapeshift.positions import PRESETS
 
     options = "--position, --system"
     systems: dict[str, tuple[str, ...]] = {}
     for text in texts:
-        name, *settings = text.split() or [""]
+        try:
+            name, *settings = shlex.split(text) or [""]
+        except ValueError as error:  # a quote that does not close
+            raise usage_error(options, f"{text!r}: {error}") from error
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")
         if not settings and name not in PRESETS:
-            raise usage_error(options, _no_preset(name))
+            raise usage_error(options, no_preset(name))
         preset = [f"position={name}"] if name in PRESETS else []
         systems[name] = (*preset, *settings)
     if len(systems) < 2:
@@ -148,17 +152,3 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
             " trains one)",
         )
     return systems
-
-
-def _no_preset(name: str) -> str:
-    from shapeshift.model.position_config import no_preset
-    from shapeshift.positions import KINDS
-
-    problem = no_preset(name)
-    if name not in KINDS or "did you mean" in problem:
-        return problem
-    keys = f"position.parts.0.kind={name} position.parts.0.place={KINDS[name].build.places[0]}"
-    return (
-        f"{name!r} is a kind, not a preset; give --system '{name} position.name={name} {keys}'"
-        f" (`shapeshift positions {name}` describes it)"
-    )

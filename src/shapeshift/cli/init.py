@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shapeshift.cli.options import SHAPE_10, usage_error
-from shapeshift.cli.output import duration, show, show_table, write
+from shapeshift.cli.output import show, show_table, write
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def init(
     model and a number of updates for that much text, measures a few steps, and says how long
     training will take here. On a terminal it asks for what is not given.
     """
+    from shapeshift.cli.train import announce
+    from shapeshift.config import load_config
     from shapeshift.data.config import FilesCorpus
     from shapeshift.data.corpora import require_text
     from shapeshift.data.sources.archives import find_prefixes
@@ -85,26 +87,12 @@ def init(
     surveys = survey_corpus(corpus)
     show_table(_table(surveys, corpus))
     write(output, suggest(corpus, surveys["train"]))
-    _show_estimate(output, surveys["train"])
+    config = load_config(output)
+    show(f"{output}: a {config.model.size} model")
+    announce(config, yes=True)
     show("Next, train one model, or compare several positions:")
     show(f"  shapeshift train {output}")
     show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
-
-
-def _show_estimate(output: Path, train: Survey) -> None:
-    """Print how long training will take with the configuration that was written."""
-    from shapeshift.config import load_config
-    from shapeshift.training.estimate import measure
-
-    config = load_config(output)
-    vocab_size, updates = config.data.subwords.vocab_size, config.training.max_updates
-    length = round(1.4 * train.mean_words) + 1  # subwords of a sentence, about
-    step = measure(config.model, config.position.scheme, config.training, vocab_size, length)
-    show(f"{output}: a {config.model.size} model, {updates:,} updates")
-    show(
-        f"training takes about {duration(updates * step.seconds_per_update)} on this machine"
-        f" ({step.seconds_per_update:.2g} s an update, measured)"
-    )
 
 
 def _ask(option: str, question: str) -> str:

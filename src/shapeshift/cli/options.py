@@ -94,13 +94,7 @@ def usage_error(option: str, problem: str) -> typer.BadParameter:
 
 
 def parse_pair(text: str, option: str, form: str) -> tuple[str, str]:
-    """Return the two sides of `NAME=VALUE`.
-
-    Args:
-        text: that was given.
-        option: where.
-        form: what the error says is expected.
-    """
+    """Return the two sides of `NAME=VALUE`; `form` is what the error says is expected."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise usage_error(option, f"expected {form}, got {text!r}")
@@ -108,11 +102,7 @@ def parse_pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def read_text(name: str) -> tuple[str, Iterator[str]]:
-    """Return what errors call a text, and its lines; see `data.sources.files.read_lines`.
-
-    Args:
-        name: of a file, or `STDIN`.
-    """
+    """Return what errors call the text of a file, or of `STDIN`, and its lines."""
     from shapeshift.data.sources.files import read_lines, read_stream
 
     if name != STDIN:
@@ -121,16 +111,8 @@ def read_text(name: str) -> tuple[str, Iterator[str]]:
 
 
 def open_run(directory: Path, settings: Sequence[str] = ()) -> Run:
-    """Return a trained run, and let PyTorch use as many threads as its model can.
-
-    Args:
-        directory: of the run.
-        settings: given with `--set`, each `KEY=VALUE`.
-
-    Raises:
-        typer.BadParameter: a setting has no effect.
-        ShapeshiftError: see `lab.run.Run`.
-    """
+    """Return a trained run with settings given with `--set`, and let PyTorch use as many threads as
+    its model can."""
     refuse_without_effect(settings)
     from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
@@ -141,11 +123,7 @@ def open_run(directory: Path, settings: Sequence[str] = ()) -> Run:
 
 
 def refuse_without_effect(settings: Iterable[str]) -> None:
-    """Refuse a setting given with `--set`, `KEY=VALUE`, that has no effect on a trained model.
-
-    Raises:
-        typer.BadParameter: for the first one.
-    """
+    """Refuse a setting given with `--set` that has no effect on a trained model."""
     sections = tuple(f"{each}." for each in OF_A_TRAINED_MODEL)
     for key in (setting.partition("=")[0] for setting in settings):
         if not f"{key}.".startswith(sections):

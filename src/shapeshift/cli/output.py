@@ -69,14 +69,10 @@ def _print(out: Console, line: object, style: str | None = None) -> None:
 
 
 def show_table(table: Table, *, numbers: bool = True) -> None:
-    """Print a table, and its notes below it.
+    """Print a table and its notes; `numbers`: all of its columns but the first hold numbers.
 
-    Its first column holds names to copy: it is as wide as they are, and others are folded between
+    The first column holds names to copy: it is as wide as they are, and others are folded between
     words. Where there is no room for that, it is folded between words as well.
-
-    Args:
-        table: with the text of all cells.
-        numbers: whether all columns but the first hold numbers.
     """
     from rich import box
     from rich.table import Table as RichTable
@@ -127,17 +123,8 @@ def duration(seconds: float) -> str:
 
 
 def confirm_time(work: str, seconds: float, yes: bool) -> None:
-    """Print how long training will take and when it will end; if that is more than a day, ask on a
-    terminal.
-
-    Args:
-        work: what is trained, the beginning of the line.
-        seconds: that it will take.
-        yes: do not ask.
-
-    Raises:
-        typer.Abort: the answer is no.
-    """
+    """Print what is trained, how long that takes and when it ends; if it is more than a day, ask on
+    a terminal, unless `yes`."""
     took, day = timedelta(seconds=seconds), timedelta(days=1)
     end = datetime.now() + took
     date = f" on {end:%d %B}" if took > day / 2 else ""

@@ -30,17 +30,13 @@ class SignalledError(KeyboardInterrupt):
 def ending_on_signals(remark: str = "") -> Iterator[None]:
     """Leave the block at a SIGTERM or SIGINT, print one line, and exit with 143 or 130.
 
-    The block is left by an exception, so that it can clean up. A second signal interrupts the
-    clean-up; a third has its default effect. Training handles the first signal itself: it finishes
-    its update and saves, see `training.stopping.StopSignals`. During an import, which is most of
-    the start, a signal ends the process at once, because modules may catch the exception and fail
-    later, half imported.
+    The block is left by an exception, so that it can clean up; a second signal interrupts that.
+    Training handles the first signal itself: it finishes its update and saves, see
+    `training.stopping.StopSignals`. During an import, which is most of the start, a signal ends the
+    process at once, because modules may catch the exception and fail later, half imported.
 
     Args:
         remark: how to continue, as half a sentence, or nothing.
-
-    Raises:
-        typer.Exit: after a signal.
     """
     received = 0
 

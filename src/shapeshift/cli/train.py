@@ -57,15 +57,15 @@ def train(
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     if not has_begun(directory) and "RANK" not in os.environ:  # nor under torchrun
-        ask(settings, yes)
+        announce(settings, yes)
     done = _train(settings, directory, prepared, test)
     if test and done is not None:
         _test(done, prepared)
 
 
-def ask(settings: Config, yes: bool) -> None:
-    """Print what the run will take, from a few steps measured here; if that is more than a day, ask
-    on a terminal."""
+def announce(settings: Config, yes: bool) -> None:
+    """Print what a run will take, from a few steps measured here; if that is more than a day, ask
+    on a terminal, unless `yes`."""
     from shapeshift.lab.requirements import measure_run
 
     num_parameters, measured = measure_run(settings)

@@ -121,11 +121,11 @@ def test_a_run_of_more_than_a_day_is_asked_about(monkeypatch, measured, capsys, 
     settings = parse_config({"training": {"max_updates": 10**9}})
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     with nullcontext() if trains else pytest.raises(typer.Abort):
-        train.ask(settings, yes=False)
+        train.announce(settings, yes=False)
     assert "1,000,000,000 updates" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", Terminal(""))
-    train.ask(settings, yes=True)
-    train.ask(parse_config({"training": {"max_updates": 2}}), yes=False)
+    train.announce(settings, yes=True)
+    train.announce(parse_config({"training": {"max_updates": 2}}), yes=False)
 
 
 def test_what_is_trained_does_not_count(monkeypatch, measured, capsys, tmp_path):

@@ -81,7 +81,10 @@ MISUSED = [
     (f"{SAME} --paired text/test.en --metric comet", "leave comet out"),
     ("compare mine.yaml --position ape rope", "separated by commas: --position ape,rope"),
     ("compare mine.yaml --position ape,SHAPE", "did you mean 'shape'"),
-    ("compare mine.yaml --position ape,kerple", "--system 'kerple position.name=kerple position."),
+    (
+        "compare mine.yaml --position ape,kerple",
+        "write position='{name: mine, parts: [{kind: kerple,",
+    ),
     ("compare mine.yaml --position ape,shappe", "did you mean 'shape'"),
     ("compare mine.yaml --position ape,ape", "'ape' is given twice"),
     ("compare mine.yaml training.seed=4", "--seeds"),
