@@ -106,7 +106,7 @@ def run(folder: Path, line: str) -> None:
     if command == "init":  # which replaces nothing
         (folder / "mine.yaml").unlink(missing_ok=True)
         shutil.rmtree(folder / "mine", ignore_errors=True)
-    if command in ("train", "compare", "reproduce", "prepare"):
+    if command in ("train", "compare", "reproduce", "prepare") and "--list" not in arguments:
         on_files = any(each in OF_FILES for each in arguments)
         small = SMALL | ({} if on_files else GRAMMAR)
         arguments = [each for each in arguments if each.partition("=")[0] not in small]

@@ -109,9 +109,7 @@ def reproduce(
     from shapeshift.papers.planning import grids_of, plan_items
 
     settings, seeds = overrides or [], seed or []
-    is_study = target is not None and _is_path(target)
-    if target is not None and "=" in target and not is_study:  # a setting, and no paper before it
-        settings, target = [target, *settings], None
+    is_study = target is not None and ("/" in target or "." in target)  # as in no paper's name
     if show_list:
         if is_study:
             raise usage_error("--list", "lists papers; see a study with --dry-run")
@@ -152,13 +150,6 @@ def reproduce(
         yes=yes,
         dry_run=dry_run,
     )
-
-
-def _is_path(target: str) -> bool:
-    """Return whether a target is the path of a study: no paper has a suffix or a folder."""
-    if target.endswith((".yaml", ".yml")):
-        return True
-    return "=" not in target and ("/" in target or "." in target)
 
 
 def _list(
