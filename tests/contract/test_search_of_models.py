@@ -3,27 +3,19 @@ scoring, and whatever else stands in the batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 import pytest
 import torch
-from torch import Tensor
 
+from shapeshift.data.batching import make_batch
 from shapeshift.decoding.config import GnmtPenalty, NoPenalty
 from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import Transformer
 from shapeshift.positions import PRESETS
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-
-
-@dataclass(frozen=True)
-class Pairs:
-    source: Tensor
-    target_input: Tensor
-    target_output: Tensor
+UNK, BOS, EOS = 1, 2, 3
 
 
 @pytest.fixture(params=list(PRESETS))
@@ -67,13 +59,8 @@ def test_search_forced_scoring_and_full_forward_agree(model, sentences) -> None:
     source = sentences[0]
     found = beam_search(model.start(source, 3), torch.tensor([9, 14, 6]), beam=3)
     targets = [best[0].tokens for best in found]
-    width = max(map(len, targets)) + 1
-    pairs = Pairs(
-        source,
-        torch.tensor([[BOS, *row] + [PAD] * (width - 1 - len(row)) for row in targets]),
-        torch.tensor([[*row, EOS] + [PAD] * (width - 1 - len(row)) for row in targets]),
-    )
-    scores = score_references(model, pairs).sum(dim=1)
+    rows = [source[row, : length - 1].tolist() for row, length in enumerate((9, 6, 2))]
+    scores = score_references(model, make_batch(rows, targets)).sum(dim=1)
     for row, length in enumerate((9, 6, 2)):
         alone = log_prob(model, source[row, :length].tolist(), targets[row])
         # Log-probabilities are float32, whatever the model computes in.

@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift.cli import output, progress
 from shapeshift.cli.grid_display import GridDisplay, show_failures
-from shapeshift.cli.output import duration, plain_console
+from shapeshift.cli.output import plain_console
 from shapeshift.cli.progress import Display, TrainingDisplay
 from shapeshift.config import parse_config
 from shapeshift.lab.grid import Cell
@@ -44,13 +44,6 @@ def show(monkeypatch):
         return console.file.getvalue
 
     return make
-
-
-def test_brackets_and_colons_in_names_are_printed_as_they_are(show):
-    shown = show(force_terminal=True, width=120)
-    with Display() as display:
-        display("test runs/[/bold] :smile:", 1, 2)
-    assert "✓ test runs/[/bold] :smile: (" in shown()
 
 
 def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
@@ -91,14 +84,6 @@ def test_what_fails_is_not_ticked_off(show):
     with pytest.raises(ZeroDivisionError), display:
         display("encode train", 2 // 0, 2)
     assert shown() == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(1.2, "1.2 s"), (10, "10 s"), (59.4, "59 s"), (300, "5 min"), (1_000_000, "277.8 h")],
-)
-def test_durations_are_for_people(seconds, said):
-    assert duration(seconds) == said
 
 
 def test_a_terminal_shows_a_bar_for_each_cell_at_work(show):

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift.data.batching import make_batch
 from shapeshift.decoding.scoring import evaluating, score_references
-
-PAD, BOS, EOS = 0, 2, 3
-
-
-@dataclass(frozen=True)
-class Pairs:
-    source: Tensor
-    target_input: Tensor
-    target_output: Tensor
 
 
 class Bigram(nn.Module):
@@ -39,42 +29,16 @@ class Bigram(nn.Module):
         return 2 * hidden
 
 
-def pairs(sources: list[list[int]], targets: list[list[int]]) -> Pairs:
-    def padded(rows: list[list[int]]) -> Tensor:
-        width = max(map(len, rows))
-        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
-
-    return Pairs(
-        padded([[*ids, EOS] for ids in sources]),
-        padded([[BOS, *ids] for ids in targets]),
-        padded([[*ids, EOS] for ids in targets]),
-    )
-
-
-def test_tokens_are_scored_where_they_stand() -> None:
-    model = Bigram()
-    source, target = [6, 4], [7, 5, 5]
-    scores = score_references(model, pairs([source, [4]], [target, [8]]))
-    assert scores[1, 2:].tolist() == [0, 0]  # beyond its end
-    weight = model.table.weight.detach().double()
-    logits = [2 * (weight[last] + weight[6]) for last in (BOS, 7, 5, 5)]
-    expected = [
-        float(row[token] - row.exp().sum().log())
-        for row, token in zip(logits, (7, 5, 5, EOS), strict=True)
-    ]
-    assert scores[0].tolist() == pytest.approx(expected, rel=1e-5)
-
-
 def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:
     model = Bigram(seed=1)
     generator = torch.Generator().manual_seed(2)
     rows = torch.randint(4, 9, (50, 60), generator=generator).tolist()
     targets = [row[: 20 + i % 41] for i, row in enumerate(rows)]
     sources = [[4 + i % 5] for i in range(50)]
-    together = score_references(model, pairs(sources, targets))
+    together = score_references(model, make_batch(sources, targets))
     assert (together != 0).sum() == sum(len(target) + 1 for target in targets) > 1024
     alone = [
-        score_references(model, pairs([s], [t])).sum(dim=1)
+        score_references(model, make_batch([s], [t])).sum(dim=1)
         for s, t in zip(sources, targets, strict=True)
     ]
     torch.testing.assert_close(together.sum(dim=1), torch.cat(alone))
@@ -82,7 +46,7 @@ def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:
 
 def test_half_precision_is_normalised_in_single() -> None:
     model = Bigram(vocabulary=2000).bfloat16()
-    batch = pairs([[4]], [[5, 6, 7]])
+    batch = make_batch([[4]], [[5, 6, 7]])
     scores = score_references(model, batch)
     hidden = model.eval().decode(batch.target_input, model.encode(batch.source))
     logits = model.project(hidden).double()[0]
@@ -105,10 +69,3 @@ def test_modes_hold_only_inside_and_come_back_after_an_error() -> None:
         work()
     assert [module.training for module in model.modules()] == before
     assert torch.is_grad_enabled()
-
-
-def test_a_model_in_training_is_scored_without_dropout() -> None:
-    model, batch = Bigram().train(), pairs([[4]], [[5, 6]])
-    first = score_references(model, batch)
-    assert model.training
-    assert torch.equal(score_references(model, batch), first)

@@ -39,15 +39,12 @@ class Copier(nn.Module):
         self.eos_logit = eos_logit
         self.shapes: list[tuple[int, int]] = []
         self.modes: list[bool] = []
-        self.autocast: list[torch.dtype | None] = []
 
     def start(self, source: Tensor, beam: int) -> CopierState:
         assert ((source == EOS).sum(dim=1) == 1).all()
         assert ((source == PAD).long().diff(dim=1) >= 0).all(), "padding is not on the right"
         self.shapes.append((source.size(0), source.size(1)))
         self.modes.append(self.dropout.training)
-        enabled = torch.is_autocast_enabled("cpu")
-        self.autocast.append(torch.get_autocast_dtype("cpu") if enabled else None)
         return CopierState(source.repeat_interleave(beam, dim=0), self.eos_logit)
 
 
@@ -176,14 +173,6 @@ def test_the_model_is_evaluated_whatever_its_mode() -> None:
         assert model.training
         assert torch.is_grad_enabled()
     assert model.modes == [False, False]
-
-
-def test_autocast_holds_while_the_model_runs() -> None:
-    model = Copier()
-    half = Translator(model, Characters(), DecodingConfig(), autocast=torch.bfloat16)
-    assert list(half.translate(["ab"])) == ["ab"]
-    list(translator(model).translate(["ab"]))
-    assert model.autocast == [torch.bfloat16, None]
 
 
 LONG = ["ab", "abc def. gh ij", "c", "abcdefghij", ""]

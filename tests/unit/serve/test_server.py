@@ -34,12 +34,6 @@ LINES = [
 JSON = {"content-type": "application/json"}
 
 
-def metric(client, name):
-    """Return the value of a metric."""
-    lines = client.get("/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
-
-
 def wait_until(condition):
     deadline = time.monotonic() + 10
     while not condition():
@@ -71,27 +65,6 @@ def test_translations_are_those_of_translate(client, folders):
     for each, folder in zip(answer, folders, strict=True):
         texts = [line["candidates"][0]["text"] for line in each["lines"]]
         assert texts == Run(folder).translate(LINES)
-
-
-def test_sentences_of_many_requests_share_batches_and_keep_their_answers(client, served, folders):
-    letters = "abcdef"
-    sentences = [f"{a}{b} {b}{a} {a}." for a in letters for b in letters]
-    expected = Run(folders[1]).translate(sentences)
-    batches = metric(client, "shapeshift_batch_sentences_count")
-    answers = {}
-
-    def ask(sentence):
-        body = {"sentences": [sentence], "runs": ["rpe"]}
-        answer = httpx2.post(f"{served[1]}/translate", json=body, timeout=20).json()
-        answers[sentence] = answer[0]["lines"][0]["candidates"][0]["text"]
-
-    threads = [threading.Thread(target=ask, args=(sentence,)) for sentence in sentences]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert [answers[sentence] for sentence in sentences] == expected
-    assert metric(client, "shapeshift_batch_sentences_count") - batches < len(sentences)
 
 
 def test_candidates_and_tokens_are_those_of_the_translator(client, folders):
@@ -401,22 +374,6 @@ def test_a_body_of_a_gigabyte_is_not_read(impatient):
                 connection.sendall(b" " * 10_000)
         with suppress(ConnectionError):
             assert status_of(connection) in (413, None)
-    assert httpx2.get(f"{impatient}/health").status_code == 200
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"\x16\x03\x01\x02\x00",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"G" * 100_000,
-        b"GET / HTTP/1.1\r\na: \0",
-    ],
-)
-def test_what_is_not_http_harms_nobody(impatient, head):
-    with connect(impatient) as connection:
-        connection.sendall(head)
-        assert status_of(connection) in (400, None)
     assert httpx2.get(f"{impatient}/health").status_code == 200
 
 
