@@ -28,7 +28,7 @@ def show_estimates(cells: Collection[Cell]) -> None:
             str(len(runs.cells)),
             f"{runs.num_parameters:,}",
             f"{runs.config.training.max_updates:,}",
-            f"{runs.measured.seconds_per_update:.2g} s",
+            f"{runs.update_s:.2g} s",
             duration(runs.seconds),
             decimal(runs.disk_bytes),
         )

@@ -171,9 +171,7 @@ def confirm(
         notice(f"how long training takes is not known: {error}", "yellow")
         return
     seconds = [
-        left[cell.key] * runs.measured.seconds_per_update / gpus_per_run
-        for runs in measured
-        for cell in runs.cells
+        left[cell.key] * runs.update_s / gpus_per_run for runs in measured for cell in runs.cells
     ]
     at_once = min(launcher.num_slots, len(seconds))
     number = "1 run" if len(seconds) == 1 else f"{len(seconds)} runs, {at_once} at a time"

@@ -68,12 +68,11 @@ def announce(settings: Config, yes: bool) -> None:
     on a terminal, unless `yes`."""
     from shapeshift.lab.requirements import measure_run
 
-    num_parameters, measured = measure_run(settings)
+    num_parameters, update_s = measure_run(settings)
     updates = settings.training.max_updates
     confirm_time(
-        f"{num_parameters:,} parameters, {updates:,} updates of about"
-        f" {measured.seconds_per_update:.2g} s (measured)",
-        updates * measured.seconds_per_update,
+        f"{num_parameters:,} parameters, {updates:,} updates of about {update_s:.2g} s (measured)",
+        updates * update_s,
         yes,
     )
 

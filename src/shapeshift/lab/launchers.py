@@ -25,7 +25,6 @@ from shapeshift.lab.requirements import measure_run
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
-from shapeshift.training.estimate import Measured
 
 _MEASURE = "from shapeshift.lab.requirements import main; main()"
 
@@ -50,7 +49,7 @@ class InProcess:
         """Return a job that does all the work when it is first polled."""
         return _Here(order)
 
-    def measure(self, configs: Sequence[Config]) -> list[tuple[int, Measured]]:
+    def measure(self, configs: Sequence[Config]) -> list[tuple[int, float]]:
         """Return what `measure_run` returns for each run."""
         return [measure_run(config) for config in configs]
 
@@ -156,7 +155,7 @@ class Subprocesses:
         order = order.model_copy(update={"num_processes": self._processes_per_run})
         return _Process(order, self._environments[slot])
 
-    def measure(self, configs: Sequence[Config]) -> list[tuple[int, Measured]]:
+    def measure(self, configs: Sequence[Config]) -> list[tuple[int, float]]:
         """Return what `measure_run` returns for each run, in a process as those of the first slot:
         with its threads, or on its GPU, whose memory is free again afterwards.
 
@@ -174,7 +173,7 @@ class Subprocesses:
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["the process was killed"]
             raise ShapeshiftError(lines[-1])
-        return [(count, Measured(**each)) for count, each in json.loads(done.stdout)]
+        return [(count, seconds) for count, seconds in json.loads(done.stdout)]
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

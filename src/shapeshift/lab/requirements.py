@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -105,8 +104,8 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
         )
 
 
-def measure_run(config: Config) -> tuple[int, estimate.Measured]:
-    """Return the parameters of a run's model, and the time and memory of a few steps here.
+def measure_run(config: Config) -> tuple[int, float]:
+    """Return the parameters of a run's model, and the seconds of an update here.
 
     The random sentences are of the length that `assumed_length` returns, or as long as the model
     has positions for: real text may be shorter.
@@ -116,8 +115,8 @@ def measure_run(config: Config) -> tuple[int, estimate.Measured]:
     room = capacity(model, training=True)
     lengths = (estimate.assumed_length(config.data), room.source, room.target)
     length = min(length for length in lengths if length is not None)
-    measured = estimate.measure(*run, config.training, vocab_size, length)
-    return sum(parameter.numel() for parameter in model.parameters()), measured
+    seconds = estimate.measure(*run, config.training, vocab_size, length)
+    return sum(parameter.numel() for parameter in model.parameters()), seconds
 
 
 def main() -> None:
@@ -126,7 +125,7 @@ def main() -> None:
         measured = [measure_run(parse_config(document)) for document in json.load(sys.stdin)]
     except ShapeshiftError as error:
         sys.exit(str(error))
-    print(json.dumps([(count, asdict(each)) for count, each in measured]))
+    print(json.dumps(measured))
 
 
 def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:

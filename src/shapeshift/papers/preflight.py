@@ -16,12 +16,7 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.planning import CELLS
-from shapeshift.training.estimate import (
-    Measured,
-    assumed_length,
-    count_parameters,
-    disk_bytes,
-)
+from shapeshift.training.estimate import assumed_length, count_parameters, disk_bytes
 from shapeshift.training.precision import check_hardware
 
 _COSTS_NOTHING = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
@@ -34,12 +29,12 @@ class Runs:
     Attributes:
         cells: one for each seed.
         num_parameters: of one of them.
-        measured: a few of its steps here.
+        update_s: seconds of an update of it here.
     """
 
     cells: Sequence[Cell]
     num_parameters: int
-    measured: Measured
+    update_s: float
 
     @property
     def name(self) -> str:
@@ -54,7 +49,7 @@ class Runs:
     @property
     def seconds(self) -> float:
         """Of the updates of one of them."""
-        return self.config.training.max_updates * self.measured.seconds_per_update
+        return self.config.training.max_updates * self.update_s
 
     @property
     def disk_bytes(self) -> int:
@@ -64,7 +59,7 @@ class Runs:
 
 def measure_runs(
     cells: Iterable[Cell],
-    measure: Callable[[Sequence[Config]], Iterable[tuple[int, Measured]]],
+    measure: Callable[[Sequence[Config]], Iterable[tuple[int, float]]],
 ) -> list[Runs]:
     """Measure runs, each model once; nothing is fetched or trained.
 

@@ -3,9 +3,7 @@ No data are read."""
 
 from __future__ import annotations
 
-import resource
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -30,24 +28,6 @@ NUM_BATCHES = 3
 """How many batches are measured, after one warm-up."""
 BUDGET_S = 10.0
 """Seconds after which no further batch is measured."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Time and memory of a few steps on random sentences.
-
-    Attributes:
-        seconds_per_update: of all batches of an update, scaled up if the batch was smaller.
-        num_pairs, length: of the batch: pairs, and tokens of a side with `</s>`.
-        is_whole: whether the batch was as full as training's may be.
-        peak_bytes: on a GPU the most that tensors took; on a CPU the most that the process took.
-    """
-
-    seconds_per_update: float
-    num_pairs: int
-    length: int
-    is_whole: bool
-    peak_bytes: int
 
 
 def assumed_length(data: DataConfig) -> int:
@@ -91,8 +71,9 @@ def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | 
 
 def measure(
     model: ModelConfig, scheme: Scheme, training: TrainingConfig, vocab_size: int, length: int
-) -> Measured:
-    """Train on a few batches of random sentences on this machine.
+) -> float:
+    """Return the seconds of an update, of all its batches, measured here on a few batches of random
+    sentences, and scaled up if those are smaller than training's.
 
     Args:
         model, scheme, training: of the run.
@@ -108,8 +89,6 @@ def measure(
     times: list[float] = []
     with tuned(device):
         step = TrainingStep(build(model, scheme, vocab_size, vocab_size).to(device), training)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
         if training.compile:
             step(batch)
         while len(times) <= NUM_BATCHES and sum(times) < BUDGET_S:
@@ -119,14 +98,4 @@ def measure(
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - began)
     seconds = median(times[1:] or times)  # the first batch is slower
-    if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device)
-    else:
-        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Measured(
-        seconds_per_update=seconds * training.accumulation * whole / num_pairs,
-        num_pairs=num_pairs,
-        length=length,
-        is_whole=num_pairs == whole,
-        peak_bytes=peak,
-    )
+    return seconds * training.accumulation * whole / num_pairs
