@@ -31,19 +31,9 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.threads import set_spin_count
 
 GROUPS = {
-    "Your text and models": (
-        "init",
-        "prepare",
-        "train",
-        "translate",
-        "score",
-        "inspect",
-        "export",
-        "import",
-        "serve",
-    ),
-    "Comparisons and papers": ("demo", "compare", "reproduce", "report"),
-    "Reference": ("positions", "check"),
+    "Your text and models": "init prepare train translate score inspect export import serve",
+    "Comparisons and papers": "demo compare reproduce report",
+    "Reference": "positions check",
 }
 """The subcommands, in the order of the help."""
 
@@ -55,7 +45,7 @@ def _identifier(name: str) -> str:
 COMMANDS = {
     name: f"shapeshift.cli.{'compare' if name == 'demo' else _identifier(name)}"
     for names in GROUPS.values()
-    for name in names
+    for name in names.split()
 }
 """Subcommand → module with the function of this name."""
 
@@ -80,8 +70,10 @@ class LazyCommands(TyperGroup):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 width = formatter.width - 16
-                rows = [(x, self.get_command(ctx, x).get_short_help_str(width)) for x in names]
-                formatter.write_dl(rows, col_max=12, col_spacing=11 - max(map(len, names)))
+                commands = ((x, self.get_command(ctx, x)) for x in names.split())
+                rows = [(name, x.get_short_help_str(width)) for name, x in commands]
+                spacing = 11 - max(len(name) for name, _ in rows)
+                formatter.write_dl(rows, col_max=12, col_spacing=spacing)
         with formatter.section("Examples"):
             formatter.write_text("\b\n" + "\n".join(EXAMPLES))
 
