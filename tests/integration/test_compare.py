@@ -53,14 +53,6 @@ def test_systems_stand_side_by_side_with_unseen_lengths_marked(folder):
     assert (item / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_systems_differ_in_nothing_but_position(folder):
-    paths = (folder / "compared" / "cells").glob("*/run/config.yaml")
-    configs = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths]
-    positions = {config.pop("position")["name"]: config for config in configs}
-    assert len(positions) == 3
-    assert configs[0] == configs[1] == configs[2]
-
-
 def test_nothing_runs_twice_and_another_system_joins(folder):
     logs = {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
     assert len(logs) == 3
@@ -69,17 +61,3 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
     document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
     assert [row[0].text for row in document.tables[0].rows] == ["rpe", "ape", "nope"]
     assert len([*folder.rglob("log.jsonl")]) == 4
-
-
-def test_other_buckets_are_scored_again_but_not_trained(folder):
-    (folder / "mine.yaml").write_text(
-        yaml.safe_dump(CONFIG | {"evaluation": {"length_buckets": [21, 31, 41, 900]}}),
-        encoding="utf-8",
-    )
-    logs = {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")}
-    compare(folder, *SYSTEMS)
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("log.jsonl")} == logs
-    document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
-    rows = {row[0].text: row for row in document.tables[1].rows}
-    assert "31–40‡" in rows
-    assert [entry.text for entry in rows["≥ 900‡"][1:]] == ["0", "–", "–", "–"]

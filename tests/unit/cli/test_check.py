@@ -52,12 +52,6 @@ def test_a_factory_with_a_bug_fails_with_the_smallest_input(tmp_path: Path) -> N
     [
         (hf.BertForMaskedLM(hf.BertConfig(vocab_size=30, **SIZES)), "encoder"),
         (hf.BertLMHeadModel(hf.BertConfig(vocab_size=30, is_decoder=True, **SIZES)), "decoder"),
-        (
-            hf.DistilBertForMaskedLM(
-                hf.DistilBertConfig(vocab_size=30, dim=16, n_layers=1, n_heads=2)
-            ),
-            "encoder",
-        ),
     ],
 )
 def test_an_encoder_is_opened_as_one(tmp_path: Path, model: Any, side: str) -> None:
