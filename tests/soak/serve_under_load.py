@@ -102,7 +102,7 @@ class Load:
                 json.dumps({"sentences": ["ab cd ef"] * 64}).encode(),
                 json.dumps({"sentences": [rng.choice((1, None, [], "a\n", "\ud800"))]}).encode(),
                 json.dumps({"sentences": ["a"], "runs": [garbage.hex()[:999]]}).encode(),
-                b'{"sentences": ["a"], "n_best": ' + rng.choice((b"NaN", b"1e99", b"-1")) + b"}",
+                b'{"sentences": ["a"], "runs": ' + rng.choice((b"NaN", b"1e99", b"-1")) + b"}",
             )
         )
         choice = rng.random()

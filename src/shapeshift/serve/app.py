@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -49,11 +49,6 @@ HEADERS = (
 )
 
 
-def _whole(number: Any) -> Any:
-    """Return 2 for 2.0, which is an integer in JSON."""
-    return int(number) if isinstance(number, float) and number.is_integer() else number
-
-
 class _Asked(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -66,10 +61,6 @@ class TranslateRequest(_Asked):
     sentences: list[Annotated[str, Field(pattern=r"^[^\n]*$", max_length=MAX_CHARACTERS)]] = Field(
         min_length=1, max_length=MAX_SENTENCES
     )
-    n_best: Annotated[int, BeforeValidator(_whole)] = Field(
-        default=1, ge=1, description="Candidates; at most the beam."
-    )
-    tokens: bool = Field(default=False, description="Also return each token's log-probability.")
 
 
 class AttentionRequest(_Asked):
@@ -123,7 +114,7 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
     @app.post("/translate", responses=REFUSALS)
     async def translate(asked: TranslateRequest) -> list[RunTranslations]:
         """Translate sentences with one or several runs."""
-        tasks = [Task(name, asked.n_best, asked.tokens) for name in service.names(asked.runs)]
+        tasks = [Task(name) for name in service.names(asked.runs)]
         results = await service.work(tasks, asked.sentences)
         return [
             RunTranslations(task.run, lines) for task, lines in zip(tasks, results, strict=True)
@@ -132,9 +123,7 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
     @app.post("/attention", responses=REFUSALS)
     async def attention(asked: AttentionRequest) -> list[Attention]:
         """Translate a sentence and return the attention of all layers and heads."""
-        tasks = [
-            Task(name, tokens=True, attention=asked.kind) for name in service.names(asked.runs)
-        ]
+        tasks = [Task(name, asked.kind) for name in service.names(asked.runs)]
         return [line for (line,) in await service.work(tasks, [asked.sentence])]
 
     @app.get("/runs")
@@ -157,8 +146,6 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
     schemas = app.openapi()["components"]["schemas"]
     for name in ("TranslateRequest", "AttentionRequest"):
         schemas[name]["properties"]["runs"]["anyOf"][0]["items"]["enum"] = [*service.runs]
-    beams = [run.config.decoding.beam for run in service.runs.values()]
-    schemas["TranslateRequest"]["properties"]["n_best"]["maximum"] = max(beams)
     return Gate(app, service, loopback_only)
 
 

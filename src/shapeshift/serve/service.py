@@ -32,8 +32,6 @@ class Task:
     """What is to be done with a sentence; sentences with equal tasks share a batch."""
 
     run: str
-    n_best: int = 1
-    tokens: bool = False
     attention: Kind | None = None
 
 
@@ -117,7 +115,8 @@ class ServedRun:
 
     def compute(self, task: Task, sentences: list[str]) -> list[TranslatedLine] | list[Attention]:
         """Return the translations of each sentence, or its attention if the task says so."""
-        lines = [*self.translator.translate_lines(sentences, task.n_best, each_token=task.tokens)]
+        each_token = task.attention is not None
+        lines = [*self.translator.translate_lines(sentences, each_token=each_token)]
         if task.attention is None:
             return lines
         return [
@@ -234,9 +233,6 @@ class Service:
 
     def _jobs(self, task: Task, sentences: Sequence[str]) -> list[Job]:
         run = self.runs[task.run]
-        if task.n_best > run.config.decoding.beam:
-            beam = run.config.decoding.beam
-            raise RefusedError(422, f"n_best: at most {beam}, the beam of {task.run}")
         limit = self._limit(run) if task.attention is None else min(self._limit(run), MAX_ATTENTION)
         for sentence in sentences:
             try:
