@@ -122,7 +122,7 @@ def _describe(name: str) -> None:
     for title in dict.fromkeys(described):
         entry = KINDS.get(title) or POSITION_IDS[title]
         show(f"\n{title}: {entry.summary} ({entry.source})\n")
-        show(f"{PURPOSE[title]}\n\n{_documentation(entry.build)}")
+        show(f"{PURPOSE[title]}\n\n{_documentation(entry.build)}".rstrip())
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
