@@ -500,8 +500,8 @@ def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
         ["toy:table2", "Table", "2", "2/5"],
         ["toy:sizes", "Sizes", "needs", "none"],
     ]
-    # A setting without a paper before it: other runs, of which none is there.
-    command.reproduce("training.max_updates=3", directory=tmp_path, show_list=True)
+    # Other runs, of which none is there.
+    command.reproduce("toy", ["training.max_updates=3"], directory=tmp_path, show_list=True)
     assert "0/4" in capsys.readouterr().out
 
 
