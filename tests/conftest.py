@@ -16,7 +16,6 @@ LONG = {
     "test_corruption.py",
     "test_examples.py",
     "test_export.py",
-    "test_group.py",
     "test_launchers.py",
     "test_kills.py",
     "test_line_contract_fuzz.py",

@@ -57,12 +57,9 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="0,1,...",
-            help="Runs on these GPUs, one on each; see --gpus-per-run.",
+            help="Runs on these GPUs, one on each.",
         ),
     ] = None,
-    gpus_per_run: Annotated[
-        int, typer.Option(min=1, help="GPUs that train one run together, on one machine.")
-    ] = 1,
     slurm: Annotated[
         list[str] | None,
         typer.Option(
@@ -144,7 +141,6 @@ def reproduce(
         prepared,
         jobs,
         gpus,
-        gpus_per_run,
         slurm,
         run=run,
         yes=yes,

@@ -30,7 +30,6 @@ def run_plan(
     prepared: Path,
     jobs: int | None = None,
     gpus: str | None = None,
-    gpus_per_run: int = 1,
     slurm: list[str] | None = None,
     *,
     run: bool = True,
@@ -46,17 +45,15 @@ def run_plan(
 
     if dry_run:
         from shapeshift.cli.dry_run import show_estimates
-        from shapeshift.papers.preflight import check_shared
 
-        check_shared(plan.runs, gpus_per_run)
         show_estimates(plan.runs)
         return
     plan.open_folder(directory)
-    launcher = choose_launcher(plan, directory, jobs, gpus, gpus_per_run, slurm)
+    launcher = choose_launcher(plan, directory, jobs, gpus, slurm)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         report = None
         if run and plan.runs:
-            report = run_cells(plan, directory, prepared, launcher, gpus_per_run, yes=yes)
+            report = run_cells(plan, directory, prepared, launcher, yes=yes)
         whole = write_items(plan, directory, prepared)
     if report is not None:
         show_failures(report)  # at the end, where it is seen
@@ -70,7 +67,6 @@ def choose_launcher(
     directory: Path,
     jobs: int | None,
     gpus: str | None,
-    gpus_per_run: int,
     slurm: list[str] | None,
 ) -> Launcher:
     """Return where the cells run; the options are those of `reproduce`."""
@@ -82,16 +78,11 @@ def choose_launcher(
             raise usage_error("--gpus", "does not go with --slurm")
         pairs = (parse_pair(text, "--slurm", "KEY=VALUE") for text in slurm)
         parameters = {name: parse_yaml(value) for name, value in pairs}
-        if gpus_per_run > 1:
-            of_a_job = parameters.setdefault("gpus_per_node", gpus_per_run)
-            if of_a_job != gpus_per_run:
-                problem = f"is {gpus_per_run}, but a job has gpus_per_node={of_a_job}"
-                raise usage_error("--gpus-per-run", problem)
-        return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters, gpus_per_run)
-    if gpus is not None or gpus_per_run > 1:
+        return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters)
+    if gpus is not None:
         if jobs is not None:
-            raise usage_error("--jobs", "does not go with --gpus or --gpus-per-run")
-        return Subprocesses.on_gpus(None if gpus is None else gpus.split(","), gpus_per_run)
+            raise usage_error("--jobs", "does not go with --gpus")
+        return Subprocesses.on_gpus(gpus.split(","))
     if jobs is None:
         return Subprocesses.for_cells(plan.runs)
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()
@@ -102,7 +93,6 @@ def run_cells(
     directory: Path,
     prepared: Path,
     launcher: Launcher,
-    gpus_per_run: int = 1,
     *,
     yes: bool = False,
 ) -> Report:
@@ -114,17 +104,16 @@ def run_cells(
     from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
     from shapeshift.lab.measures import usable
     from shapeshift.papers.planning import CELLS, grids_of
-    from shapeshift.papers.preflight import check_shared, check_space, fetch_text, missing
+    from shapeshift.papers.preflight import check_space, fetch_text, missing
 
     unfinished = plan.unfinished(directory)
-    check_shared(unfinished, gpus_per_run)
     # The jobs of a cluster run on other machines.
     lines = missing(unfinished, prepared, hardware=not isinstance(launcher, Slurm))
     if lines:
         raise ShapeshiftError("; ".join(lines))
     check_space(unfinished, directory)
     if isinstance(launcher, InProcess | Subprocesses):
-        confirm(unfinished, directory, launcher, gpus_per_run, yes=yes)
+        confirm(unfinished, directory, launcher, yes=yes)
     with Display() as display:
         fetch_text(unfinished, display)
     left = Counter(cell.grid for cell in unfinished)
@@ -149,7 +138,6 @@ def confirm(
     cells: Sequence[Cell],
     directory: Path,
     launcher: InProcess | Subprocesses,
-    gpus_per_run: int,
     *,
     yes: bool,
 ) -> None:
@@ -171,7 +159,7 @@ def confirm(
         notice(f"how long training takes is not known: {error}", "yellow")
         return
     seconds = [
-        left[cell.key] * runs.update_s / gpus_per_run for runs in measured for cell in runs.cells
+        left[cell.key] * runs.update_s for runs in measured for cell in runs.cells
     ]
     at_once = min(launcher.num_slots, len(seconds))
     number = "1 run" if len(seconds) == 1 else f"{len(seconds)} runs, {at_once} at a time"

@@ -5,8 +5,6 @@ ROOT/KEY/
   run/               the run: checkpoints, log, translations; see `lab.run`
   steps/             a JSON document for each step that is done
   lock               held by the process at work; see `locks`
-  group.lock         held by the processes that train together, where there are several
-  torchrun.log       what torchrun, which starts them, printed
   output.log         what the last process at work printed
   update             number of the last update, written about once a second while training
 """
@@ -69,9 +67,6 @@ class CellFolder:
         path: of the folder.
         run: the run's folder.
         lock: the lock file.
-        group_lock: the lock file of processes that train together, which each of them holds; see
-            `group`.
-        group_log: what torchrun, which starts them, printed last.
         output: what the last process at work printed.
         update: the number of the last update, for who watches the training of another process.
     """
@@ -79,8 +74,7 @@ class CellFolder:
     def __init__(self, path: Path):
         self.path = path
         self.run = path / "run"
-        self.lock, self.group_lock = path / "lock", path / "group.lock"
-        self.group_log, self.output = path / "torchrun.log", path / "output.log"
+        self.lock, self.output = path / "lock", path / "output.log"
         self.update = path / "update"
 
     def check_settings(self, config: Config) -> None:

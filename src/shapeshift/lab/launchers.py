@@ -69,14 +69,12 @@ class Subprocesses:
 
     Args:
         environments: for each slot, the variables that differ from this process's.
-        processes_per_run: that train a cell together, on the GPUs of its slot.
     """
 
-    def __init__(self, environments: Sequence[Mapping[str, str]], processes_per_run: int = 1):
+    def __init__(self, environments: Sequence[Mapping[str, str]]):
         if not environments:
             raise ShapeshiftError("no processes to run in: expected one at least, got none")
         self._environments = environments
-        self._processes_per_run = processes_per_run
         self.num_slots = len(environments)
 
     @classmethod
@@ -89,17 +87,14 @@ class Subprocesses:
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
     @classmethod
-    def on_gpus(
-        cls, devices: Sequence[int | str] | None = None, gpus_per_run: int = 1
-    ) -> Subprocesses:
-        """Return a launcher that gives each cell one of the CUDA devices, or several.
+    def on_gpus(cls, devices: Sequence[int | str] | None = None) -> Subprocesses:
+        """Return a launcher that gives each cell one of the CUDA devices.
 
         Args:
             devices: by number or UUID; all that this process sees, by default.
-            gpus_per_run: how many train a cell together.
 
         Raises:
-            ShapeshiftError: there is no such device, or the devices cannot be divided so.
+            ShapeshiftError: there is no such device.
         """
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         numbers = range(torch.cuda.device_count())
@@ -115,18 +110,7 @@ class Subprocesses:
                 raise ShapeshiftError(f"no GPU {device!r} that PyTorch can use; there are {known}")
         if not chosen:
             raise ShapeshiftError("no GPU that PyTorch can use: expected one at least, got none")
-        if len(chosen) % gpus_per_run:
-            raise ShapeshiftError(
-                f"{len(chosen)} GPUs cannot be divided into groups of {gpus_per_run}; name more or"
-                " fewer of them"
-            )
-        migs = any(each.startswith("MIG-") for each in chosen)
-        if gpus_per_run > 1 and (migs or len(set(chosen)) < len(chosen)):
-            raise ShapeshiftError(
-                f"{', '.join(chosen)} cannot train together: that takes whole GPUs, each named once"
-            )
-        groups = [chosen[i : i + gpus_per_run] for i in range(0, len(chosen), gpus_per_run)]
-        return cls([{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in groups], gpus_per_run)
+        return cls([{"CUDA_VISIBLE_DEVICES": device} for device in chosen])
 
     @classmethod
     def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
@@ -152,7 +136,6 @@ class Subprocesses:
 
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
-        order = order.model_copy(update={"num_processes": self._processes_per_run})
         return _Process(order, self._environments[slot])
 
     def measure(self, configs: Sequence[Config]) -> list[tuple[int, float]]:
@@ -226,7 +209,6 @@ class Slurm:
         num_jobs: the most jobs at a time.
         parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
             `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
-        gpus_per_run: how many of a job's node train its cell together.
         cluster: `slurm`; submitit's `local` and `debug` run without a cluster.
 
     Raises:
@@ -239,7 +221,6 @@ class Slurm:
         directory: Path,
         num_jobs: int,
         parameters: Mapping[str, Any],
-        gpus_per_run: int = 1,
         cluster: str = "slurm",
     ):
         try:
@@ -249,7 +230,6 @@ class Slurm:
                 f"SLURM needs submitit, which is not installed; {install_extra('slurm')}"
             ) from error
         self.num_slots = num_jobs
-        self._gpus_per_run = gpus_per_run
         try:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
             self._executor.update_parameters(**parameters)
@@ -264,7 +244,7 @@ class Slurm:
         """
         paths = ("folder", "settings", "prepared_root")
         own = {name: getattr(order, name).absolute() for name in paths}
-        order = order.model_copy(update=own | {"num_processes": self._gpus_per_run})
+        order = order.model_copy(update=own)
         try:
             with redirect_stderr(io.StringIO()):  # where submitit prints that, too
                 job = self._executor.submit(attempt, order)

@@ -38,15 +38,12 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(
-    path: Path, *, wait: bool = False, shared: bool = False, optional: bool = False
-) -> Iterator[None]:
+def locked(path: Path, *, wait: bool = False, optional: bool = False) -> Iterator[None]:
     """Hold the lock at `path`; its folder exists.
 
     Args:
         path: the lock file.
         wait: until it is free, instead of raising an error.
-        shared: other processes may hold it too, if they pass `shared` as well.
         optional: go on without a lock where the file system has none.
 
     Raises:
@@ -55,8 +52,7 @@ def locked(
     """
     with open_in_place(path, "a+") as file:
         try:
-            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-            fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             file.seek(0)
             holder = file.read().strip() or "another process"

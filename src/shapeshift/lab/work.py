@@ -12,8 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from shapeshift.disk import make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
-from shapeshift.lab.group import train_in_group
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
@@ -51,7 +49,6 @@ class Order(Strict):
         steps: names of measures, in the order in which they are taken.
         prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
-        num_processes: that train together, one for each GPU; this one alone measures.
     """
 
     folder: Path
@@ -59,7 +56,6 @@ class Order(Strict):
     steps: tuple[str, ...]
     prepared_root: Path
     command: str
-    num_processes: int = 1
 
 
 def work(order: Order, stop: StopSignals | None = None) -> None:
@@ -77,8 +73,8 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
         ShapeshiftError: from training or a measure.
     """
     folder, root = CellFolder(order.folder), order.prepared_root
-    with _alone(folder):
-        folder.group_log.unlink(missing_ok=True)
+    make_directory(folder.path)
+    with locked(folder.lock):
         folder.update.unlink(missing_ok=True)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = folder.reconcile(load_config(order.settings))
@@ -91,18 +87,13 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
         checkpoint: str | None = None
         for step in missing:
             began = time.monotonic()
-            together = order.num_processes if step == TRAIN else 1
-            if step != TRAIN:
+            if step == TRAIN:
+                observer = _Heartbeat(folder.update)
+                run = train(config, folder.run, observer, prepared_root=root, stop=stop)
+                measurements = measure_training(run)
+            else:
                 data = prepare(config.data, directory)
                 measurements = find_measure(step)(Run.create(folder.run, config), data)
-            else:
-                if together > 1:
-                    prepare(config.data, directory)  # the group would wait for its first process
-                    run = train_in_group(config, folder, together, root, stop)
-                else:
-                    observer = _Heartbeat(folder.update)
-                    run = train(config, folder.run, observer, prepared_root=root, stop=stop)
-                measurements = measure_training(run)
             checkpoint = checkpoint or hash_file(Run(folder.run).weights())
             record = StepRecord(
                 step=step,
@@ -113,7 +104,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 checkpoint=checkpoint,
                 text=text,
                 measurements=tuple(measurements),
-                hardware=describe_hardware(choose_device(config.training.device), together),
+                hardware=describe_hardware(choose_device(config.training.device)),
             )
             folder.write_record(record, config)
 
@@ -130,17 +121,6 @@ class _Heartbeat(Observer):
             self._written = now
             with suppress(ShapeshiftError), open_in_place(self._path, "w") as file:
                 file.write(str(update))
-
-
-@contextmanager
-def _alone(folder: CellFolder) -> Iterator[None]:
-    """Hold the cell's lock; nothing may be left of a group whose parent was killed."""
-    make_directory(folder.path)
-    with locked(folder.lock):
-        if folder.group_lock.exists():
-            with locked(folder.group_lock):
-                pass
-        yield
 
 
 def attempt(order: Order) -> int:

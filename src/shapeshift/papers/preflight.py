@@ -126,15 +126,6 @@ def fetch_text(cells: Iterable[Cell], on_progress: Progress | None = None) -> No
         fetch(corpus, on_progress)
 
 
-def check_shared(cells: Iterable[Cell], gpus_per_run: int) -> None:
-    """Raise a `ShapeshiftError` if this many GPUs cannot share an update of each run evenly."""
-    for cell in cells:
-        try:
-            cell.config.training.check_shared(gpus_per_run)
-        except ShapeshiftError as error:
-            raise ShapeshiftError(f"{cell.name}: {error}; or change --gpus-per-run") from error
-
-
 def check_space(cells: Iterable[Cell], directory: Path) -> None:
     """Raise a `ShapeshiftError` if what runs leave on the disk will not fit.
 

@@ -25,9 +25,6 @@ from shapeshift.training.precision import choose_device
 
 T = TypeVar("T")
 
-LOST = "lost another process of the group"
-"""Begins the error of a process that ends because another one has ended."""
-
 _PATIENCE = timedelta(days=7)
 """How long the others wait while the main process prepares data, translates or saves. If it dies,
 its connections close, and they stop at once."""
@@ -167,6 +164,6 @@ def _naming_the_lost() -> Iterator[None]:
             raise
         reason = re.sub(r"^\[[^]]*\] ", "", words).split(". ")[0][:150]
         raise ShapeshiftError(
-            f"{LOST} ({reason}); see its error, and run the same command again: it continues from"
-            " the newest checkpoint"
+            f"lost another process of the group ({reason}); see its error, and run the same command"
+            " again: it continues from the newest checkpoint"
         ) from error

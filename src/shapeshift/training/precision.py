@@ -18,11 +18,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
 
 
-def describe_hardware(device: torch.device, number: int = 1) -> str:
-    """Return the name of a device: `NVIDIA H100 PCIe`, `8 x NVIDIA H100 PCIe` where `number` is 8,
-    or `AMD EPYC, 2 threads`."""
-    if number > 1:
-        return f"{number} x {describe_hardware(device)}"
+def describe_hardware(device: torch.device) -> str:
+    """Return the name of a device: `NVIDIA H100 PCIe`, or `AMD EPYC, 2 threads`."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     name, threads = platform.processor() or platform.machine(), torch.get_num_threads()

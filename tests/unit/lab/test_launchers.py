@@ -155,16 +155,6 @@ def test_each_run_has_a_gpu(seen, count, asked, given, monkeypatch):
     assert launcher._environments == [{"CUDA_VISIBLE_DEVICES": device} for device in given]
 
 
-def test_several_gpus_may_train_one_run(monkeypatch, tmp_path):
-    launcher = _on_gpus("3,5,GPU-a,7", 4, None, monkeypatch, gpus_per_run=2)
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in launcher._environments] == ["3,5", "GPU-a,7"]
-    with pytest.raises(ShapeshiftError, match="3 GPUs cannot be divided into groups of 2"):
-        _on_gpus(None, 4, [0, 1, 3], monkeypatch, gpus_per_run=2)
-    for devices in ([0, 0], ["MIG-a", "MIG-b"]):
-        with pytest.raises(ShapeshiftError, match=f"^{devices[0]}, {devices[1]} cannot train"):
-            _on_gpus(None, 4, devices, monkeypatch, gpus_per_run=2)
-
-
 @pytest.mark.parametrize(
     ("seen", "count", "asked", "known"),
     [
@@ -182,12 +172,12 @@ def test_a_gpu_that_is_not_there_is_refused(seen, count, asked, known, monkeypat
         _on_gpus(seen, count, asked, monkeypatch)
 
 
-def _on_gpus(seen, count, asked, monkeypatch, **options):
+def _on_gpus(seen, count, asked, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    return Subprocesses.on_gpus(asked, **options)
+    return Subprocesses.on_gpus(asked)
 
 
 @pytest.mark.parametrize("seen", [None, "", "0"])

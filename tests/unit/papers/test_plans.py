@@ -505,9 +505,8 @@ def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
     assert "0/4" in capsys.readouterr().out
 
 
-def launcher(jobs=None, gpus=None, slurm=None, overrides=(), gpus_per_run=1):
-    made = plan(overrides=overrides)
-    return run_plan.choose_launcher(made, Path("out"), jobs, gpus, gpus_per_run, slurm)
+def launcher(jobs=None, gpus=None, slurm=None, overrides=()):
+    return run_plan.choose_launcher(plan(overrides=overrides), Path("out"), jobs, gpus, slurm)
 
 
 def threads(found):
@@ -529,16 +528,15 @@ def test_where_runs_go(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [launcher().num_slots, launcher(gpus="0,2").num_slots] == [3, 2]
     assert threads(launcher(overrides=["training.device=cpu", "model.size=tiny"])) == {"1"}
-    assert launcher(gpus_per_run=3).num_slots == 1
 
 
 def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
     given = []
     monkeypatch.setattr(Slurm, "__init__", lambda self, *arguments: given.append(arguments))
     slurm = ["timeout_min=600", "slurm_partition=gpu"]
-    run_plan.choose_launcher(plan(), tmp_path, None, None, 4, slurm)
-    parameters = {"timeout_min": 600, "slurm_partition": "gpu", "gpus_per_node": 4}
-    assert given == [(tmp_path / "slurm", run_plan.SLURM_JOBS, parameters, 4)]
+    run_plan.choose_launcher(plan(), tmp_path, None, None, slurm)
+    parameters = {"timeout_min": 600, "slurm_partition": "gpu"}
+    assert given == [(tmp_path / "slurm", run_plan.SLURM_JOBS, parameters)]
 
 
 @pytest.mark.parametrize(
@@ -546,24 +544,12 @@ def test_a_cluster_gets_its_parameters_with_their_types(monkeypatch, tmp_path):
     [
         {"slurm": ["gpu"]},
         {"slurm": ["a=1"], "gpus": "0"},
-        {"slurm": ["gpus_per_node=2"], "gpus_per_run": 4},
         {"gpus": "0", "jobs": 1},
-        {"gpus_per_run": 2, "jobs": 0},
     ],
 )
 def test_options_that_do_not_go_together_are_refused(clash):
     with pytest.raises(command.typer.BadParameter):
         launcher(**clash)
-
-
-def test_gpus_that_cannot_share_an_update_are_refused_before_any_run_begins():
-    runs = plan(overrides=["training.accumulation=8"]).runs
-    preflight.check_shared(runs, 8)
-    with pytest.raises(
-        ShapeshiftError,
-        match=r"^ape/1: an update of 8 batches .* 3 processes; set training.accumulation=9",
-    ):
-        preflight.check_shared(runs, 3)
 
 
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch, capsys):
