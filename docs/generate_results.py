@@ -178,8 +178,7 @@ def _is_same(ours: str, theirs: str) -> bool:
 def _published(paper: str, item: str) -> list[DocumentTable]:
     """Return the paper's tables, which an item makes without any run."""
     found = find_paper(paper).items[item]
-    cells = [cell for grid in found.grids.values() for cell in grid.cells("tiny")]
-    study = Study(cells, Path("nowhere"), Path("nowhere"))
+    study = Study(found.grid.cells("tiny"), Path("nowhere"), Path("nowhere"))
     return [table for table in found.build(study).tables if table.origin == "paper"]
 
 

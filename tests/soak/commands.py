@@ -218,12 +218,12 @@ def install_paper(folder: Path) -> None:
 
     def build(study) -> Content:
         rows = []
-        for position in study.settings("toy", "position"):
-            of_row = study.rows("toy", "BLEU", {"position": position}, dataset=mean_of("test"))
-            of_row = of_row or study.rows("toy", "BLEU", {"position": position})
+        for position in study.settings("position"):
+            of_row = study.rows("BLEU", {"position": position}, dataset=mean_of("test"))
+            of_row = of_row or study.rows("BLEU", {"position": position})
             test = None
             if position != "ape":
-                test = study.compare("toy", {"position": position}, {"position": "ape"}).comparison
+                test = study.compare({"position": position}, {"position": "ape"}).comparison
             p_value = number(None if test is None else test.p_value)
             rows.append((*words(position), study.entry(of_row, "mean ± stdev"), p_value))
         header = ("position", "BLEU", "p")
@@ -234,7 +234,7 @@ def install_paper(folder: Path) -> None:
         "toy",
         "Toy",
         "nobody, never",
-        {"table": Item("A table", {"toy": Grid(folder / "toy.yaml")}, build)},
+        {"table": Item("A table", Grid(folder / "toy.yaml"), build)},
     )
     catalogue.find_paper = lambda name: paper
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
 
@@ -22,47 +22,39 @@ _MIN_SPAN = 2.0
 """Of the vertical axis of a plot, BLEU: less is within the noise of most test sets."""
 
 
-def item_of(spec: ItemSpec, name: str, grid: Grid, others: Iterable[Grid] = ()) -> Item:
-    """Return an item that is made as its spec says, of the runs of a grid and of others that its
-    columns and figures name."""
-    return Item(
-        spec.title,
-        {each.name: each for each in (grid, *others)},
-        partial(build, spec, name, grid.name),
-        trained=spec.trained,
-        axes=spec.only,
-    )
+def item_of(spec: ItemSpec, name: str, grid: Grid) -> Item:
+    """Return an item that is made as its spec says, of the runs of a grid."""
+    return Item(spec.title, grid, partial(build, spec, name), spec.trained, spec.only)
 
 
-def build(spec: ItemSpec, name: str, grid: str, study: Study) -> Content:
+def build(spec: ItemSpec, name: str, study: Study) -> Content:
     """Make the content of an item.
 
     Args:
         spec: what it is.
         name: of the item.
-        grid: name of its grid.
         study: its runs.
     """
     content, published = Content(), []
     names = _names(spec, name)
     for table in spec.tables:
-        builder = TableBuilder(grid, table, study, trained=spec.trained)
+        builder = TableBuilder(table, study, trained=spec.trained)
         ours = builder.table(next(names))
         part = Content([ours], lacks_text=bool(builder.problems) and not spec.trained)
         if table.published:
             published.append(published_table(table, table.published, ours))
         if table.plot:
             draw = _plot if table.plot.x in table.rows else _scatter
-            part.figures += draw(builder, table.plot, ours, grid, study)
+            part.figures += draw(builder, table.plot, ours, study)
         content.add(part)
     for figure in spec.by_length:
-        content.add(bleu_by_length(study, figure, next(names), grid))
+        content.add(bleu_by_length(study, figure, next(names)))
     if spec.curves:
-        content.add(curves(study, spec.curves, name, grid))
+        content.add(curves(study, spec.curves, name))
     for each in spec.analyses:
-        content.add(find_function(each, "analysis")(study, grid))
+        content.add(find_function(each, "analysis")(study))
     content.add(Content(published))
-    content.findings += judge_claims(spec, grid, study, content.values, content.tables)
+    content.findings += judge_claims(spec, study, content.values, content.tables)
     return content
 
 
@@ -76,10 +68,10 @@ def _names(spec: ItemSpec, name: str) -> Iterator[str]:
 
 
 def _plot(
-    builder: TableBuilder, plot: PlotSpec, table: DocumentTable, grid: str, study: Study
+    builder: TableBuilder, plot: PlotSpec, table: DocumentTable, study: Study
 ) -> list[Figure]:
     """Draw a column over an axis, a line for each setting of `across`."""
-    settings = study.settings(grid, plot.x)
+    settings = study.settings(plot.x)
     column = builder.spec.columns[plot.y]
     lines = []
     for group in builder.groups():
@@ -111,7 +103,7 @@ def _plot(
 
 
 def _scatter(
-    builder: TableBuilder, plot: PlotSpec, table: DocumentTable, grid: str, study: Study
+    builder: TableBuilder, plot: PlotSpec, table: DocumentTable, study: Study
 ) -> list[Figure]:
     """Draw a column over another one, a point for each row; those that differ from the baseline
     are filled."""

@@ -181,17 +181,15 @@ def bounds_label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
-def bleu_by_length(study: Study, spec: ByLengthSpec, name: str, default_grid: str) -> Content:
+def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     """Return BLEU by source length as a table and a figure; nothing where no run is finished.
 
     Args:
         study: with the runs.
         spec: what is shown.
         name: of the table and the figure.
-        default_grid: whose runs are shown, unless the spec names another.
     """
-    grid = spec.grid or default_grid
-    panels = _panels(study, spec, grid)
+    panels = _panels(study, spec)
     if not panels:
         return Content()
     systems = list(dict.fromkeys(system for panel in panels for system in panel.systems))
@@ -225,15 +223,15 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str, default_grid: st
     return Content([table], [Figure(about, draw_lines(drawn, x_title))])
 
 
-def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[LengthBleu]:
+def _panels(study: Study, spec: ByLengthSpec) -> list[LengthBleu]:
     """Return the panels with the systems that are finished for each one that has any."""
     groups = []
-    for setting in study.settings(grid, spec.panels) if spec.panels else [""]:
+    for setting in study.settings(spec.panels) if spec.panels else [""]:
         axes = spec.only | ({spec.panels: setting} if setting else {})
         runs = {
             system: cells
-            for system in study.settings(grid, spec.systems)
-            if (cells := study.finished(grid, axes | {spec.systems: system}))
+            for system in study.settings(spec.systems)
+            if (cells := study.finished(axes | {spec.systems: system}))
         }
         if runs:
             groups.append((axes, runs))
@@ -253,7 +251,7 @@ def _panels(study: Study, spec: ByLengthSpec, grid: str) -> list[LengthBleu]:
                 gains(bleu, spec.gain_over) if spec.gain_over else bleu,
                 trained,
                 runs,
-                _tests(study, buckets, grid, axes, spec.systems, [*runs]) if spec.tested else {},
+                _tests(study, buckets, axes, spec.systems, [*runs]) if spec.tested else {},
                 bounds_label(trained) if spec.panels else "",
             )
         )
@@ -299,7 +297,6 @@ def _notes(panels: Sequence[LengthBleu], notes: Sequence[str]) -> list[str]:
 def _tests(
     study: Study,
     buckets: Sequence[LengthBucket],
-    grid: str,
     axes: Mapping[str, str],
     axis: str,
     systems: Sequence[str],
@@ -309,7 +306,6 @@ def _tests(
     return {
         system: {
             place: study.compare(
-                grid,
                 {**axes, axis: system},
                 {**axes, axis: first},
                 lengths=(bucket.low, bucket.high),

@@ -38,7 +38,7 @@ def find_paper(name: str) -> Paper:
     items = {}
     for item in paper["items"]:
         spec = read_spec(ITEMS / f"{name}-{item}.yaml")
-        items[item] = item_of(spec, item, find(str(spec.grid)), map(find, spec.other_grids))
+        items[item] = item_of(spec, item, find(str(spec.grid)))
     return Paper(name, paper["title"], paper["citation"], items, paper.get("aliases", {}))
 
 
@@ -71,11 +71,6 @@ def read_study(path: Path) -> Paper:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
     spec = read_spec(path)
-    if spec.other_grids:
-        raise ShapeshiftError(
-            f"a study has one grid; take out grid: {spec.other_grids[0]} of its column or figure",
-            path=path,
-        )
     if isinstance(spec.grid, str):
         grid = find_grid(spec.grid, relative_to=path.parent)
     else:

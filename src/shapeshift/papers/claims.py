@@ -21,13 +21,12 @@ Values = Mapping[str, Mapping[int, float]]
 
 
 def judge_claims(
-    spec: ItemSpec, grid: str, study: Study, values: Values, tables: list[DocumentTable]
+    spec: ItemSpec, study: Study, values: Values, tables: list[DocumentTable]
 ) -> list[Finding]:
     """Return a finding for each claim of an item.
 
     Args:
         spec: the item.
-        grid: name of its grid.
         study: its runs.
         values: of its analyses.
         tables: ours and the paper's.
@@ -40,71 +39,69 @@ def judge_claims(
             own = values[claim.metric]
             parts = {claim.metric: Part(own, reason="" if own else NOT_MEASURED)}
         elif claim.rule == "threshold":
-            parts = _measured(grid, claim, study)
+            parts = _measured(claim, study)
         elif claim.against_buckets:
-            parts = _against_buckets(grid, claim, study)
+            parts = _against_buckets(claim, study)
         else:
-            parts = _compared(grid, claim, study)
+            parts = _compared(claim, study)
         findings.append(finding(claim, parts, study.scale))
     return findings
 
 
-def _compared(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
+def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
     """Compare runs on the translations that they kept."""
     parts = {}
-    for label, test, against in _pairs(grid, claim, study):
+    for label, test, against in _pairs(claim, study):
         bounds = None
         if claim.minus:
             label += f", BLEU lost from {claim.split} to {claim.minus}"
         if claim.lengths:
-            config = study.cells(grid, test)[0].config
+            config = study.cells(test)[0].config
             bounds = length_bounds(config, claim.lengths)
             if bounds is None:
                 continue
             label += f", source lengths {bounds_label(bounds)}"
-            cells = study.finished(grid, test)
+            cells = study.finished(test)
             if cells and study.num_sentences(cells[0], "test", bounds) < FEW_SEGMENTS:
                 parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} test sentences")
                 continue
-        parts[label] = study.compare(
-            grid, test, against, claim.split, lengths=bounds, minus=claim.minus
-        )
+        parts[label] = study.compare(test, against, claim.split, lengths=bounds, minus=claim.minus)
     return parts
 
 
-def _pairs(grid: str, claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
+def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
     """Yield label, tested settings and settings compared with, of what has runs at this scale."""
     pairs = [*([(claim.test, claim.against)] if claim.against else []), *claim.pairs]
-    for place in _combinations(grid, claim, study):
+    for place in _combinations(claim, study):
         for test, against in pairs:
             sides = place | test, place | test | against
-            if sides[0] != sides[1] and all(study.cells(grid, side) for side in sides):
+            if sides[0] != sides[1] and all(study.cells(side) for side in sides):
                 names = [" ".join(each.values()) for each in (test, against)]
                 differing = [f"{names[0] or 'other'} against {names[1]}"]
                 yield " ".join([*place.values(), *differing]), *sides
 
 
-def _measured(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
+def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
     """Return a measurement of the runs themselves."""
     parts = {}
     metric = METRICS.get(claim.metric)
     dataset = mean_of(claim.split) if metric and metric.is_score else None
-    for place in _combinations(grid, claim, study):
-        rows = study.rows(grid, claim.metric, place | claim.test, dataset=dataset)
+    for place in _combinations(claim, study):
+        rows = study.rows(claim.metric, place | claim.test, dataset=dataset)
         values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else NOT_MEASURED)
     return parts
 
 
-def _against_buckets(grid: str, claim: ClaimSpec, study: Study) -> dict[str, Part]:
+def _against_buckets(claim: ClaimSpec, study: Study) -> dict[str, Part]:
     """Compare a measurement of the whole with parts of it, on the average over all sets."""
-    sets = each_set(study.cells(grid, claim.test)[0])
+    sets = each_set(study.cells(claim.test)[0])
 
     def averages(bucket: str | None) -> dict[int, float]:
         values: dict[int, list[float]] = {}
         for dataset in sets:
-            for row in study.rows(grid, claim.metric, claim.test, dataset=dataset, bucket=bucket):
+            for row in study.rows(claim.metric, claim.test, dataset=dataset, bucket=bucket):
                 values.setdefault(row.seed, []).append(row.value)
         return {seed: fmean(each) for seed, each in values.items() if len(each) == len(sets)}
 
@@ -140,10 +137,9 @@ def _values_of(table: DocumentTable) -> dict[tuple[str, str], float | None]:
     }
 
 
-def _combinations(grid: str, claim: ClaimSpec, study: Study) -> list[Settings]:
+def _combinations(claim: ClaimSpec, study: Study) -> list[Settings]:
     """Return the combinations of `each`."""
     settings = [
-        study.settings(grid, axis) if wanted == (ALL,) else wanted
-        for axis, wanted in claim.each.items()
+        study.settings(axis) if wanted == (ALL,) else wanted for axis, wanted in claim.each.items()
     ]
     return [dict(zip(claim.each, values, strict=True)) for values in product(*settings)]

@@ -43,7 +43,7 @@ def read_validations(directory: Path) -> list[dict[str, Any]]:
 Runs = Sequence[tuple[Cell, Sequence[dict[str, Any]]]]
 
 
-def curves(study: Study, spec: CurvesSpec, item: str, grid: str) -> Content:
+def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
     """Return a figure and a table for each setting of `spec.each`; in a figure against time, runs
     whose times are lost are left out.
 
@@ -51,11 +51,10 @@ def curves(study: Study, spec: CurvesSpec, item: str, grid: str) -> Content:
         study: with the runs.
         spec: what is shown.
         item: its name, with which theirs begin.
-        grid: of the runs.
     """
     content = Content()
-    for setting in study.settings(grid, spec.each):
-        cells = study.finished(grid, {spec.each: setting})
+    for setting in study.settings(spec.each):
+        cells = study.finished({spec.each: setting})
         runs = [(cell, read_validations(study.run(cell).directory)) for cell in cells]
         name, title = f"{item}-{setting}", setting.capitalize()
         content.tables.append(

@@ -87,21 +87,21 @@ class Item:
 
     Attributes:
         title: what it is in the paper.
-        grids: name → the grid whose cells it needs under this name.
+        grid: whose cells it is made of.
         build: makes tables, figures and findings of what is finished.
         trained: whether it needs trained runs; else prepared data suffice.
         axes: the settings of its cells, all other cells being of no use to it.
     """
 
     title: str
-    grids: Mapping[str, Grid]
+    grid: Grid
     build: Callable[[Study], Content]
     trained: bool = True
     axes: Axes = field(default_factory=dict)
 
     def needs(self, cell: Cell) -> bool:
         """Return whether it is made from this cell, among others."""
-        return cell.grid in self.grids and fits(cell.axes, cell.seed, self.axes)
+        return cell.grid == self.grid.name and fits(cell.axes, cell.seed, self.axes)
 
     def on(self, grid: Grid) -> Item:
         """Return the item as it is made from the runs of another grid.
@@ -109,14 +109,14 @@ class Item:
         Raises:
             ShapeshiftError: the grid has other axes than the item's own.
         """
-        for name, own in self.grids.items():
-            if own.config.axes.keys() != grid.config.axes.keys():
-                raise ShapeshiftError(
-                    f"has the axes {', '.join(grid.config.axes)}, but what is made of {name} needs"
-                    f" {', '.join(sorted(own.config.axes))}",
-                    path=grid.path,
-                )
-        return replace(self, grids=dict.fromkeys(self.grids, grid))
+        needed, there = self.grid.config.axes, grid.config.axes
+        if needed.keys() != there.keys():
+            raise ShapeshiftError(
+                f"has the axes {', '.join(there)}, but what is made of {self.grid.name} needs"
+                f" {', '.join(sorted(needed))}",
+                path=grid.path,
+            )
+        return replace(self, grid=grid)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
     """
     problems = [*_of_columns(spec, grid), *_of_claims(spec, grid)]
     for number, figure in enumerate(spec.by_length):
-        for split in () if figure.grid else figure.splits:
+        for split in figure.splits:
             problems.append((["by_length", number], _lacks(grid, f"BLEU of {split}", split)))
     for place, named in _named(spec):
         for axis, given in named.items():
@@ -52,15 +52,14 @@ def _named(spec: ItemSpec) -> Iterator[tuple[Place, Mapping[str, str | Sequence[
         yield (*place, "baseline"), table.baseline
         yield (*place, "labels"), {table.rows[0]: tuple(table.labels)} if table.labels else {}
         for title, column in table.columns.items():
-            yield (*place, "columns", title, "only"), {} if column.grid else column.only
+            yield (*place, "columns", title, "only"), column.only
     for number, figure in enumerate(spec.by_length):
-        if not figure.grid:
-            place = ("by_length", number)
-            yield (*place, "systems"), {figure.systems: ()}
-            yield (*place, "panels"), {figure.panels: ()} if figure.panels else {}
-            yield (*place, "only"), figure.only
-            gain_over = {figure.systems: figure.gain_over} if figure.gain_over else {}
-            yield (*place, "gain_over"), gain_over
+        place = ("by_length", number)
+        yield (*place, "systems"), {figure.systems: ()}
+        yield (*place, "panels"), {figure.panels: ()} if figure.panels else {}
+        yield (*place, "only"), figure.only
+        gain_over = {figure.systems: figure.gain_over} if figure.gain_over else {}
+        yield (*place, "gain_over"), gain_over
     for number, claim in enumerate(spec.claims):
         place = ("claims", number)
         yield (*place, "test"), claim.test
@@ -88,15 +87,14 @@ def _of_columns(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]
                 if split is None and not (column.bucket or column.lengths):
                     yield (*place, "split"), f"missing; say which text {name} is of: valid or test"
                 splits = ("valid", "test") if split == "each set" else filter(None, [split])
-                for each in () if column.grid else splits:
+                for each in splits:
                     yield (*place, "split"), _lacks(grid, each, each)
                 continue
             if split in ("valid", "test", "each set"):
                 yield (*place, "split"), f"{name} is not measured on translations; leave split out"
             if metric.bucket and not (column.bucket or column.layers):
                 yield (*place, "bucket"), f"missing; {name} has one, such as {metric.bucket!r}"
-            if not column.grid:
-                yield place, _lacks(grid, name, metric=metric)
+            yield place, _lacks(grid, name, metric=metric)
 
 
 def _of_claims(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:

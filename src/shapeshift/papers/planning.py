@@ -157,7 +157,7 @@ def plan_items(
             f"the label {label!r} has to be at most 100 letters, digits, '.', '-' and '_', and not"
             " begin with a '.'"
         )
-    all_cells = _resolve(grids_of(items), scale, overrides)
+    all_cells = _resolve(grids_of(items).values(), scale, overrides)
     chosen, cells = _choose(items, all_cells, seeds)
     known = {x.seed for x in all_cells if any(item.needs(x) for item in items.values())}
     unknown = set(seeds) - known or (set(seeds) if not chosen else set())
@@ -179,7 +179,7 @@ def item_progress(
     seeds: Sequence[int] = (),
 ) -> dict[str, tuple[int, int] | None]:
     """Return item → how many of its runs are finished, and how many it needs: none where prepared
-    data suffice, `None` if its grids have no runs with this scale and these seeds.
+    data suffice, `None` if its grid has no runs with this scale and these seeds.
 
     Args:
         paper, items, scale, overrides, seeds: see `plan_items`.
@@ -188,10 +188,10 @@ def item_progress(
     Raises:
         ShapeshiftError: a scale that none of them has, or settings that are wrong.
     """
-    all_grids = grids_of(items)
-    grids = {each: grid for each, grid in all_grids.items() if scale in grid.config.scales}
+    all_grids = grids_of(items).values()
+    grids = [grid for grid in all_grids if scale in grid.config.scales]
     if not grids:
-        known = dict.fromkeys(each for grid in all_grids.values() for each in grid.config.scales)
+        known = dict.fromkeys(each for grid in all_grids for each in grid.config.scales)
         raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
     chosen, cells = _choose(items, _resolve(grids, scale, overrides), seeds)
     plan = Plan(paper, chosen, scale, cells, overrides)
@@ -205,29 +205,20 @@ def item_progress(
 
 def grids_of(items: Mapping[str, Item]) -> dict[str, Grid]:
     """Return the grids of all items by their names."""
-    return {name: grid for item in items.values() for name, grid in item.grids.items()}
+    return {item.grid.name: item.grid for item in items.values()}
 
 
-def _resolve(grids: Mapping[str, Grid], scale: str, overrides: Sequence[str]) -> list[Cell]:
-    """Return the cells of all grids, under the names that the items have for the grids."""
-    return [
-        replace(cell, grid=name)
-        for name, grid in grids.items()
-        for cell in grid.cells(scale, overrides)
-    ]
+def _resolve(grids: Iterable[Grid], scale: str, overrides: Sequence[str]) -> list[Cell]:
+    return [cell for grid in grids for cell in grid.cells(scale, overrides)]
 
 
 def _choose(
     items: Mapping[str, Item], all_cells: Sequence[Cell], seeds: Sequence[int]
 ) -> tuple[dict[str, Item], list[Cell]]:
-    """Return the items that have cells with these seeds (all if empty) in all of their grids, and
-    the cells that they need."""
+    """Return the items that have cells with these seeds (all if empty), and the cells that they
+    need."""
     cells = [cell for cell in all_cells if not seeds or cell.seed in seeds]
-    chosen = {
-        key: item
-        for key, item in items.items()
-        if {cell.grid for cell in cells if item.needs(cell)} == item.grids.keys()
-    }
+    chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
     return chosen, [x for x in cells if any(item.needs(x) for item in chosen.values())]
 
 

@@ -105,7 +105,7 @@ def _write_results(plan: planning.Plan, root: Path, path: Path) -> None:
     """Write what was measured for any item of the paper, or for the study."""
     rows: list[Row] = []
     trained = {name: item for name, item in plan.paper.items.items() if item.trained}
-    for grid in dict.fromkeys(planning.grids_of(trained).values()):
+    for grid in planning.grids_of(trained).values():
         try:
             rows += collect(grid.cells(plan.scale, plan.overrides), root)
         except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs

@@ -67,8 +67,6 @@ class ColumnSpec(Strict):
     Attributes:
         metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
             is what the library declares of the position, `trained lengths` what was trained on.
-        grid: for items of a paper: whose runs were measured, if not the item's; it has the axes of
-            the rows, too.
         only: further settings of the runs.
         split: the text that was translated, the mean over its files; `each set`: a column for each
             file of both splits, and one for their average; `null` for measurements of a run.
@@ -85,7 +83,6 @@ class ColumnSpec(Strict):
     """
 
     metric: MetricName = "BLEU"
-    grid: str = ""
     only: dict[Name, Name] = Field(default_factory=dict)
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
@@ -210,7 +207,6 @@ class ByLengthSpec(Strict):
         name: of the files of both; by default that of the study's file, with a number where it is
             taken.
         title: of both.
-        grid: for items of a paper: whose runs are shown, if not the item's.
         systems: axis of the systems.
         only: settings of the runs.
         panels: axis with one panel of the figure for each of its settings.
@@ -222,7 +218,6 @@ class ByLengthSpec(Strict):
 
     name: PlainName | None = None
     title: str
-    grid: str = ""
     systems: str
     only: dict[Name, Name] = Field(default_factory=dict)
     panels: str = ""
@@ -310,8 +305,8 @@ class ItemSpec(Strict):
         tables: of measurements.
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
-        analyses: `module:function`; each is called with the study and the name of the grid, and
-            returns a `papers.item.Content`: tables, figures, and values for claims.
+        analyses: `module:function`; each is called with the study and returns a
+            `papers.item.Content`: tables, figures, and values for claims.
         claims: to be tested.
     """
 
@@ -324,13 +319,6 @@ class ItemSpec(Strict):
     curves: CurvesSpec | None = None
     analyses: tuple[str, ...] = ()
     claims: tuple[ClaimSpec, ...] = ()
-
-    @property
-    def other_grids(self) -> list[str]:
-        """Grids that some column or figure names, each once."""
-        columns = [column.grid for table in self.tables for column in table.columns.values()]
-        named = filter(None, [*columns, *(figure.grid for figure in self.by_length)])
-        return list(dict.fromkeys(named))
 
     @model_validator(mode="after")
     def _has_content(self) -> ItemSpec:

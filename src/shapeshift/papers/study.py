@@ -81,7 +81,7 @@ class Study:
     """The cells of an item: which are finished, what was measured, what can be computed.
 
     Args:
-        cells: of its grids.
+        cells: of one grid, at one scale.
         root: folder of the cells' folders.
         prepared_root: see `lab.train.train`.
     """
@@ -126,18 +126,13 @@ class Study:
         """Those that entries name, in the order of their numbers."""
         return tuple(self._measurements)
 
-    def cells(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
-        """Return the cells of a grid with these settings, finished or not.
+    def cells(self, axes: Axes = NO_AXES) -> list[Cell]:
+        """Return the cells with these settings, finished or not."""
+        return [x for x in self._cells if fits(x.axes, x.seed, axes)]
 
-        Args:
-            grid: its name.
-            axes: what they have to be.
-        """
-        return [x for x in self._cells if x.grid == grid and fits(x.axes, x.seed, axes)]
-
-    def settings(self, grid: str, axis: str) -> list[str]:
+    def settings(self, axis: str) -> list[str]:
         """Return the settings of an axis that some cell has, in the grid's order."""
-        return list({cell.axes[axis]: None for cell in self.cells(grid)})
+        return list({cell.axes[axis]: None for cell in self._cells})
 
     def is_finished(self, cell: Cell) -> bool:
         """Return whether training and all measures are done, but for the optional ones; see
@@ -145,9 +140,9 @@ class Study:
         missing = CellFolder(self._root / cell.key).missing(cell.steps, cell.config)
         return not set(missing) - OPTIONAL
 
-    def finished(self, grid: str, axes: Axes = NO_AXES) -> list[Cell]:
+    def finished(self, axes: Axes = NO_AXES) -> list[Cell]:
         """Return those of `cells` that are finished."""
-        return [cell for cell in self.cells(grid, axes) if self.is_finished(cell)]
+        return [cell for cell in self.cells(axes) if self.is_finished(cell)]
 
     def run(self, cell: Cell) -> Run:
         """Return the run of a cell that is finished."""
@@ -184,7 +179,6 @@ class Study:
 
     def rows(
         self,
-        grid: str,
         metric: str,
         axes: Axes = NO_AXES,
         *,
@@ -194,16 +188,15 @@ class Study:
         """Return the measurements of a metric, one for each seed and setting that is left open.
 
         Args:
-            grid: its name.
             metric: its name.
-            axes: see `cells`.
+            axes: settings of the runs.
             dataset, bucket: see `lab.measures.Measurement`; without a bucket those that
                 have none, with `...` all. Measurements in the middle of training are left out.
         """
         return [
             row
             for row in self.results
-            if (row.grid, row.metric, row.step) == (grid, metric, None)
+            if (row.metric, row.step) == (metric, None)
             and bucket in (row.bucket, ...)
             and (dataset is None or row.dataset == dataset)
             and fits(row.axes, row.seed, axes)
@@ -238,7 +231,6 @@ class Study:
 
     def compare(
         self,
-        grid: str,
         test: Axes,
         against: Axes,
         split: Texts = "test",
@@ -249,14 +241,13 @@ class Study:
         """Compare two sets of runs, one of each seed, on BLEU over the seeds that both have.
 
         Args:
-            grid: its name.
             test, against: settings of the runs, one for each axis.
             split: that was translated.
             lengths: only sentences whose source length in subwords is in `[from, to)`.
             minus: that was translated as well: test the BLEU that is lost from `split` to this.
         """
         sides = (test, against)
-        finished = [{cell.seed: cell for cell in self.finished(grid, axes)} for axes in sides]
+        finished = [{cell.seed: cell for cell in self.finished(axes)} for axes in sides]
         unfinished = [_settings(axes) for axes, own in zip(sides, finished, strict=True) if not own]
         if unfinished:
             return Part({}, reason=f"no finished run with {' or with '.join(unfinished)}")

@@ -32,15 +32,14 @@ class TableBuilder:
     """Makes a table: a row for each line, which is a combination of settings of the row axes.
 
     Args:
-        grid: the item's.
         spec: what the table is.
         study: the runs.
         trained: whether data are counted for finished runs alone.
     """
 
-    def __init__(self, grid: str, spec: TableSpec, study: Study, *, trained: bool = True):
-        self._grid, self.spec, self._study, self._trained = grid, spec, study, trained
-        cells = study.cells(grid, spec.only)
+    def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
+        self.spec, self._study, self._trained = spec, study, trained
+        cells = study.cells(spec.only)
         places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
         buckets = spec.buckets or {"": None}
         self.lines = [
@@ -60,7 +59,7 @@ class TableBuilder:
         columns: dict[str, list[Entry]] = {}
         for group in self.groups():
             for title, column in self.spec.columns.items():
-                if not self._study.cells(column.grid or self._grid, column.only):
+                if not self._study.cells(column.only):
                     continue
                 if column.split == "each set":
                     columns |= self._each_set(column)
@@ -89,7 +88,7 @@ class TableBuilder:
     def groups(self) -> list[Settings]:
         """Return the settings of each group of columns."""
         axis = self.spec.across
-        return [{axis: each} for each in self._study.settings(self._grid, axis)] if axis else [{}]
+        return [{axis: each} for each in self._study.settings(axis)] if axis else [{}]
 
     def _column(self, group: Settings, column: ColumnSpec) -> tuple[list[Entry], set[int]]:
         """Return the fields, and the lines of those that are marked."""
@@ -103,7 +102,7 @@ class TableBuilder:
             settings = self._settings(group, column, place)
             if column.gain_of:
                 test = tests[line].comparison if line in tests else None
-                cells = self._study.finished(self._grid, settings) if test else ()
+                cells = self._study.finished(settings) if test else ()
                 entries.append(number(test.difference if test else None, "+.2f", cells))
             elif column.difference:
                 sides = [self.spec.columns[title] for title in column.difference]
@@ -123,8 +122,7 @@ class TableBuilder:
         return entries, differing
 
     def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
-        own = {axis: each for axis, each in self.spec.only.items() if not column.grid}
-        return place | group | own | column.only
+        return place | group | self.spec.only | column.only
 
     def rows(
         self,
@@ -141,16 +139,15 @@ class TableBuilder:
             bucket: a name of the table's `buckets`.
             dataset: that was measured on, by default the mean over the column's split.
         """
-        grid = column.grid or self._grid
         if dataset is None and column.split:
             dataset = mean_of(column.split)
         part = self.spec.buckets.get(bucket) or column.bucket
         if part == "trained lengths":
             part = None
-            bounds = [trained_lengths(cell.config) for cell in self._study.cells(grid, settings)]
+            bounds = [trained_lengths(cell.config) for cell in self._study.cells(settings)]
             if bounds and bounds[0]:
                 part, dataset = bounds_label(bounds[0]), column.split
-        return self._study.rows(grid, column.metric, settings, dataset=dataset, bucket=part)
+        return self._study.rows(column.metric, settings, dataset=dataset, bucket=part)
 
     def _measured(
         self,
@@ -164,9 +161,7 @@ class TableBuilder:
             return self._over_layers(settings, column)
         rows = self.rows(settings, column, bucket, dataset)
         if column.show == "yes or why":
-            reasons = self._study.rows(
-                column.grid or self._grid, column.metric, settings, bucket=_REASON
-            )
+            reasons = self._study.rows(column.metric, settings, bucket=_REASON)
             why = f"– ({reasons[0].signature})" if reasons else "–"
             return self._study.entry(rows, lambda mean: "yes" if mean == 1 else why)
         return self._study.entry(rows, column.show, mark)
@@ -175,9 +170,7 @@ class TableBuilder:
         """Return the lowest of several values of a run, or the widest range that a seed has."""
         rows = [
             row
-            for row in self._study.rows(
-                column.grid or self._grid, column.metric, settings, bucket=...
-            )
+            for row in self._study.rows(column.metric, settings, bucket=...)
             if row.bucket != _EMBEDDINGS
         ]
         if not rows:
@@ -195,7 +188,7 @@ class TableBuilder:
         return entry.model_copy(update={"text": f"{value:.3f}", "value": value})
 
     def _fact(self, settings: Settings, column: ColumnSpec) -> str:
-        cell = self._study.cells(column.grid or self._grid, settings)[0]
+        cell = self._study.cells(settings)[0]
         if column.metric == "trained lengths":
             return bounds_label(trained_lengths(cell.config))
         parts = cell.config.position.scheme.parts
@@ -203,7 +196,7 @@ class TableBuilder:
 
     def _count(self, settings: Settings, column: ColumnSpec) -> Entry:
         find = self._study.finished if self._trained else self._study.cells
-        cells = find(self._grid, settings)
+        cells = find(settings)
         if not cells or (data := self._data(cells[0])) is None:
             return missing()
         split = column.split or "train"
@@ -235,7 +228,7 @@ class TableBuilder:
                 self._measured(self._settings({}, column, place), column, bucket, dataset=name)
                 for place, bucket in self.lines
             ]
-            for name in each_set(self._study.cells(self._grid)[0])
+            for name in each_set(self._study.cells()[0])
         }
         return columns | {"average": list(map(_mean, zip(*columns.values(), strict=True)))}
 
@@ -244,15 +237,15 @@ class TableBuilder:
         split = column.split
         if not self.spec.baseline or column.metric != "BLEU" or split not in ("valid", "test"):
             return {}
-        grid, tests = column.grid or self._grid, {}
+        tests = {}
         for line, (place, _) in enumerate(self.lines):
             settings = self._settings(group, column, place)
             against = settings | self.spec.baseline
-            cells = self._study.cells(grid, settings)
+            cells = self._study.cells(settings)
             if settings == against or not cells:
                 continue
             bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
-            tests[line] = self._study.compare(grid, settings, against, split, lengths=bounds)
+            tests[line] = self._study.compare(settings, against, split, lengths=bounds)
         return tests
 
     def _from_tests(
@@ -271,7 +264,7 @@ class TableBuilder:
                 entries.append(missing())
                 continue
             seeds: Axes = {**settings, "seed": [*test.p_values]}
-            cells = self._study.finished(column.grid or self._grid, seeds)
+            cells = self._study.finished(seeds)
             scores = [*(test.baseline_scores if is_baseline else test.scores).values()]
             show = AGGREGATES.get(column.show, AGGREGATES["mean ± stdev"])
             text = show(scores) + MARK * (line in differing)
@@ -291,7 +284,7 @@ class TableBuilder:
         if self.spec.statistics:
             yield "median, and mean ± standard deviation, over seeds"
         elif not all(column.count for column in self.spec.columns.values()):
-            several = len({cell.seed for cell in self._study.cells(self._grid)}) > 1
+            several = len({cell.seed for cell in self._study.cells()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self.spec.baseline:
             baseline = ", ".join(f"{axis} = {value}" for axis, value in self.spec.baseline.items())
@@ -300,7 +293,7 @@ class TableBuilder:
         if note := self.spec.scale_notes.get(self._study.scale):
             yield note
         if self.spec.buckets:
-            yield from usable(self._study.cells(self._grid)[0].steps)[1]
+            yield from usable(self._study.cells()[0].steps)[1]
         for problem, places in self.problems.items():
             yield f"{', '.join(places)}: {problem}"
 

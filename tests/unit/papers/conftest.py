@@ -1,6 +1,7 @@
 """Finished cells in seconds: the papers' own grids, of the smallest models on the grammar."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -43,9 +44,6 @@ SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
 """So that every slice of nhk-figure3 has some pairs."""
 
-PROPERTIES = ("similarity", "loss-by-offset", "speed", "decoding-speed", "step-memory")
-"""The measures of beyond-properties without the slow one, whether a model can be exported."""
-
 
 def given_speed(run, data):
     """Stands in for the measure `speed`, which takes time and never gives the same number."""
@@ -73,6 +71,11 @@ def with_seed(cell, seed):
     return replace(cell, seed=seed, config=cell.config.model_copy(update={"training": training}))
 
 
+def find_item(name):
+    paper, _, item = name.partition(":")
+    return find_paper(paper).items[item]
+
+
 @pytest.fixture(scope="session")
 def papers_root(tmp_path_factory):
     """The folder of runs and of prepared data, which all studies share as users' do."""
@@ -81,34 +84,31 @@ def papers_root(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_study(papers_root):
-    """Makes the study of some grids; the cells that are `done` are trained and measured."""
+    """Makes the study of a grid; the cells that are `done` are trained and measured."""
 
-    def make(*grids, done=lambda cell: True, seeds=(1, 2), overrides=MINUSCULE, steps=None):
-        cells = []
+    def make(name, done=lambda cell: True, seeds=(1, 2)):
+        grid = find_grid(name)
+        extra = LONGER_PIECES if name == "nhk-figure3" else ()
+        given = {each.partition("=")[0]: each for each in (*MINUSCULE, *extra)}
+        first = (grid.config.scales["tiny"].seeds or grid.config.seeds)[0]
+        cells = [
+            with_seed(cell, seed)
+            for seed in seeds
+            for cell in grid.cells("tiny", [*given.values()])
+            if cell.seed == first
+        ]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(speed, "measure_speed", given_speed)
             patch.setattr(properties, "DECODED_LENGTH", 6)
-            for name in grids:
-                grid = find_grid(name)
-                measures = (steps or {}).get(name, grid.config.steps)
-                extra = LONGER_PIECES if name == "nhk-figure3" else ()
-                given = {each.partition("=")[0]: each for each in (*overrides, *extra)}
-                own = [
-                    replace(with_seed(cell, seed), steps=measures)
-                    for seed in seeds
-                    for cell in grid.cells("tiny", [*given.values()])
-                    if cell.seed == (grid.config.scales["tiny"].seeds or grid.config.seeds)[0]
-                ]
-                report = run_cells(
-                    [cell for cell in own if done(cell)],
-                    papers_root / "cells",
-                    InProcess(),
-                    prepared_root=papers_root / "prepared",
-                    poll_s=0.0,
-                    command="pytest",
-                )
-                assert report.ok, [status.message for status in report.statuses.values()]
-                cells += own
+            report = run_cells(
+                filter(done, cells),
+                papers_root / "cells",
+                InProcess(),
+                prepared_root=papers_root / "prepared",
+                poll_s=0.0,
+                command="pytest",
+            )
+        assert report.ok, [status.message for status in report.statuses.values()]
         return Study(cells, papers_root / "cells", papers_root / "prepared")
 
     return make
@@ -129,7 +129,7 @@ def is_done(cell):
         case "nhk-figure3":
             place = axes["lengths"], axes["system"]
             return first and axes["lengths"] != "middle" and place != ("short", "original-qkv")
-        case "beyond-datasets" | "beyond-properties":
+        case "beyond-datasets":
             return first and axes["position"] in ("ape", "alibi")
         case "beyond-learning":
             return first and axes["position"] in ("ape", "shape-40")
@@ -141,31 +141,16 @@ def is_done(cell):
 
 @pytest.fixture(scope="session")
 def studies(make_study):
-    """Paper → the study of all of its grids."""
-    made = {}
-
-    def find(paper):
-        if paper not in made:
-            items = find_paper(paper).items.values()
-            grids = list(dict.fromkeys(grid for item in items for grid in item.grids))
-            steps = {"beyond-datasets": ("score-test", "swapped-order")}
-            made[paper] = make_study(
-                *grids, done=is_done, steps=steps | {"beyond-properties": PROPERTIES}
-            )
-        return made[paper]
-
-    return find
+    """Grid → its study."""
+    return cache(lambda grid: make_study(grid, done=is_done))
 
 
 @pytest.fixture(scope="session")
 def build(studies):
     """Returns the content of an item, made of what is finished: `build("shape:table2")`."""
-    made = {}
 
-    def find(name):
-        if name not in made:
-            paper, _, item = name.partition(":")
-            made[name] = find_paper(paper).items[item].build(studies(paper))
-        return made[name]
+    def make(name):
+        made = find_item(name)
+        return made.build(studies(made.grid.name))
 
-    return find
+    return cache(make)

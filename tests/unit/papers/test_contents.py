@@ -15,31 +15,26 @@ from shapeshift.lab.results import Row
 from shapeshift.model import build as build_model
 from shapeshift.papers import curves
 from shapeshift.papers.analyses import similarity
-from shapeshift.papers.catalogue import find_grid, find_paper
+from shapeshift.papers.catalogue import find_grid
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import shown
 
-from .conftest import MINUSCULE, column, table, texts
+from .conftest import MINUSCULE, column, find_item, table, texts
 
 GRID = "shape-table2"
 
 
 @pytest.fixture(scope="session")
 def shape(studies):
-    return studies("shape")
+    return studies(GRID)
 
 
 @pytest.fixture(scope="session")
 def max_length(shape):
     """The most subwords of a training sentence of Extrapolate."""
-    return shape.cells(GRID, {"dataset": "extrapolate"})[0].config.data.dataset.max_length
-
-
-def item(name):
-    paper, _, own = name.partition(":")
-    return find_paper(paper).items[own]
+    return shape.cells({"dataset": "extrapolate"})[0].config.data.dataset.max_length
 
 
 # SHAPE
@@ -61,15 +56,15 @@ def test_table_1_tests_what_ape_loses_more_on_the_translations_that_were_kept(bu
     [finding] = content.findings
     assert finding.verdict == "two runs"
     ape, other = ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
-    test = shape.compare(GRID, ape, other, ORIGINAL, minus=SWAPPED).comparison
+    test = shape.compare(ape, other, ORIGINAL, minus=SWAPPED).comparison
     assert list(test.p_values) == [1, 2]
     drops = column(table(content, "table1"), "performance drop")
     assert test.score == pytest.approx(drops["ape"].value)
     assert test.baseline_score == pytest.approx(drops["shape"].value)
     assert f"{shown(test.p_value)}, 2 seeds)" in finding.measured
-    for cell in shape.finished(GRID, ape):
+    for cell in shape.finished(ape):
         results, settings = shape.run(cell).directory / "results", cell.axes | {"seed": cell.seed}
-        [row] = shape.rows(GRID, "BLEU", settings, bucket="original order")
+        [row] = shape.rows("BLEU", settings, bucket="original order")
         for file, hashed in (
             (hypotheses_file(ORIGINAL), row.hypotheses),
             (references_file(ORIGINAL), row.references),
@@ -79,7 +74,7 @@ def test_table_1_tests_what_ape_loses_more_on_the_translations_that_were_kept(bu
 
 def test_runs_measured_before_translations_were_kept_have_no_test(shape, monkeypatch):
     monkeypatch.setattr(Study, "_has_texts", lambda *given: False)
-    content = item("shape:table1").build(shape)
+    content = find_item("shape:table1").build(shape)
     assert [row[3].value is not None for row in content.tables[0].rows] == [True, True]
     assert content.findings[0].verdict == "not run"
     assert "have not kept their translations" in content.findings[0].measured
@@ -130,7 +125,7 @@ def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
     [row] = layers.rows
     for place, position in ((1, "ape"), (2, "shape")):
         axes = {"dataset": "interpolate", "position": position}
-        rows = shape.rows(GRID, "shift_similarity", axes, bucket="layer 1")
+        rows = shape.rows("shift_similarity", axes, bucket="layer 1")
         assert {r.seed for r in rows} == {1, 2}
         assert row[place].value == pytest.approx(fmean(r.value for r in rows), abs=1e-5)
     sentences = table(content, "figure6-sentences").rows
@@ -149,7 +144,7 @@ def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
 
 
 def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
-    [cell] = shape.finished(GRID, {"dataset": "extrapolate", "position": "ape"})
+    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
     data = shape.prepared(cell)
     gains = table(build("shape:figure3"), "figure3-extrapolate")
     absolute = table(build("shape:figure7"), "figure7-extrapolate")
@@ -165,7 +160,7 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
 
 
 def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape):
-    [cell] = shape.finished(GRID, {"dataset": "extrapolate", "position": "ape"})
+    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
     evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
     other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
     assert other.key == cell.key  # one run, which both grids score
@@ -177,7 +172,7 @@ def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape):
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
     content = build("shape:figure4")
     for dataset, num_seeds in (("extrapolate", 1), ("interpolate", 2)):
-        [cell] = shape.finished(GRID, {"dataset": dataset, "position": "ape", "seed": 1})
+        [cell] = shape.finished({"dataset": dataset, "position": "ape", "seed": 1})
         store = shape.prepared(cell).valid
         num_tokens = int(store.target_lengths.sum()) + len(store)  # with </s>
         rows = table(content, f"figure4-{dataset}").rows
@@ -191,13 +186,13 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
 def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_length):
     content = build("shape:table3")
     ours, bins = table(content, "table3"), table(content, "figure5")
-    num_joined = shape.cells(GRID, {"dataset": "interpolate"})[0].config.data.dataset.num_joined
+    num_joined = shape.cells({"dataset": "interpolate"})[0].config.data.dataset.num_joined
     assert column(ours, "test pairs")["vanilla"].value == 30
     assert column(ours, "valid pairs")["interpolate"].value == -(-20 // num_joined)
     assert column(ours, "longest source in training")["extrapolate"].value <= max_length
     for dataset, size in column(ours, "train pairs").items():
         own = [row for row in bins.rows if row[0].text == dataset]
-        [cell, *_] = shape.cells(GRID, {"dataset": dataset})
+        [cell, *_] = shape.cells({"dataset": dataset})
         fingerprint = shape.prepared(cell).report.fingerprint
         assert {(e.cells, e.data) for row in own for e in row[2:]} == {((cell.key,), fingerprint)}
         for side in (2, 3):
@@ -207,10 +202,10 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
 def test_figures_8_and_9_have_every_validation(build, shape):
     for name in ("figure8", "figure9"):
         ours = table(build(f"shape:{name}"), f"{name}-interpolate")
-        num_runs = len(shape.finished(GRID, {"dataset": "interpolate"}))
+        num_runs = len(shape.finished({"dataset": "interpolate"}))
         assert [row[2].value for row in ours.rows] == [2, 4] * num_runs
         assert all(row[3].value is not None for row in ours.rows)
-    [one] = shape.finished(GRID, {"dataset": "vanilla", "position": "rpe"})
+    [one] = shape.finished({"dataset": "vanilla", "position": "rpe"})
     [loss] = [m.value for m in shape.results if m.cell == one.key and m.step == 4]
     ours = table(build("shape:figure8"), "figure8-vanilla")
     assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
@@ -223,7 +218,7 @@ def test_runs_whose_times_are_lost_are_left_out_of_figure_9(shape, monkeypatch):
         "read_validations",
         lambda x: [{k: v for k, v in each.items() if k != "elapsed_s"} for each in read(x)],
     )
-    content = item("shape:figure9").build(shape)
+    content = find_item("shape:figure9").build(shape)
     assert not content.figures
     assert content.tables[0].rows[0][3].text == "–"
 
@@ -257,7 +252,7 @@ def table7(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", str(tmp_path))
         study = Study(find_grid("shape-table7").cells("paper"), tmp_path, tmp_path)
         monkeypatch.setattr(Study, "results", [*chain(*measured)])
-        return item("shape:table7").build(study)
+        return find_item("shape:table7").build(study)
 
     return make
 
@@ -304,7 +299,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
     assert [row[1] for row in texts(paper)] == published
     for row in ours.rows:
         axes = {"k": row[0].text}
-        [valid] = studies("shaw").rows("shaw-table2", "BLEU", axes, dataset="valid")
+        [valid] = studies("shaw-table2").rows("BLEU", axes, dataset="valid")
         assert row[1].value == valid.value
     [drawn] = content.figures
     [line] = [each for each in drawn.drawing.axes[0].lines if each.get_label() == "valid BLEU"]
@@ -318,11 +313,11 @@ def test_a_finding_names_the_run_that_is_missing(make_study):
         return (cell.axes["k"], cell.seed) in [("0", 5), ("4", 6)]
 
     some = make_study("shaw-table2", done=done, seeds=(5, 6))
-    better, flat = item("shaw:table2").build(some).findings
+    better, flat = find_item("shaw:table2").build(some).findings
     assert better.measured == "16 against 0: no finished run with k = 16"
     assert "4 against 16: no finished run with k = 16" in flat.measured
     assert "no finished run with k = 2 or with k = 16" in flat.measured
-    apart = some.compare("shaw-table2", {"k": "0"}, {"k": "4"})
+    apart = some.compare({"k": "0"}, {"k": "4"})
     assert apart.reason == "no finished seed of both k = 0 and k = 4"
 
 
@@ -332,9 +327,7 @@ def test_a_finding_names_the_run_that_is_missing(make_study):
 def test_median_and_average_over_seeds(build, studies):
     ours, paper = build("nhk:table2").tables
     assert [row[:3] for row in texts(ours)[8:]] == [row[:3] for row in texts(paper)[4:]]
-    rows = studies("nhk").rows(
-        "nhk-table2", "BLEU", {"system": "original-qkv"}, dataset=mean_of("test")
-    )
+    rows = studies("nhk-table2").rows("BLEU", {"system": "original-qkv"}, dataset=mean_of("test"))
     median, average = ours.rows[:2]
     mean = pytest.approx(fmean(row.value for row in rows))
     assert len(rows) == 2
@@ -345,8 +338,8 @@ def test_median_and_average_over_seeds(build, studies):
 
 
 def test_corpora_are_counted_without_a_run_and_missing_text_is_named(studies, monkeypatch):
-    study = studies("nhk")
-    content = item("nhk:table1").build(study)
+    study = studies("nhk-table1")
+    content = find_item("nhk:table1").build(study)
     ours, paper = content.tables
     assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
@@ -359,14 +352,14 @@ def test_corpora_are_counted_without_a_run_and_missing_text_is_named(studies, mo
         return prepared(cell)
 
     monkeypatch.setattr(study, "prepared", some)
-    content = item("nhk:table1").build(study)
+    content = find_item("nhk:table1").build(study)
     assert content.lacks_text
     assert texts(content.tables[0])[1] == ["de-en", "–", "–", "–"]
     assert content.tables[0].notes[-1] == "de-en: no such file"
 
 
 def test_figure3_shows_what_all_finished_slices_have(build, studies):
-    study, content = studies("nhk"), build("nhk:figure3")
+    study, content = studies("nhk-figure3"), build("nhk:figure3")
     sizes, by_length, paper = content.tables
     [drawn] = content.figures
     assert drawn.about.table == by_length.name
@@ -382,7 +375,7 @@ def test_figure3_shows_what_all_finished_slices_have(build, studies):
     assert [row[1] for row in texts(by_length)[:5]] == ["0–9", "10–15", "16–21", "22–25", "≥ 26"]
     assert [row[1] for row in texts(sizes)] == ["all", "0–9", "16–21", "≥ 26"]
     assert texts(sizes)[2][2:4] == ["–", "–"]
-    short = study.finished("nhk-figure3", {"lengths": "short"})[0]
+    short = study.finished({"lengths": "short"})[0]
     lengths = study.prepared(short).train.source_lengths
     assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
     assert texts(paper)[0][1:3] == ["8,052,523", "93,327,696"]
@@ -428,10 +421,10 @@ def rows_of(table):
 def test_the_master_table_has_numbers_of_what_is_finished(build, studies):
     content = build("beyond:master")
     rows = rows_of(table(content, "master"))
-    assert list(rows) == studies("beyond").settings("beyond-properties", "position")
+    assert list(rows) == studies("beyond-datasets").settings("position")
     for name in ("ape", "alibi"):
         unknown = {title for title, entry in rows[name].items() if entry.value is None}
-        assert unknown == {"position", "shift invariant", "exports"}
+        assert unknown == {"position", "shift invariant"}
     others = {title: entry.text for title, entry in rows["rope"].items()}
     assert (others.pop("position"), others.pop("shift invariant")) == ("rope", "yes")
     assert set(others.values()) == {"–"}
@@ -461,7 +454,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     assert last["drop"].value == pytest.approx(original - swapped)
     [layer] = [  # without the embeddings
         row.value
-        for row in studies("beyond").results
+        for row in studies("beyond-learning").results
         if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
@@ -483,8 +476,8 @@ def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape, split):
     spec = ItemSpec.model_validate(
         {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": [{**claim, "test": settings}]}
     )
-    [row] = shape.rows(GRID, "chrF2", settings, dataset=mean_of(split))
-    [finding] = judge_claims(spec, GRID, shape, {}, [])
+    [row] = shape.rows("chrF2", settings, dataset=mean_of(split))
+    [finding] = judge_claims(spec, shape, {}, [])
     assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
-    others = {row.value for row in shape.rows(GRID, "chrF2", settings)}
+    others = {row.value for row in shape.rows("chrF2", settings)}
     assert len(others) > 1

@@ -2,20 +2,15 @@
 
 import pytest
 
-from shapeshift.papers.catalogue import PAPERS, find_paper
+from shapeshift.papers.catalogue import PAPERS
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.study import Study
 
-from .conftest import NEVER_RUN
+from .conftest import NEVER_RUN, find_item
 
 ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper["items"]]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
 """Items whose runs no test trains."""
-
-
-def find(name):
-    paper, _, item = name.partition(":")
-    return find_paper(paper).items[item]
 
 
 def document(item, content, study):
@@ -37,8 +32,8 @@ def document(item, content, study):
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_an_item_makes_a_whole_document_whose_numbers_say_what_they_are_from(name, build, studies):
-    content = build(name)
-    made = document(find(name), content, studies(name.partition(":")[0]))
+    content, study = build(name), studies(find_item(name).grid.name)
+    made = document(find_item(name), content, study)
     assert ItemDocument.model_validate_json(made.model_dump_json()) == made
     origins = [each.origin for each in made.tables]
     assert origins == sorted(origins)  # ours, then the paper's
@@ -56,8 +51,7 @@ def test_an_item_makes_a_whole_document_whose_numbers_say_what_they_are_from(nam
         if entry.value is not None and not entry.rows and not entry.cells
     }
     assert unknown <= {"update", "updates"}
-    study = studies(name.partition(":")[0])
-    keys = {cell.key for grid in find(name).grids for cell in study.cells(grid)}
+    keys = {cell.key for cell in study.cells()}
     entries = [entry for table in content.tables for row in table.rows for entry in row]
     assert {key for entry in entries for key in entry.cells} <= keys
     # Of one seed or two.
@@ -67,8 +61,8 @@ def test_an_item_makes_a_whole_document_whose_numbers_say_what_they_are_from(nam
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_without_runs_there_are_dashes_and_nothing_is_judged(name, papers_root):
-    item = find(name)
-    cells = [cell for grid in item.grids.values() for cell in grid.cells("tiny", NEVER_RUN)]
+    item = find_item(name)
+    cells = item.grid.cells("tiny", NEVER_RUN)
     study = Study(cells, papers_root / "cells", papers_root / "prepared")
     content = item.build(study)
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
@@ -79,12 +73,9 @@ def test_without_runs_there_are_dashes_and_nothing_is_judged(name, papers_root):
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
 @pytest.mark.parametrize("name", ITEMS)
-def test_an_item_can_be_made_at_every_scale_that_its_grids_have(name, scale, tmp_path):
-    item = find(name)
-    if not all(scale in grid.config.scales for grid in item.grids.values()):
-        return
-    cells = [cell for grid in item.grids.values() for cell in grid.cells(scale)]
-    content = item.build(Study(cells, tmp_path / "cells", tmp_path / "prepared"))
+def test_an_item_can_be_made_at_every_scale(name, scale, tmp_path):
+    item = find_item(name)
+    content = item.build(Study(item.grid.cells(scale), tmp_path / "cells", tmp_path / "prepared"))
     assert content.lacks_text is not item.trained
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
 

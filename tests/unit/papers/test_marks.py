@@ -26,15 +26,15 @@ def translated(make_study, papers_root, tmp_path):
         def wanted(cell):
             return tuple(cell.axes.values()) in given
 
-        made = make_study(grid, seeds=(SEED,), done=wanted)
+        made = make_study(grid, wanted, seeds=(SEED,))
         root = tmp_path / "cells"
-        for cell in filter(wanted, made.cells(grid)):
+        for cell in filter(wanted, made.cells()):
             shutil.copytree(papers_root / "cells" / cell.key, root / cell.key)
             results = root / cell.key / "run" / "results"
             for split, every in given[tuple(cell.axes.values())].items():
                 if (results / references_file(split)).exists():
                     translate(results, split, every)
-        return Study(made.cells(grid), root, papers_root / "prepared")
+        return Study(made.cells(), root, papers_root / "prepared")
 
     return make
 

@@ -49,7 +49,7 @@ def test_a_shipped_item_fits_its_grid_and_stands_in_its_paper(path):
     spec = read_spec(path)
     check_names(spec, find_grid(spec.grid).config, path)
     paper, _, name = path.stem.partition("-")
-    assert [*find_paper(paper).items[name].grids] == [spec.grid, *spec.other_grids]
+    assert find_paper(paper).items[name].grid.name == spec.grid
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -76,8 +76,7 @@ def write(tmp_path):
 def test_a_study_of_ones_own_is_one_file_with_its_grid(write):
     [(name, item)] = read_study(write(STUDY)).items.items()
     assert name == "mine"
-    [grid] = item.grids.values()
-    assert [cell.name for cell in grid.cells("full")][:2] == ["ape/1", "ape/2"]
+    assert [cell.name for cell in item.grid.cells("full")][:2] == ["ape/1", "ape/2"]
 
 
 def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_path):
@@ -86,7 +85,7 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
     for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
         document["grid"] = name
         document["claims"] = []
-        assert [*read_study(write(yaml.safe_dump(document))).items["mine"].grids] == [expected]
+        assert read_study(write(yaml.safe_dump(document))).items["mine"].grid.name == expected
 
 
 @pytest.mark.parametrize(
@@ -110,14 +109,13 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
         ("tables:", "by_length: {}\ntables:", "by_length: expected a list of sections"),
         ("tables:", "by_length: true\ntables:", "by_length: expected a list of sections"),
         ("tables:", "axes: {}\ntables:", "axes: unknown key; did you mean 'grid.axes'?"),
-        ("split: valid", "xyz: 1", "columns.valid BLEU.xyz: unknown key (known: metric, grid"),
+        ("split: valid", "xyz: 1", "columns.valid BLEU.xyz: unknown key (known: metric, only"),
         ("split: valid", "split: vald", "expected 'valid', 'test', 'train' or 'each set', got 'v"),
         ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
         ("split: valid", "metric: BLEU", "split: missing; say which text BLEU is of"),
         ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "set it to [bleu, chrf, comet]"),
-        ("split: valid", "grid: shape-table2", "a study has one grid"),
         ("steps: [score-valid, score-test]", "steps: [score-test]", "the step score-valid, which"),
         ("score-valid, ", "score-vald, ", "steps: unknown measure 'score-vald'; did you mean"),
         ("rule: better", "rule: better\n    metric: chrF", "better compares BLEU alone"),
@@ -170,7 +168,7 @@ def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
     document["tables"][1] = {**table, "name": "mine-ape"}
     item = read_study(write(yaml.safe_dump(document))).items["mine"]
-    content = item.build(Study(item.grids["mine"].cells("full"), tmp_path, tmp_path))
+    content = item.build(Study(item.grid.cells("full"), tmp_path, tmp_path))
     names = [each.name for each in content.tables]
     assert names[:4] == ["mine-3", "mine-ape", "mine-2", "Mine"]
     assert names[4:] == ["mine-ape-2", "mine-rope", "mine-shape"]
@@ -179,7 +177,7 @@ def test_two_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 def test_a_table_does_not_take_the_file_of_all_measurements(write, tmp_path):
     path = write(STUDY).rename(tmp_path / "results.yaml")
     item = read_study(path).items["results"]
-    [table] = item.build(Study(item.grids["results"].cells("full"), tmp_path, tmp_path)).tables
+    [table] = item.build(Study(item.grid.cells("full"), tmp_path, tmp_path)).tables
     assert table.name == "results-2"
 
 

@@ -77,7 +77,7 @@ def make_study(root, cells=CELLS):
 
 
 def compare(study, test="shape", against="ape", *given, **options):
-    return study.compare("mine", {"position": test}, {"position": against}, *given, **options)
+    return study.compare({"position": test}, {"position": against}, *given, **options)
 
 
 def compared(root, cells=CELLS, *given, **options):
@@ -103,18 +103,16 @@ def scored(tmp_path):
 
 def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
     study = make_study(scored)
-    rows = study.rows("mine", "BLEU", {"position": "shape"}, dataset=mean_of("test"))
+    rows = study.rows("BLEU", {"position": "shape"}, dataset=mean_of("test"))
     assert [(row.seed, row.value) for row in rows] == [(1, 31.0), (2, 32.0), (3, 33.0)]
-    some = study.rows(
-        "mine", "BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset=mean_of("test")
-    )
+    some = study.rows("BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset=mean_of("test"))
     assert [row.value for row in some] == [21.0, 23.0]
-    [short] = study.rows("mine", "BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
+    [short] = study.rows("BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
     assert short.value == 50.0
-    assert len(study.rows("mine", "BLEU")) == 12  # test and valid
-    assert study.rows("mine", "COMET") == []
+    assert len(study.rows("BLEU")) == 12  # test and valid
+    assert study.rows("COMET") == []
     with pytest.raises(KeyError, match="no axis 'dataset'"):
-        study.rows("mine", "BLEU", {"dataset": "vanilla"})
+        study.rows("BLEU", {"dataset": "vanilla"})
 
 
 def test_all_measurements_are_a_data_frame(scored):
@@ -126,12 +124,12 @@ def test_all_measurements_are_a_data_frame(scored):
 
 def test_an_entry_is_a_summary_that_names_its_measurements(scored):
     study = make_study(scored)
-    rows = study.rows("mine", "BLEU", {"position": "ape"}, dataset=mean_of("test"))
+    rows = study.rows("BLEU", {"position": "ape"}, dataset=mean_of("test"))
     entry = study.entry(rows, "mean ± stdev", "*")
     assert (entry.text, entry.value) == ("22.00 ± 1.00*", 22.0)
     assert [study.measurements[number].value for number in entry.rows] == [21.0, 22.0, 23.0]
     other = study.entry(
-        study.rows("mine", "BLEU", {"position": "shape"}, dataset=mean_of("test")),
+        study.rows("BLEU", {"position": "shape"}, dataset=mean_of("test")),
         lambda x: f"<{x}>",
     )
     assert other.text == "<32.0>"
@@ -155,13 +153,13 @@ def test_unfinished_cells_are_left_out(scored):
     half = make_cell("learned", 1)
     put(scored, half, [measured("parameters", 7.0)], steps=("train",))
     study = make_study(scored, [*CELLS, missing, half])
-    assert study.settings("mine", "position") == ["ape", "shape", "rpe", "learned"]
-    assert [cell.seed for cell in study.finished("mine", {"position": "ape"})] == [1, 2, 3]
+    assert study.settings("position") == ["ape", "shape", "rpe", "learned"]
+    assert [cell.seed for cell in study.finished({"position": "ape"})] == [1, 2, 3]
     assert not study.is_finished(missing)
     assert not study.is_finished(half)
-    assert len(study.cells("mine")) == 8
-    assert study.rows("mine", "BLEU", {"position": "rpe"}) == []
-    assert study.rows("mine", "parameters", {"position": "learned"}) == []
+    assert len(study.cells()) == 8
+    assert study.rows("BLEU", {"position": "rpe"}) == []
+    assert study.rows("parameters", {"position": "learned"}) == []
     assert compare(study, "rpe").reason == "no finished run with position = rpe"
 
 

@@ -1,4 +1,4 @@
-"""Analyses that items name: each takes the study and the name of the grid, returns a `Content`."""
+"""Analyses that items name: each takes the study and returns a `Content`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ PAIR = ("ape", "shape")
 """The positions that most items of the SHAPE paper compare."""
 
 
-def paired(study: Study, grid: str, axes: Mapping[str, str]) -> dict[int, tuple[Cell, Cell]]:
+def paired(study: Study, axes: Mapping[str, str]) -> dict[int, tuple[Cell, Cell]]:
     """Return seed → the finished runs of APE and of SHAPE, where both are there.
 
     Args:
-        study: with the runs.
-        grid: with the axis `position`.
+        study: with the axis `position`.
         axes: further settings of the runs.
     """
     ape, shape = (
-        {cell.seed: cell for cell in study.finished(grid, {**axes, "position": name})}
-        for name in PAIR
+        {cell.seed: cell for cell in study.finished({**axes, "position": name})} for name in PAIR
     )
     return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}

@@ -22,12 +22,12 @@ _PER_ROW = 3
 _NUM_BINS = 40
 
 
-def histograms(study: Study, grid: str) -> Content:
+def histograms(study: Study) -> Content:
     """Draw the lengths of the training sentences, a panel for each setting of `dataset` whose text
     can be had; the table has a row for each range of lengths."""
     stores, rows = {}, []
-    for name in study.settings(grid, "dataset"):
-        cell = study.cells(grid, {"dataset": name})[0]
+    for name in study.settings("dataset"):
+        cell = study.cells({"dataset": name})[0]
         try:
             data = study.prepared(cell)
         except ShapeshiftError:  # the item's first table says why

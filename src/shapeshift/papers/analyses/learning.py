@@ -23,10 +23,10 @@ Points = Mapping[tuple[str, int], Mapping[str, Sequence[Row]]]
 """Position and update → column → measurements."""
 
 
-def checkpoints(study: Study, grid: str) -> Content:
+def checkpoints(study: Study) -> Content:
     """Make a table of what the measure `learning` found at the checkpoints of each position, and a
     figure with a panel for each column."""
-    points = _points(study, grid)
+    points = _points(study)
     columns = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_SIMILARITY)
     table = DocumentTable(
         name="learning",
@@ -51,14 +51,14 @@ def checkpoints(study: Study, grid: str) -> Content:
     return Content([table], [_draw(points)] if points else [])
 
 
-def _points(study: Study, grid: str) -> Points:
+def _points(study: Study) -> Points:
     """Return what was measured of each position after each update, over seeds that are finished."""
     points: dict[tuple[str, int], dict[str, list[Row]]] = {}
     for row in study.results:
-        if row.grid == grid and row.step is not None and (column := _column(row)):
+        if row.step is not None and (column := _column(row)):
             own = points.setdefault((row.axes["position"], row.step), {})
             own.setdefault(column, []).append(row)
-    order = study.settings(grid, "position")
+    order = study.settings("position")
     return {at: points[at] for at in sorted(points, key=lambda at: (order.index(at[0]), at[1]))}
 
 

@@ -36,17 +36,17 @@ Runs = Mapping[int, tuple[Cell, Cell]]
 Matrices = list[list[list[list[float]]]]
 
 
-def one_sentence(study: Study, grid: str) -> Content:
+def one_sentence(study: Study) -> Content:
     """Make Figure 2."""
-    runs = paired(study, grid, {"dataset": "interpolate"})
+    runs = paired(study, {"dataset": "interpolate"})
     if not runs:
         return Content(values={CLAIM: {}})
     return _heat_maps("figure2", "one sentence", runs, _similarity(study, runs)[:, :, 0])
 
 
-def ten_sentences(study: Study, grid: str) -> Content:
+def ten_sentences(study: Study) -> Content:
     """Make Figure 6, with a number for each layer and for each sentence."""
-    runs = paired(study, grid, {"dataset": "interpolate"})
+    runs = paired(study, {"dataset": "interpolate"})
     if not runs:
         return Content(values={CLAIM: {}})
     similarity = _similarity(study, runs)

@@ -89,14 +89,14 @@ class TokenGain:
         return 100 * float(higher) / int(total) if total >= FEW_TOKENS else None
 
 
-def by_position_and_frequency(study: Study, grid: str) -> Content:
+def by_position_and_frequency(study: Study) -> Content:
     """Draw a heat map for each dataset, all seeds together, and compute for each seed the shares of
     tokens that SHAPE scores higher, in percent."""
     content = Content()
     for dataset in DATASETS:
         axes = {"dataset": dataset}
-        runs = paired(study, grid, axes)
-        bounds = length_bounds(study.cells(grid, axes)[0].config, "beyond")
+        runs = paired(study, axes)
+        bounds = length_bounds(study.cells(axes)[0].config, "beyond")
         unseen = bounds[0] if bounds else None
         gains = {
             seed: compare(study, pair, position_edges(study, pair[0], unseen))
