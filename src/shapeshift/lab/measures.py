@@ -73,7 +73,6 @@ MEASURES: dict[str, str] = {
     "speed": "shapeshift.lab.speed:measure_speed",
     "decoding-speed": "shapeshift.lab.properties:measure_decoding_speed",
     "step-memory": "shapeshift.lab.properties:measure_step_memory",
-    "export": "shapeshift.lab.properties:measure_export",
     "fairseq": "shapeshift.lab.toolkits.fairseq:FAIRSEQ",
     "opennmt-py": "shapeshift.lab.toolkits.opennmt:OPENNMT",
 }

@@ -1,5 +1,5 @@
-"""What a position representation brings along, whatever the model has learned: the memory of a
-training step, the speed of decoding, and whether PyTorch can export the model.
+"""What a position representation costs, whatever the model has learned: the memory of a training
+step and the speed of decoding.
 
 Ratios are to the same configuration with absolute positions, as in `lab.speed`.
 """
@@ -12,19 +12,15 @@ from itertools import repeat
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.export import Dim, export
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from shapeshift.data.batching import Batch
 from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.capacity import capacity
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.run import Run
 from shapeshift.lab.speed import BASELINE, fresh_model, ratio_by_turns
-from shapeshift.model import Transformer
-from shapeshift.model.layers import Memory
 from shapeshift.positions import Scheme
 from shapeshift.training.precision import autocast, choose_device, choose_precision
 from shapeshift.training.step import TrainingStep, random_batch
@@ -36,7 +32,6 @@ DECODED_LENGTH = 32
 """Tokens that each sentence is decoded to when its speed is measured."""
 
 _NUM_SENTENCES, _NUM_ROUNDS = 32, 5
-_LONGEST = 512  # that an exported model has to take
 
 
 def measure_step_memory(run: Run, data: Prepared) -> list[Measurement]:
@@ -69,68 +64,6 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
             decode()
         ratio = ratio_by_turns(repeat(decoders), device, rounds=_NUM_ROUNDS)
     return [Measurement(metric="decoding_speed", value=ratio)]
-
-
-def measure_export(run: Run, data: Prepared) -> list[Measurement]:
-    """Measure whether `torch.export` makes programs of encoder and decoder, on a CPU with the
-    trained weights, that take any batch and length up to 512 (or what the model has positions for)
-    and give what the model gives: `exports`, 1 or 0. Where it is 0, the bucket `because` has the
-    reason as its signature."""
-    signature = f"torch.export {torch.__version__}"
-    reason = _why_not_exported(run.model())
-    exports = Measurement(metric="exports", value=float(reason is None), signature=signature)
-    if reason is None:
-        return [exports]
-    return [exports, exports.model_copy(update={"bucket": "because", "signature": reason})]
-
-
-def _why_not_exported(model: Transformer) -> str | None:
-    sizes = model.source.tokens.num_embeddings, model.target.tokens.num_embeddings
-
-    def batch(num_sentences: int, length: int) -> Batch:
-        return random_batch(num_sentences, length, sizes, torch.device("cpu"))
-
-    source, target = batch(3, 9).source, batch(3, 7).target_input
-    room = capacity(model)
-    B = Dim("B", max=_LONGEST)
-    S = Dim("S", max=min(_LONGEST, room.source or _LONGEST))
-    T = Dim("T", max=min(_LONGEST, room.target or _LONGEST))
-    try:
-        with torch.no_grad():
-            memory = model.encode(source)
-            encoder = export(_Encoder(model), (source,), dynamic_shapes=({0: B, 1: S},)).module()
-            decoder = export(
-                _Decoder(model),
-                (target, memory),
-                dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, {1: S}, {0: B, 3: S}]),
-            ).module()
-            source, target = batch(2, 40).source, batch(2, 33).target_input
-            expected = model.project(model.decode(target, model.encode(source)))
-            torch.testing.assert_close(
-                decoder(target, encoder(source)), expected, rtol=1e-3, atol=1e-3
-            )
-    except Exception as error:  # whatever the exporter or the program raises is the finding
-        lines = str(error).strip().splitlines()
-        return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
-    return None
-
-
-class _Encoder(nn.Module):
-    def __init__(self, model: Transformer):
-        super().__init__()
-        self.model = model
-
-    def forward(self, source: Tensor) -> Memory:
-        return self.model.encode(source)
-
-
-class _Decoder(nn.Module):
-    def __init__(self, model: Transformer):
-        super().__init__()
-        self.model = model
-
-    def forward(self, target_input: Tensor, memory: Memory) -> Tensor:
-        return self.model.project(self.model.decode(target_input, memory))
 
 
 class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]

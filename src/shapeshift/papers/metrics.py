@@ -48,7 +48,6 @@ METRICS: dict[str, Metric] = {
         "most bytes in use in a training step", ("step-memory",), bucket="length 256"
     ),
     "step_memory": Metric("the same over that of `ape`", ("step-memory",), bucket="length 256"),
-    "exports": Metric("1 if `torch.export` can export it, else 0", ("export",)),
     "plain_loss": Metric("validation loss", ("loss-by-offset",)),
     "shuffled_loss": Metric("validation loss with the source in random order", ("loss-by-offset",)),
     "shifted_loss": Metric(

@@ -47,7 +47,7 @@ ALL = "*"
 """In `each` of a claim: every setting of the axis."""
 
 Split = Literal["valid", "test"]
-Show = Literal["mean", "mean ± stdev", "one decimal", "whole number", "yes or why"]
+Show = Literal["mean", "mean ± stdev", "one decimal", "whole number"]
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 Rule = Literal["better", "no worse", "equivalent", "threshold"]

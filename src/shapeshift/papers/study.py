@@ -205,22 +205,21 @@ class Study:
     def entry(
         self,
         rows: Sequence[Row],
-        show: str | Callable[[float], str] = "mean",
+        show: str = "mean",
         mark: str = "",
     ) -> Entry:
         """Return measurements of several seeds as one field of a table; a dash if there is none.
 
         Args:
             rows: of one metric.
-            show: a name from `AGGREGATES`, or how to write the mean.
+            show: a name from `AGGREGATES`.
             mark: to stand behind the number.
         """
         if not rows:
             return missing()
         values = [row.value for row in rows]
-        mean = fmean(values)
-        text = show(mean) if callable(show) else AGGREGATES[show](values)
-        return Entry(text=text + mark, value=mean, rows=tuple(map(self._number, rows)))
+        text = AGGREGATES[show](values) + mark
+        return Entry(text=text, value=fmean(values), rows=tuple(map(self._number, rows)))
 
     def median(self, entry: Entry) -> Entry:
         """Return the median of the measurements of a field instead of their mean."""

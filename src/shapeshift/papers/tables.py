@@ -24,8 +24,6 @@ from shapeshift.positions import KINDS
 
 _STATISTIC = "statistic"
 _EMBEDDINGS = "layer 0"
-_REASON = "because"
-"""Bucket of the measurement whose signature is the reason why a metric is 0."""
 
 
 class TableBuilder:
@@ -160,10 +158,6 @@ class TableBuilder:
         if column.layers:
             return self._over_layers(settings, column)
         rows = self.rows(settings, column, bucket, dataset)
-        if column.show == "yes or why":
-            reasons = self._study.rows(column.metric, settings, bucket=_REASON)
-            why = f"– ({reasons[0].signature})" if reasons else "–"
-            return self._study.entry(rows, lambda mean: "yes" if mean == 1 else why)
         return self._study.entry(rows, column.show, mark)
 
     def _over_layers(self, settings: Settings, column: ColumnSpec) -> Entry:

@@ -1,6 +1,4 @@
-"""Memory of a step, speed of decoding, export."""
-
-from types import SimpleNamespace
+"""Memory of a step, speed of decoding."""
 
 import pytest
 import torch
@@ -9,7 +7,6 @@ from shapeshift.lab import properties, speed
 from shapeshift.lab.properties import (
     TensorBytes,
     measure_decoding_speed,
-    measure_export,
     measure_step_memory,
 )
 
@@ -20,7 +17,7 @@ def trained(make_run):
 
 
 def values(measurements):
-    return {m.metric: m.value for m in measurements if m.bucket != "because"}
+    return {m.metric: m.value for m in measurements}
 
 
 def test_bytes_of_tensors_are_counted_until_they_are_freed():
@@ -73,28 +70,3 @@ def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(trained, monkeypat
     times = iter([2.0, 1.0] * 6)  # whoever goes first takes twice as long, by turns
     monkeypatch.setattr(speed, "_seconds", lambda work, device: next(times))
     assert values(measure_decoding_speed(*trained("rpe")))["decoding_speed"] in (0.5, 2)
-
-
-def test_a_model_exports(trained):
-    [found] = measure_export(*trained("rpe"))
-    assert (found.metric, found.value) == ("exports", 1)
-
-
-def refuse(*args, **kwargs):
-    raise RuntimeError("data-dependent\nand more")
-
-
-def give_something_else(*args, **kwargs):
-    return SimpleNamespace(module=lambda: lambda *args: torch.zeros(()))
-
-
-@pytest.mark.parametrize(
-    ("export", "reason"),
-    [(refuse, "RuntimeError: data-dependent"), (give_something_else, "AssertionError")],
-)
-def test_why_a_model_does_not_export_is_kept(trained, monkeypatch, export, reason):
-    monkeypatch.setattr(properties, "export", export)
-    whole, because = measure_export(*trained("ape"))
-    assert (whole.value, whole.bucket) == (0, None)
-    assert because.bucket == "because"
-    assert because.signature.split("\n")[0].startswith(reason)

@@ -94,7 +94,7 @@ def run(cells, root, launcher, observer=None):
 
 
 def test_cells_of_several_grids_run_together_each_with_its_measures(tmp_path):
-    grids = {"mine": ("score-test", "speed"), "other": ("export", "speed")}
+    grids = {"mine": ("score-test", "speed"), "other": ("similarity", "speed")}
     places = [(0, "mine"), (1, "mine"), (1, "other"), (2, "other")]
     cells = [make_cell(seed, grid, grids[grid]) for seed, grid in places]
     launcher = Stub(num_slots=4, rounds=2)
@@ -108,8 +108,8 @@ def test_cells_of_several_grids_run_together_each_with_its_measures(tmp_path):
     }
     assert measured == {
         0: {"train", "score-test", "speed"},
-        1: {"train", "score-test", "speed", "export"},
-        2: {"train", "speed", "export"},
+        1: {"train", "score-test", "speed", "similarity"},
+        2: {"train", "speed", "similarity"},
     }
 
 

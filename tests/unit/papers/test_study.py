@@ -128,11 +128,8 @@ def test_an_entry_is_a_summary_that_names_its_measurements(scored):
     entry = study.entry(rows, "mean ± stdev", "*")
     assert (entry.text, entry.value) == ("22.00 ± 1.00*", 22.0)
     assert [study.measurements[number].value for number in entry.rows] == [21.0, 22.0, 23.0]
-    other = study.entry(
-        study.rows("BLEU", {"position": "shape"}, dataset=mean_of("test")),
-        lambda x: f"<{x}>",
-    )
-    assert other.text == "<32.0>"
+    other = study.entry(study.rows("BLEU", {"position": "shape"}, dataset=mean_of("test")))
+    assert other.text == "32.00"
     again = study.entry(rows[::-1])
     assert sorted(again.rows) == sorted(entry.rows)  # a measurement has one number
     assert study.median(again).text == "22.00"
