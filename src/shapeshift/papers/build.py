@@ -40,7 +40,7 @@ def build(spec: ItemSpec, name: str, study: Study) -> Content:
     for table in spec.tables:
         builder = TableBuilder(table, study, trained=spec.trained)
         ours = builder.table(next(names))
-        part = Content([ours], lacks_text=bool(builder.problems) and not spec.trained)
+        part = Content([ours])
         if table.published:
             published.append(published_table(table, table.published, ours))
         if table.plot:
@@ -54,7 +54,7 @@ def build(spec: ItemSpec, name: str, study: Study) -> Content:
     for each in spec.analyses:
         content.add(find_function(each, "analysis")(study))
     content.add(Content(published))
-    content.findings += judge_claims(spec, study, content.values, content.tables)
+    content.findings += judge_claims(spec, study, content.values)
     return content
 
 

@@ -4,44 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
-from statistics import fmean
 
 from shapeshift.evaluation.lengths import FEW_SEGMENTS
 from shapeshift.lab.measures import mean_of
 from shapeshift.papers.by_length import bounds_label, length_bounds
-from shapeshift.papers.document import DocumentTable, Finding
+from shapeshift.papers.document import Finding
 from shapeshift.papers.metrics import METRICS
-from shapeshift.papers.spec import ALL, DEVIATION, ClaimSpec, ItemSpec
+from shapeshift.papers.spec import ALL, ClaimSpec, ItemSpec
 from shapeshift.papers.study import Settings, Study
-from shapeshift.papers.tables import each_set
 from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding
 
 Values = Mapping[str, Mapping[int, float]]
 """What analyses computed: name → seed → value."""
 
 
-def judge_claims(
-    spec: ItemSpec, study: Study, values: Values, tables: list[DocumentTable]
-) -> list[Finding]:
-    """Return a finding for each claim of an item.
-
-    Args:
-        spec: the item.
-        study: its runs.
-        values: of its analyses.
-        tables: ours and the paper's.
-    """
+def judge_claims(spec: ItemSpec, study: Study, values: Values) -> list[Finding]:
+    """Return a finding for each claim of an item; `values` are those of its analyses."""
     findings = []
     for claim in spec.claims:
-        if claim.metric == DEVIATION:
-            parts = {DEVIATION: _deviation(tables)}
-        elif claim.metric in values:
+        if claim.metric in values:
             own = values[claim.metric]
             parts = {claim.metric: Part(own, reason="" if own else NOT_MEASURED)}
         elif claim.rule == "threshold":
             parts = _measured(claim, study)
-        elif claim.against_buckets:
-            parts = _against_buckets(claim, study)
         else:
             parts = _compared(claim, study)
         findings.append(finding(claim, parts, study.scale))
@@ -92,49 +77,6 @@ def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else NOT_MEASURED)
     return parts
-
-
-def _against_buckets(claim: ClaimSpec, study: Study) -> dict[str, Part]:
-    """Compare a measurement of the whole with parts of it, on the average over all sets."""
-    sets = each_set(study.cells(claim.test)[0])
-
-    def averages(bucket: str | None) -> dict[int, float]:
-        values: dict[int, list[float]] = {}
-        for dataset in sets:
-            for row in study.rows(claim.metric, claim.test, dataset=dataset, bucket=bucket):
-                values.setdefault(row.seed, []).append(row.value)
-        return {seed: fmean(each) for seed, each in values.items() if len(each) == len(sets)}
-
-    ours, parts = averages(None), {}
-    for bucket in claim.against_buckets:
-        theirs = averages(bucket)
-        values = {seed: ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()}
-        label = f"average {claim.metric}, minus that of {bucket}"
-        parts[label] = Part(values, reason="no seed was trained in both")
-    return parts
-
-
-def _deviation(tables: list[DocumentTable]) -> Part:
-    """Return the largest deviation of our counts from the paper's, in percent, of the rows and
-    columns that both tables have."""
-    ours = _values_of(tables[0])
-    paper = _values_of(next(table for table in tables if table.origin == "paper"))
-    deviations = [
-        abs(value - expected) / expected
-        for key, expected in paper.items()
-        if expected and (value := ours.get(key)) is not None
-    ]
-    if not deviations or len(deviations) < sum(key in ours for key in paper):
-        return Part({}, reason=NOT_MEASURED)
-    return Part({0: 100 * max(deviations)}, is_exact=True)
-
-
-def _values_of(table: DocumentTable) -> dict[tuple[str, str], float | None]:
-    return {
-        (row[0].text, title): entry.value
-        for row in table.rows
-        for title, entry in zip(table.header[1:], row[1:], strict=True)
-    }
 
 
 def _combinations(claim: ClaimSpec, study: Study) -> list[Settings]:

@@ -174,7 +174,6 @@ class ItemDocument(Strict):
         measurements: that the tables' entries name by number.
         configs: cell key → its settings, YAML.
         unfinished: names of cells that were not there.
-        lacks_text: whether text that it counts could not be had; a note of a table says why.
     """
 
     paper: str
@@ -194,7 +193,6 @@ class ItemDocument(Strict):
     settings: tuple[str, ...] | None = None
     seeds: tuple[int, ...] | None = None
     label: str = ""
-    lacks_text: bool = False
 
     @property
     def labelled_scale(self) -> str:

@@ -38,21 +38,19 @@ class Content:
         figures: what shows them.
         findings: the claims of the paper that the item is about.
         values: name → seed → value, for claims of `rule: threshold` with this `metric`.
-        lacks_text: whether text that it counts cannot be had; a note says why.
     """
 
     tables: list[DocumentTable] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     values: dict[str, dict[int, float]] = field(default_factory=dict)
-    lacks_text: bool = False
 
     def add(self, part: Content) -> None:
         """Add a part of the item; a table or figure of it whose name is taken gets a number, since
         a name is that of files.
 
         Args:
-            part: tables and figures that name each other, values, whether text is lacking.
+            part: tables and figures that name each other, and values.
         """
         taken = {RESERVED, *(table.name.casefold() for table in self.tables)}
         drawn = {figure.about.name.casefold() for figure in self.figures}
@@ -65,7 +63,6 @@ class Content:
             names = {"name": apart(figure.about.name, drawn), "table": table}
             self.figures.append(replace(figure, about=figure.about.model_copy(update=names)))
         self.values |= part.values
-        self.lacks_text |= part.lacks_text
 
 
 def apart(name: str, taken: set[str]) -> str:

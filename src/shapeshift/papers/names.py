@@ -9,7 +9,7 @@ from shapeshift.config_errors import shown_place
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Cell, GridConfig, unknown_name
 from shapeshift.papers.metrics import FACTS, METRICS, Metric
-from shapeshift.papers.spec import ALL, DEVIATION, ItemSpec
+from shapeshift.papers.spec import ALL, ItemSpec
 
 Place = Sequence[str | int]
 
@@ -109,9 +109,9 @@ def _of_claims(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
         if metric:
             split = claim.split if metric.is_score else ""
             yield place, _lacks(grid, f"{name} of {claim.split}", split, metric)
-        if name == DEVIATION or spec.analyses:  # which name values as they like
+        if spec.analyses:  # which name values as they like
             continue
-        if claim.rule != "threshold" and not claim.against_buckets and name != "BLEU":
+        if claim.rule != "threshold" and name != "BLEU":
             remedy = "leave metric out, or choose rule: threshold"
             yield (*place, "metric"), f"{claim.rule} compares BLEU alone; {remedy}"
         else:

@@ -95,7 +95,6 @@ def _write_item(
         settings=tuple(plan.overrides),
         seeds=tuple(sorted({cell.seed for cell in done})) if item.trained else (),
         label=plan.label,
-        lacks_text=content.lacks_text,
     )
     write_item(document, content.figures, folder)
     return document

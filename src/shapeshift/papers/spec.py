@@ -51,14 +51,10 @@ Show = Literal["mean", "mean ± stdev", "one decimal", "whole number"]
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
-DEVIATION = "deviation from the paper (%)"
-"""In `metric` of a claim: the largest of the first table's counts."""
-
 MetricName = Annotated[str, AfterValidator(lambda name: OTHER_NAMES.get(name, name))]
 
-Published = int | float | tuple[float, ...] | str | None
-"""A number, as it is if it is whole; mean and standard deviation; median, mean and standard
-deviation; text; a dash."""
+Published = int | float | tuple[float, float, float] | str | None
+"""A number, as it is if it is whole; median, mean and standard deviation; text; a dash."""
 
 
 class ColumnSpec(Strict):
@@ -146,8 +142,6 @@ class TableSpec(Strict):
             `header`.
         across: axis with one group of columns for each of its settings.
         columns: title → column.
-        statistics: two lines a row as in Miyazaki et al. 2024, median, and mean ± standard
-            deviation.
         baseline: settings of the row that the others are tested against, in each column of BLEU.
             Axes that it leaves out keep the tested row's setting.
         plot: a figure of the table.
@@ -165,7 +159,6 @@ class TableSpec(Strict):
     labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     across: str = ""
     columns: dict[str, ColumnSpec]
-    statistics: bool = False
     baseline: dict[Name, Name] = Field(default_factory=dict)
     plot: PlotSpec | None = None
     published: PublishedSpec | None = None
@@ -257,8 +250,6 @@ class ClaimSpec(Strict):
         against: settings that differ in the runs that they are compared with.
         each: axis → settings; the claim is about all of their combinations.
         pairs: further (test, against), about which the claim is too.
-        against_buckets: compare with these parts of the measurements of the same runs, on the
-            average BLEU over all sets.
         scales: those whose models, data and training lengths can test it; by default all.
         expected: what was expected, such as the paper's numbers, to be shown next to the result.
     """
@@ -276,7 +267,6 @@ class ClaimSpec(Strict):
     against: dict[Name, Name] = Field(default_factory=dict)
     each: Condition = Field(default_factory=dict)
     pairs: tuple[tuple[dict[Name, Name], dict[Name, Name]], ...] = ()
-    against_buckets: tuple[Name, ...] = ()
     scales: tuple[Name, ...] = ()
     expected: str = ""
 
@@ -288,7 +278,7 @@ class ClaimSpec(Strict):
         if self.rule == "threshold":
             if self.against or self.pairs:
                 raise ValueError("threshold compares with a number, not with other runs")
-        elif not (self.pairs or self.against or self.against_buckets):
+        elif not (self.pairs or self.against):
             raise ValueError(f"{self.rule} needs `test` and `against`, or `pairs`")
         return self
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -90,6 +90,7 @@ class Study:
         self._cells, self._root, self._prepared_root = cells, root, prepared_root
         self._named: dict[tuple[object, ...], int] = {}
         self._measurements: list[Row] = []
+        self._data: dict[Path, Prepared] = {}
 
     @property
     def scale(self) -> str:
@@ -175,7 +176,9 @@ class Study:
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
         directory = prepared_directory(cell.config.data, self._prepared_root)
-        return prepare(cell.config.data, directory)
+        if directory not in self._data:
+            self._data[directory] = prepare(cell.config.data, directory)
+        return self._data[directory]
 
     def rows(
         self,
@@ -220,13 +223,6 @@ class Study:
         values = [row.value for row in rows]
         text = AGGREGATES[show](values) + mark
         return Entry(text=text, value=fmean(values), rows=tuple(map(self._number, rows)))
-
-    def median(self, entry: Entry) -> Entry:
-        """Return the median of the measurements of a field instead of their mean."""
-        if not entry.rows:
-            return missing()
-        value = median(self._measurements[number].value for number in entry.rows)
-        return Entry(text=f"{value:.2f}", value=value, rows=entry.rows)
 
     def compare(
         self,

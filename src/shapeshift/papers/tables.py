@@ -8,8 +8,6 @@ from statistics import fmean
 import numpy as np
 
 from shapeshift.data.config import FilesCorpus
-from shapeshift.data.prepared import Prepared
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.results import Row
@@ -22,7 +20,6 @@ from shapeshift.papers.study import AGGREGATES, Axes, Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions import KINDS
 
-_STATISTIC = "statistic"
 _EMBEDDINGS = "layer 0"
 
 
@@ -43,13 +40,10 @@ class TableBuilder:
         self.lines = [
             (dict(zip(spec.rows, place, strict=True)), name) for place in places for name in buckets
         ]
-        self._prepared: dict[str, Prepared | None] = {}
-        self.problems: dict[str, list[str]] = {}
         self.marked: dict[str, set[int]] = {}
 
     def table(self, name: str) -> DocumentTable:
-        """Return the table; `problems` then says why which data cannot be had, `marked` which
-        lines of each column differ from its baseline.
+        """Return the table; `marked` then says which lines of each column differ from its baseline.
 
         Args:
             name: of its files.
@@ -70,15 +64,11 @@ class TableBuilder:
         rows = []
         for at, line in enumerate(self.lines):
             names, fields = words(*self._names(*line)), [own[at] for own in columns.values()]
-            if self.spec.statistics:
-                rows.append((*names, *words("median"), *map(self._study.median, fields)))
-                names += words("average")
             rows.append((*names, *fields))
-        heads = (*(self.spec.header or self.spec.rows), *([_STATISTIC] * self.spec.statistics))
         return DocumentTable(
             name=name,
             title=self.spec.title,
-            header=(*heads, *columns),
+            header=(*(self.spec.header or self.spec.rows), *columns),
             rows=tuple(rows),
             notes=tuple(self._notes()),
         )
@@ -191,8 +181,9 @@ class TableBuilder:
     def _count(self, settings: Settings, column: ColumnSpec) -> Entry:
         find = self._study.finished if self._trained else self._study.cells
         cells = find(settings)
-        if not cells or (data := self._data(cells[0])) is None:
+        if not cells:
             return missing()
+        data = self._study.prepared(cells[0])
         split = column.split or "train"
         assert split != "each set"
         if column.count == "read":
@@ -204,16 +195,6 @@ class TableBuilder:
         elif column.count == "longest":
             value = int(store.source_lengths.max())
         return counted(value, data, cells[0])
-
-    def _data(self, cell: Cell) -> Prepared | None:
-        """Return a cell's data; `None` where the text cannot be had, which a note then says."""
-        if cell.key not in self._prepared:
-            try:
-                self._prepared[cell.key] = self._study.prepared(cell)
-            except ShapeshiftError as error:  # the other items can be made
-                self._prepared[cell.key] = None
-                self.problems.setdefault(str(error), []).append(" ".join(cell.axes.values()))
-        return self._prepared[cell.key]
 
     def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of each file of both splits, and the mean of them."""
@@ -275,9 +256,7 @@ class TableBuilder:
         return (*place.values(), *([bucket] if self.spec.buckets else []))
 
     def _notes(self) -> Iterator[str]:
-        if self.spec.statistics:
-            yield "median, and mean ± standard deviation, over seeds"
-        elif not all(column.count for column in self.spec.columns.values()):
+        if not all(column.count for column in self.spec.columns.values()):
             several = len({cell.seed for cell in self._study.cells()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self.spec.baseline:
@@ -288,31 +267,23 @@ class TableBuilder:
             yield note
         if self.spec.buckets:
             yield from usable(self._study.cells()[0].steps)[1]
-        for problem, places in self.problems.items():
-            yield f"{', '.join(places)}: {problem}"
 
 
 def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> DocumentTable:
     """Return the paper's table."""
     num_names = len(table.header or table.rows)
-    header = paper.header or tuple(title for title in ours.header if title != _STATISTIC)
-    rows: list[tuple[Entry, ...]] = []
-    for given in paper.rows:
-        names = words(*(_name(each) for each in given[:num_names]))
-        numbers = given[num_names:]
-        if table.statistics:
-            for line, statistic in enumerate(("median", "average")):
-                fields = [_given(each, paper.decimals, line) for each in numbers]
-                rows.append((*names, *words(statistic), *fields))
-        else:
-            rows.append((*names, *(_given(each, paper.decimals) for each in numbers)))
-    if table.statistics:
-        header = (*header[:num_names], _STATISTIC, *header[num_names:])
+    rows = [
+        (
+            *words(*map(_name, row[:num_names])),
+            *(_given(x, paper.decimals) for x in row[num_names:]),
+        )
+        for row in paper.rows
+    ]
     return DocumentTable(
         name=f"{ours.name}-paper",
         title=paper.title or f"{table.title}, in the paper",
         origin="paper",
-        header=header,
+        header=paper.header or ours.header,
         rows=tuple(rows),
         notes=paper.notes,
     )
@@ -349,13 +320,11 @@ def _name(given: Published) -> str:
     return "" if given is None else f"{given:g}" if isinstance(given, float) else str(given)
 
 
-def _given(value: Published, decimals: int, line: int | None = None) -> Entry:
-    """Return a number of the paper: line 0 is the median of three, line 1 mean and deviation."""
+def _given(value: Published, decimals: int) -> Entry:
+    """Return a number of the paper."""
     if isinstance(value, str):
         return Entry(text=value)
     if isinstance(value, tuple):
-        median, mean, stdev = value if len(value) == 3 else (value[0], *value)
-        if line == 0:
-            return number(median, f".{decimals}f")
-        return Entry(text=f"{mean:.{decimals}f} ± {stdev:.{decimals}f}", value=mean)
+        median, mean, stdev = (f"{each:.{decimals}f}" for each in value)
+        return Entry(text=f"{mean} ± {stdev} (median {median})", value=value[1])
     return number(value, "," if isinstance(value, int) else f",.{decimals}f")

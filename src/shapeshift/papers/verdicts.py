@@ -54,13 +54,11 @@ class Part:
         values: seed → what the rule is about: a difference or a value.
         comparison: the paired bootstrap, for rules about two systems; `None` without runs of both.
         reason: why there are no values.
-        is_exact: whether the only value depends on no seed, such as a count.
     """
 
     values: Mapping[int, float]
     comparison: Comparison | None = None
     reason: str = ""
-    is_exact: bool = False
 
     @property
     def mean(self) -> float:
@@ -70,8 +68,6 @@ class Part:
     @property
     def interval(self) -> tuple[float, float]:
         """The 90 % confidence interval of the mean over seeds."""
-        if self.is_exact:
-            return self.mean, self.mean
         values = list(self.values.values())
         degrees = len(values) - 1
         quantile = _T[degrees - 2] if degrees - 2 < len(_T) else _NORMAL
@@ -91,7 +87,7 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
         return "not tested at this scale"
     if not parts or not all(part.values for part in parts.values()):
         return "not run"
-    num_seeds = min(MIN_SEEDS if p.is_exact else len(p.values) for p in parts.values())
+    num_seeds = min(len(part.values) for part in parts.values())
     if num_seeds < MIN_SEEDS:
         return "one run" if num_seeds == 1 else "two runs"
     tests = [part.comparison for part in parts.values() if part.comparison is not None]
@@ -231,7 +227,7 @@ def _described(claim: ClaimSpec, part: Part) -> str:
         spread = ", 90 % interval {:.2f} to {:.2f}".format(*part.interval)
     test = part.comparison
     if test is None:
-        return f"{part.mean:.3f}" + ("" if part.is_exact else f"{spread} ({seeds})")
+        return f"{part.mean:.3f}{spread} ({seeds})"
     text = _scores(test).removesuffix(")") + f", {shown(test.p_value)}{spread}, {seeds})"
     if _is_untrained(test):
         why = f"both are under {LEARNED:g} BLEU and have learned nothing"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.papers.catalogue import PAPERS
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.study import Study
@@ -75,14 +76,18 @@ def test_without_runs_there_are_dashes_and_nothing_is_judged(name, papers_root):
 @pytest.mark.parametrize("name", ITEMS)
 def test_an_item_can_be_made_at_every_scale(name, scale, tmp_path):
     item = find_item(name)
-    content = item.build(Study(item.grid.cells(scale), tmp_path / "cells", tmp_path / "prepared"))
-    assert content.lacks_text is not item.trained
-    assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
+    study = Study(item.grid.cells(scale), tmp_path / "cells", tmp_path / "prepared")
+    if item.trained:
+        verdicts = {finding.verdict for finding in item.build(study).findings}
+        assert verdicts <= {"not run", "not tested at this scale"}
+    else:
+        with pytest.raises(ShapeshiftError):
+            item.build(study)
 
 
 @pytest.mark.parametrize(
     ("name", "columns", "rows"),
-    [("table2", 5, 12), ("table3", 12, 10), ("table5", 6, 16), ("table6", 12, 12)],
+    [("table2", 4, 6), ("table3", 11, 5), ("table5", 5, 8), ("table6", 11, 6)],
 )
 def test_the_papers_tables_of_nhk_are_whole(name, columns, rows, build):
     paper = build(f"nhk:{name}").tables[-1]

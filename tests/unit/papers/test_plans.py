@@ -440,14 +440,6 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_run_begins(tmp_path
         command.reproduce("toy", directory=tmp_path / "results")
 
 
-@pytest.mark.parametrize("lacks_text", [False, True])
-def test_an_item_that_lacks_its_text_is_written_and_not_counted_as_made(tmp_path, lacks_text):
-    item = Item("Sizes", grid("two"), lambda study: Content(lacks_text=lacks_text), trained=False)
-    made = planning.plan_items(PAPER, {"sizes": item}, "tiny")
-    assert run_plan.write_items(made, tmp_path, tmp_path / "prepared") is not lacks_text
-    assert (tmp_path / "tiny" / "toy" / "sizes" / "item.json").is_file()
-
-
 @pytest.mark.parametrize(
     ("target", "message"),
     [

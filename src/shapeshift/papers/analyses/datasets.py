@@ -11,7 +11,6 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter
 
 from shapeshift.data.store import TokenStore
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.looks import TEXT_WIDTH_IN, look, styled
 from shapeshift.papers.document import DocumentFigure, DocumentTable, counted, words
 from shapeshift.papers.item import Content, Figure
@@ -23,15 +22,12 @@ _NUM_BINS = 40
 
 
 def histograms(study: Study) -> Content:
-    """Draw the lengths of the training sentences, a panel for each setting of `dataset` whose text
-    can be had; the table has a row for each range of lengths."""
+    """Draw the lengths of the training sentences, a panel for each setting of `dataset`; the
+    table has a row for each range of lengths."""
     stores, rows = {}, []
     for name in study.settings("dataset"):
         cell = study.cells({"dataset": name})[0]
-        try:
-            data = study.prepared(cell)
-        except ShapeshiftError:  # the item's first table says why
-            continue
+        data = study.prepared(cell)
         stores[name] = data.train
         width, source, target = bins(data.train)
         for place in range(max(len(source), len(target))):
@@ -39,8 +35,6 @@ def histograms(study: Study) -> Content:
             label = f"{start}–{start + width - 1}"
             counts = (side[place] if place < len(side) else 0 for side in (source, target))
             rows.append((*words(name, label), *(counted(each, data, cell) for each in counts)))
-    if not stores:
-        return Content()
     table = DocumentTable(
         name="figure5",
         title="Training sentences by length in subwords",

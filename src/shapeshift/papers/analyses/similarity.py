@@ -38,55 +38,12 @@ Matrices = list[list[list[list[float]]]]
 
 def one_sentence(study: Study) -> Content:
     """Make Figure 2."""
-    runs = paired(study, {"dataset": "interpolate"})
-    if not runs:
-        return Content(values={CLAIM: {}})
-    return _heat_maps("figure2", "one sentence", runs, _similarity(study, runs)[:, :, 0])
+    return _heat_maps("figure2", "one sentence", study, 1)
 
 
 def ten_sentences(study: Study) -> Content:
-    """Make Figure 6, with a number for each layer and for each sentence."""
-    runs = paired(study, {"dataset": "interpolate"})
-    if not runs:
-        return Content(values={CLAIM: {}})
-    similarity = _similarity(study, runs)
-    content = _heat_maps("figure6", "mean of ten sentences", runs, similarity.mean(2))
-    ape, shape = zip(*runs.values(), strict=True)
-    layers = invariance(similarity).mean(0)[:, :, 1:]  # (2, N, L)
-    by_layer = DocumentTable(
-        name="figure6-layers",
-        title="Mean similarity of states under two different offsets, for each layer",
-        header=("states", *PAIR),
-        rows=tuple(
-            (*words(layer_name(layer)), number(first, ".4f", ape), number(second, ".4f", shape))
-            for layer, (first, second) in enumerate(layers.mean(1).T.tolist(), 1)
-        ),
-        notes=(
-            f"offsets {_LISTED}; mean over seeds and ten sentences",
-            "1: a shift changes no direction of any state",
-        ),
-    )
-    columns = np.stack([layers.mean(2), layers.min(2)], axis=1).reshape(4, -1)  # (2 · 2, N)
-    by_sentence = DocumentTable(
-        name="figure6-sentences",
-        title="Mean similarity of states under two different offsets, for each sentence",
-        header=("sentence", *(f"{name}, {what}" for name in PAIR for what in ("mean", "lowest"))),
-        rows=tuple(
-            (
-                *words(str(sentence)),
-                *(
-                    number(value, ".4f", cells)
-                    for value, cells in zip(values, (ape, ape, shape, shape), strict=True)
-                ),
-            )
-            for sentence, values in enumerate(columns.T.tolist(), 1)
-        ),
-        notes=(
-            f"offsets {_LISTED}; mean over seeds; mean over the layers, and in the lowest of them",
-        ),
-    )
-    content.tables += [by_layer, by_sentence]
-    return content
+    """Make Figure 6."""
+    return _heat_maps("figure6", "mean of ten sentences", study, _NUM_SENTENCES)
 
 
 def _similarity(study: Study, runs: Runs) -> Array:
@@ -109,15 +66,12 @@ def _similarity(study: Study, runs: Runs) -> Array:
     )
 
 
-def _heat_maps(name: str, what: str, runs: Runs, similarity: Array) -> Content:
-    """Make the heat maps of the first seed, and the table behind them.
-
-    Args:
-        name: of both.
-        what: sentences it is about.
-        runs: that were compared.
-        similarity: (seeds, 2, L + 1, K, K).
-    """
+def _heat_maps(name: str, what: str, study: Study, num_sentences: int) -> Content:
+    """Make the heat maps of the first seed, and the table behind them."""
+    runs = paired(study, {"dataset": "interpolate"})
+    if not runs:
+        return Content(values={CLAIM: {}})
+    similarity = _similarity(study, runs)[:, :, :num_sentences].mean(2)  # (seeds, 2, L + 1, K, K)
     layers = invariance(similarity)[:, :, 1:]  # (seeds, 2, L)
     leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
     seed, cells = next(iter(runs.items()))
