@@ -48,8 +48,6 @@ METRICS: dict[str, Metric] = {
         "most bytes in use in a training step", ("step-memory",), bucket="length 256"
     ),
     "step_memory": Metric("the same over that of `ape`", ("step-memory",), bucket="length 256"),
-    "plain_loss": Metric("validation loss", ("loss-by-offset",)),
-    "shuffled_loss": Metric("validation loss with the source in random order", ("loss-by-offset",)),
     "shifted_loss": Metric(
         "validation loss with all positions shifted",
         ("loss-by-offset",),
