@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,25 +14,10 @@ from shapeshift.lab.results import csv_text
 from shapeshift.papers.document import FILE, DocumentTable, Entry, ItemDocument
 from shapeshift.papers.item import Figure
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "−": r"$-$",
-    "→": r"$\rightarrow$",
-    "†": r"$\dagger$",
-    "‡": r"$\ddagger$",
-    "–": "--",
-    "…": r"\dots{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": r"\textbar{}",
-} | {sign: rf"\{sign}" for sign in "&%$#_{}"}
-_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
+_SIGNS = str.maketrans(
+    {"≥": r"$\geq$", "≤": r"$\leq$", "−": "$-$", "→": r"$\to$", "<": "$<$", ">": "$>$"}
+)
+"""Signs of our tables that LaTeX does not know as text."""
 
 
 def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Path) -> list[Path]:
@@ -84,28 +68,13 @@ def markdown(table: DocumentTable) -> str:
 
 
 def latex(table: DocumentTable) -> str:
-    """Return a table in LaTeX, for the package `booktabs`: the first column left, the others
-    right."""
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
-        r"\toprule",
-        _latex_row(table.header),
-        r"\midrule",
-        *(_latex_row([entry.text for entry in row]) for row in table.rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        rf"\caption{{{escape_latex(' '.join((table.title + '.', *_sentences(table.notes))))}}}",
-        rf"\label{{tab:{table.name}}}",
-        r"\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
+    """Return a table as a `tabular` in LaTeX, for the package `booktabs`."""
+    import pandas as pd
 
-
-def escape_latex(text: str) -> str:
-    """Return text as LaTeX shows it: special characters and the signs of our tables spelled out."""
-    return _SPECIAL.sub(lambda match: _LATEX[match.group()], text)
+    texts = [[entry.text for entry in row] for row in table.rows]
+    frame = pd.DataFrame(texts, columns=[*table.header])
+    form = "l" + "r" * (len(table.header) - 1)
+    return str(frame.to_latex(index=False, escape=True, column_format=form)).translate(_SIGNS)
 
 
 def comma_separated(table: DocumentTable) -> str:
@@ -140,11 +109,3 @@ _SUFFIXES: dict[str, Callable[[DocumentTable], str]] = {
     "csv": comma_separated,
 }
 """Of the files of a table → what makes their text."""
-
-
-def _latex_row(texts: Iterable[str]) -> str:
-    return " & ".join(map(escape_latex, texts)) + r" \\"
-
-
-def _sentences(notes: Iterable[str]) -> list[str]:
-    return [note if note.endswith(".") else note + "." for note in notes]
