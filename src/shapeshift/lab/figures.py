@@ -1,4 +1,4 @@
-"""The figures of all results: panels of lines, named points, and how a figure becomes files.
+"""The figures of all results: panels of lines, and how a figure becomes files.
 
 A position representation has the same colour, marker and dash in every figure. Lines are named at
 their right ends; a line of several seeds is their mean, with a bar of one standard deviation and a
@@ -80,16 +80,6 @@ class Panel:
     min_span: float = 0.0
 
 
-@dataclass(frozen=True)
-class Point:
-    """A system in a scatter plot; it is filled if it is `marked`."""
-
-    name: str
-    x: float
-    y: float
-    marked: bool = False
-
-
 def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
     """Draw panels of lines, each line named at its right end. Save the figure with `save`.
 
@@ -112,49 +102,6 @@ def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
             else:
                 axes.set_axis_off()
         figure.supxlabel(x_title, fontsize=8)
-    return figure
-
-
-def draw_points(
-    points: Sequence[Point], x_title: str, y_title: str, *, marked: str = "", baseline: str = ""
-) -> Figure:
-    """Draw a scatter plot with a named point for each system. Save the figure with `save`.
-
-    Args:
-        points: at least one.
-        x_title, y_title: of the axes, with units.
-        marked: what it means that a point is marked; empty if none is.
-        baseline: the system that dotted lines go through.
-    """
-    height = 3.0
-    with styled():
-        figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, height), layout="constrained")
-        axes = figure.subplots()
-        styles = looks([point.name for point in points])
-        for point in points:
-            style = styles[point.name]
-            axes.plot(
-                point.x,
-                point.y,
-                marker=style.marker,
-                linestyle="none",
-                color=style.colour,
-                markerfacecolor=style.colour if point.marked else "white",
-            )
-            if point.name == baseline:
-                axes.axvline(point.x, color=_GREY, linestyle=":", linewidth=0.8, zorder=0)
-                axes.axhline(point.y, color=_GREY, linestyle=":", linewidth=0.8, zorder=0)
-        axes.margins(0.1)
-        for limits, set_limits, values in (
-            (axes.get_xlim(), axes.set_xlim, [point.x for point in points]),
-            (axes.get_ylim(), axes.set_ylim, [point.y for point in points]),
-        ):
-            set_limits(max(limits[0], 0.0) if min(values) >= 0 else limits[0], limits[1])
-        _write_names(axes, {point.name: (point.x, point.y) for point in points}, styles, height)
-        axes.set_xlabel(x_title)
-        axes.set_ylabel(y_title)
-        if marked:
-            axes.set_title(f"filled: {marked}", loc="left", fontsize=8)
     return figure
 
 
@@ -186,7 +133,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Look], height_in:
     axes.set_title(panel.title, loc="left")
     axes.set_ylabel(panel.y_title + _num_seeds(panel.lines))
     if len(order) > 1:
-        _write_names(axes, ends, styles, height_in, at_the_right=True)
+        _write_names(axes, ends, styles, height_in)
 
 
 def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> list[tuple[float, float]]:
@@ -275,51 +222,48 @@ def _num_seeds(lines: Sequence[Line]) -> str:
 
 def _write_names(
     axes: Axes,
-    points: Mapping[str, tuple[float, float]],
+    ends: Mapping[str, tuple[float, float]],
     styles: Mapping[str, Look],
     height_in: float,
-    *,
-    at_the_right: bool = False,
 ) -> None:
-    """Write each name right of its point, or of the panel, level with the point or as near as there
-    is room: names are kept a line apart, and a thin line leads to one that has moved."""
+    """Write each name right of the panel, behind a sample of its line, level with the line's end or
+    as near as there is room: names are kept a line apart, and a thin line leads to one that has
+    moved."""
     to_axes = axes.transData + axes.transAxes.inverted()
-    places = {name: to_axes.transform(point) for name, point in points.items()}
+    places = [to_axes.transform(end) for end in ends.values()]
     gap = _LABEL_LINE_IN / (0.8 * height_in)  # the panel is some four fifths of its room
-    heights = spread([float(y) for _, y in places.values()], gap)
-    for (name, (x, y)), height in zip(places.items(), heights, strict=True):
-        led = abs(height - float(y)) > gap / 2 or (at_the_right and x < 0.8)
-        left = 1.04 if at_the_right else float(x) + 0.03
-        text = left
-        if at_the_right:  # a sample of the line, since colours repeat
-            width = _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
-            text = left + width
-            axes.plot(
-                [left, text - 0.005 - width / 2, text - 0.01],
-                [height] * 3,
-                color=styles[name].colour,
-                linestyle=styles[name].dash,
-                marker=styles[name].marker,
-                markevery=[1],
-                markeredgecolor="white",
-                transform=axes.transAxes,
-                clip_on=False,
-                scalex=False,
-                scaley=False,
-            )
+    heights = spread([float(y) for _, y in places], gap)
+    left = 1.04
+    width = _SAMPLE_IN / axes.get_window_extent().width * axes.figure.dpi
+    right = left + width
+    for (name, end), (x, y), height in zip(ends.items(), places, heights, strict=True):
+        style = styles[name]
+        axes.plot(
+            [left, right - 0.005 - width / 2, right - 0.01],
+            [height] * 3,
+            color=style.colour,
+            linestyle=style.dash,
+            marker=style.marker,
+            markevery=[1],
+            markeredgecolor="white",
+            transform=axes.transAxes,
+            clip_on=False,
+            scalex=False,
+            scaley=False,
+        )
         axes.text(
-            text,
+            right,
             height,
             name,
             transform=axes.transAxes,
             va="center",
-            color=styles[name].colour,
+            color=style.colour,
             fontsize=_LABEL_PT,
         )
-        if led:
+        if abs(height - float(y)) > gap / 2 or x < 0.8:
             axes.annotate(
                 "",
-                points[name],
+                end,
                 xytext=(left - 0.01, height),
                 textcoords="axes fraction",
                 arrowprops={

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
 
-from shapeshift.lab.figures import Line, Panel, Point, bars_note, draw_lines, draw_points
+from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.by_length import bleu_by_length
@@ -44,8 +44,7 @@ def build(spec: ItemSpec, name: str, study: Study) -> Content:
         if table.published:
             published.append(published_table(table, table.published, ours))
         if table.plot:
-            draw = _plot if table.plot.x in table.rows else _scatter
-            part.figures += draw(builder, table.plot, ours, study)
+            part.figures += _plot(builder, table.plot, ours, study)
         content.add(part)
     for figure in spec.by_length:
         content.add(bleu_by_length(study, figure, next(names)))
@@ -100,37 +99,3 @@ def _plot(
     )
     panel = Panel(lines, plot.y_title or plot.y, places=settings, min_span=_MIN_SPAN)
     return [Figure(about, draw_lines([panel], plot.x_title or plot.x))]
-
-
-def _scatter(
-    builder: TableBuilder, plot: PlotSpec, table: DocumentTable, study: Study
-) -> list[Figure]:
-    """Draw a column over another one, a point for each row; those that differ from the baseline
-    are filled."""
-    if not {plot.x, plot.y} <= set(table.header):
-        return []
-    points = [
-        Point(row[0].text, x.value, y.value, line in builder.marked[plot.y])
-        for line, row in enumerate(table.rows)
-        for x, y in [(row[table.header.index(plot.x)], row[table.header.index(plot.y)])]
-        if x.value is not None and y.value is not None
-    ]
-    if not points:
-        return []
-    best = max(points, key=lambda point: point.y)
-    baseline = " ".join(builder.spec.baseline.values())
-    about = DocumentFigure(
-        name=plot.name or f"{table.name}-plot",
-        title=plot.title,
-        table=table.name,
-        alt=f"A point for each of {len(points)} rows; {best.name} is highest, at {best.y:.1f}"
-        f" {plot.y} and {best.x:.2f} {plot.x}.",
-    )
-    drawing = draw_points(
-        points,
-        plot.x_title or plot.x,
-        plot.y_title or plot.y,
-        marked=f"differs from {baseline} significantly",
-        baseline=baseline,
-    )
-    return [Figure(about, drawing)]

@@ -91,13 +91,12 @@ class ColumnSpec(Strict):
 
 
 class PlotSpec(Strict):
-    """A plot of a table: a line for each setting of `across`, or a single one; or a point for each
-    row.
+    """A plot of a table: a line for each setting of `across`, or a single one.
 
     Attributes:
         title: caption.
         name: of its files; by default the table's with `-plot`.
-        x: axis of the rows, or a column.
+        x: axis of the rows.
         x_title, y_title: by default the names of `x` and `y`.
         y: title of the column that is drawn.
     """
@@ -182,9 +181,7 @@ class TableSpec(Strict):
                 raise ValueError(f"columns.{title}: lengths needs split: test and a baseline")
             if column.difference and not set(column.difference) <= set(self.columns):
                 raise ValueError(f"columns.{title}: difference needs two columns")
-        if self.plot and (
-            self.plot.y not in self.columns or self.plot.x not in (*self.rows, *self.columns)
-        ):
+        if self.plot and (self.plot.y not in self.columns or self.plot.x not in self.rows):
             raise ValueError("plot: x is no axis of rows, or y no column")
         for row in self.published.rows if self.published else ():
             titles = self.published.header if self.published else ()

@@ -40,14 +40,9 @@ class TableBuilder:
         self.lines = [
             (dict(zip(spec.rows, place, strict=True)), name) for place in places for name in buckets
         ]
-        self.marked: dict[str, set[int]] = {}
 
     def table(self, name: str) -> DocumentTable:
-        """Return the table; `marked` then says which lines of each column differ from its baseline.
-
-        Args:
-            name: of its files.
-        """
+        """Return the table, under a name which is that of its files."""
         columns: dict[str, list[Entry]] = {}
         for group in self.groups():
             for title, column in self.spec.columns.items():
@@ -60,7 +55,7 @@ class TableBuilder:
                 settings: Settings = {} if shared else group
                 heading = " ".join([*settings.values(), title]).strip()
                 if heading not in columns:
-                    columns[heading], self.marked[heading] = self._column(settings, column)
+                    columns[heading] = self._column(settings, column)
         rows = []
         for at, line in enumerate(self.lines):
             names, fields = words(*self._names(*line)), [own[at] for own in columns.values()]
@@ -78,13 +73,12 @@ class TableBuilder:
         axis = self.spec.across
         return [{axis: each} for each in self._study.settings(axis)] if axis else [{}]
 
-    def _column(self, group: Settings, column: ColumnSpec) -> tuple[list[Entry], set[int]]:
-        """Return the fields, and the lines of those that are marked."""
+    def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         tested = self.spec.columns[column.gain_of] if column.gain_of else column
         tests = self._tests(group, tested)
         differing = set() if column.gain_of else significant(tests)
         if column.lengths:
-            return self._from_tests(group, column, tests, differing), differing
+            return self._from_tests(group, column, tests, differing)
         entries = []
         for line, (place, bucket) in enumerate(self.lines):
             settings = self._settings(group, column, place)
@@ -107,7 +101,7 @@ class TableBuilder:
                 mark = MARK if line in differing else ""
                 entry = self._measured(settings, column, bucket, mark)
                 entries.append(with_p_value(entry, tests.get(line)))
-        return entries, differing
+        return entries
 
     def _settings(self, group: Settings, column: ColumnSpec, place: Settings) -> Settings:
         return place | group | self.spec.only | column.only

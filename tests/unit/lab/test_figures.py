@@ -1,4 +1,4 @@
-"""Figures: their looks, lines, points and files."""
+"""Figures: their looks, lines and files."""
 
 import math
 from itertools import pairwise
@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from shapeshift.lab.figures import (
     Line,
     Panel,
-    Point,
     bars_note,
     draw_lines,
-    draw_points,
     save,
     spread,
 )
@@ -79,9 +77,6 @@ def test_an_axis_goes_below_0_only_if_data_do(values, lowest, min_span):
     assert high >= max(values)
     assert high - low >= min_span
     assert low == lowest if lowest is not None else low < min(values)
-    points = [Point(str(n), 1.0, value) for n, value in enumerate(values)]
-    [axes] = draw_points(points, "x", "BLEU").axes
-    assert (axes.get_ylim()[0] >= 0) == (min(values) >= 0)
 
 
 def test_a_caption_says_what_bars_and_dots_are_where_there_are_any():
@@ -163,23 +158,6 @@ def test_small_differences_do_not_fill_the_panel():
     [axes] = drawn(Panel(lines, "perplexity", min_span=4.0, log=True)).axes
     low, high = axes.get_ylim()
     assert high / low == pytest.approx(4.0)
-
-
-def test_points_are_named_without_overlap_and_marked_ones_are_filled():
-    points = [Point(name, 1.0, 20.0 + 0.01 * n, marked=n == 0) for n, name in enumerate("abcdef")]
-    [axes] = draw_points(points, "speed", "BLEU", marked="sure").axes
-    assert [text.get_text() for text in names(axes)] == list("abcdef")
-    assert_apart(axes)
-    filled = [line.get_markerfacecolor() != "white" for line in axes.lines]
-    assert filled == [True] + [False] * 5
-    assert axes.get_title(loc="left") == "filled: sure"
-
-
-def test_one_point_and_points_alike_can_be_drawn():
-    for points in ([Point("a", 1.0, 2.0)], [Point("a", 1.0, 2.0), Point("b", 1.0, 2.0)]):
-        [axes] = draw_points(points, "speed", "BLEU", baseline="a").axes
-        low, high = axes.get_xlim()
-        assert low < 1.0 < high
 
 
 @given(st.lists(st.floats(0, 1), max_size=9), st.floats(0.01, 0.1))
