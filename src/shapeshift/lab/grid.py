@@ -5,9 +5,7 @@
       dataset:
         vanilla: [data.dataset.name=vanilla]
         extrapolate: [data.dataset.name=extrapolate]
-      position:
-        ape: [position=ape]
-        shape: [position=shape]
+      position: presets                    # or the name of a catalogue
     seeds: [1, 2, 3]
     base: ../demo.yaml                     # a file, relative to this one, or a mapping
     scales:
@@ -18,17 +16,8 @@
     exclude: [{dataset: vanilla, position: shape}]
     steps: [score-test]
 
-A condition names axes (and `scale`, `seed`) with one value or a list of values, and holds where
-all of them do. `exclude` takes out the cells for which one condition holds, `only` those for which
-none does. Overrides come in this order: the scale's, the axes' in theirs, the rules' in theirs, the
-seed.
-
-The settings of an axis may be the name of a catalogue instead of a mapping: `presets` is a setting
-`position=NAME` for each preset, `kinds` one `position.parts.0.kind=NAME` for each kind, and
-`second-kinds` the same of the second part. What is registered is in the grid, then, and a new
-position needs no change of its file. With `impossible: leave out` the cells whose position has no
-meaning, such as a kind at a place that it does not act at, are left out, as the library decides,
-instead of being an error.
+Overrides come in this order: the scale's, the axes' in theirs, the rules' in theirs, the seed.
+`GridConfig` describes each key.
 """
 
 from __future__ import annotations
@@ -39,15 +28,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from shapeshift.config import Config, parse_config
 from shapeshift.config_errors import messages
@@ -84,7 +67,6 @@ def _listed(given: Any) -> Any:
 _CATALOGUES: dict[str, tuple[Iterable[str], str]] = {
     "presets": (PRESETS, "position={}"),
     "kinds": (KINDS, "position.parts.0.kind={}"),
-    "second-kinds": (KINDS, "position.parts.1.kind={}"),
 }
 
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
@@ -148,17 +130,15 @@ class GridConfig(_Seeded):
     Attributes:
         title: what the grid reproduces or asks, for people.
         axes: axis → setting → overrides, or axis → the name of a catalogue: `presets` (a setting
-            `position=NAME` for each preset), `kinds` or `second-kinds` (one for each kind of the
-            first or second part).
+            `position=NAME` for each preset), or `kinds` (one for each kind of the first part; runs
+            whose position has no meaning, such as a kind at a place that it does not act at, are
+            left out).
         scales: name → section; by default one, `full`, that changes nothing.
         seeds: of training, each a run.
         base: the configuration that all runs share: a file, relative to this one, or a mapping.
         rules: overrides for some of the runs.
         exclude: conditions (axis, `scale` or `seed` → one value or a list); runs for which one of
             them holds are left out.
-        only: conditions; runs for which none of them holds are left out.
-        impossible: what to do with runs whose position has no meaning, such as a kind at a place
-            that it does not act at.
         steps: what is measured once a run is trained: `MEASURES`, or `package.module:function`.
     """
 
@@ -169,8 +149,6 @@ class GridConfig(_Seeded):
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     exclude: tuple[Condition, ...] = ()
-    only: tuple[Condition, ...] = ()
-    impossible: Literal["refuse", "leave out"] = "refuse"
     steps: tuple[str, ...] = ("score-test",)
 
     @field_validator("steps")
@@ -187,7 +165,7 @@ class GridConfig(_Seeded):
         taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
         if taken:
             raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
-        conditions = (*(rule.when for rule in self.rules), *self.exclude, *self.only)
+        conditions = (*(rule.when for rule in self.rules), *self.exclude)
         for axis, values in (item for condition in conditions for item in condition.items()):
             known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": values}
             if problem := unknown_name(known, axis, values):
@@ -288,11 +266,12 @@ class Grid:
         self._refuse_axes(overrides)
         recipe = self.config.scales[scale]
         document = self._base(recipe)
+        catalogue = [axis for axis, settings in self.config.axes.items() if [*settings] == [*KINDS]]
         cells: list[Cell] = []
         refused: dict[tuple[str, str], ShapeshiftError] = {}
         for axes, seed in self._combinations(recipe):
             place = {**axes, "scale": scale, "seed": str(seed)}
-            if not self._wanted(place):
+            if any(_holds(condition, place) for condition in self.config.exclude):
                 continue
             layers = [*self._settings(recipe, place), overrides]
             try:
@@ -300,7 +279,7 @@ class Grid:
             except ShapeshiftError as error:
                 where = " ".join(f"{axis}={value}" for axis, value in place.items())
                 named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
-                if self.config.impossible == "refuse" or _has_meaning(document, layers):
+                if not catalogue or _has_meaning(document, layers):
                     raise named from error
                 refused |= dict.fromkeys(axes.items(), named)
                 continue
@@ -312,14 +291,11 @@ class Grid:
             cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
         for (axis, value), reason in refused.items():
             # Written by hand: more likely a slip than without meaning.
-            written = [*self.config.axes[axis]] not in [
-                [*names] for names, _ in _CATALOGUES.values()
-            ]
-            if written and not any(cell.axes[axis] == value for cell in cells):
+            if axis not in catalogue and not any(cell.axes[axis] == value for cell in cells):
                 raise reason
         if not cells:
             raise ShapeshiftError(
-                f"no cell is left at scale {scale!r}; look at `exclude` and `only`", path=self.path
+                f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
             )
         return tuple(cells)
 
@@ -361,12 +337,6 @@ class Grid:
         for values in product(*self.config.axes.values()):
             for seed in recipe.seeds or self.config.seeds:
                 yield dict(zip(names, values, strict=True)), seed
-
-    def _wanted(self, place: Mapping[str, str]) -> bool:
-        if any(_holds(condition, place) for condition in self.config.exclude):
-            return False
-        only = self.config.only
-        return not only or any(_holds(condition, place) for condition in only)
 
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
