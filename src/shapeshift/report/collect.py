@@ -48,11 +48,6 @@ class ReportPaper:
     citation: str
     items: tuple[ReportItem, ...]
 
-    @property
-    def is_paper(self) -> bool:
-        """Whether it is a paper, not studies of one's own."""
-        return self.name in PAPERS
-
 
 class Anchors:
     """Names for places on a page, each given once."""
@@ -86,9 +81,8 @@ def collect(directory: Path) -> list[ReportPaper]:
         raise ShapeshiftError(
             f"no {FILE} in it or below; run `shapeshift reproduce PAPER` first", path=directory
         )
-    names = sorted({item.document.paper for item in items})
-    known = [name for name in PAPERS if name in names]
-    return [_paper(name, items) for name in (*known, *(n for n in names if n not in known))]
+    names = {item.document.paper for item in items}
+    return [_paper(name, items) for name in sorted(names, key=lambda x: (_rank(x, [*PAPERS]), x))]
 
 
 def findings(items: Iterable[ReportItem]) -> list[tuple[ReportItem, Finding]]:
@@ -116,7 +110,7 @@ def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
         document = item.document
         return (
             _rank(document.item, known["items"]),
-            _natural(document.item),
+            document.item,
             _rank(document.scale, SCALES),
             document.labelled_scale,
         )
@@ -129,8 +123,3 @@ def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
 def _rank(name: str, order: Sequence[str]) -> int:
     """Return the place of a name in an order; those that are not in it come last."""
     return order.index(name) if name in order else len(order)
-
-
-def _natural(name: str) -> list[tuple[str, int]]:
-    """Return a key that puts `table10` after `table9`."""
-    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]

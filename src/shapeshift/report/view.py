@@ -70,17 +70,9 @@ class View:
         """Return the variables of the template."""
         papers = [self._paper(paper) for paper in self._papers]
         items = [item for paper in self._papers for item in paper.items]
-        versions = ", ".join(sorted({item.document.version for item in items}))
-        of_papers = [paper for paper in self._papers if paper.is_paper]
-        number = _number(len(items), "item" if of_papers else "study", "studies")
-        if of_papers:
-            number += f" of {_number(len(papers), 'paper')}"
         return {
-            "title": "Shapeshift: what was reproduced" if of_papers else "Shapeshift: results",
-            "paper_title": "Paper" if of_papers else "Kind",
-            "expected_title": _expected(len(of_papers) == len(papers)),
             "papers": papers,
-            "lead": f"{number}, made with Shapeshift {versions}; the last on",
+            "versions": ", ".join(sorted({item.document.version for item in items})),
             "last": max(item.document.time for item in items),
             "counts": count(finding for _, finding in findings(items)),
             "findings": [
@@ -110,10 +102,10 @@ class View:
             "title": paper.title,
             "citation": paper.citation,
             "files": self._files(folder / "results.csv" for folder in folders),
-            "entries": [self._item(item, is_paper=paper.is_paper) for item in paper.items],
+            "entries": [self._item(item) for item in paper.items],
         }
 
-    def _item(self, item: ReportItem, *, is_paper: bool) -> dict[str, Any]:
+    def _item(self, item: ReportItem) -> dict[str, Any]:
         document = item.document
         for key in document.configs:
             self._run(document, key)
@@ -125,8 +117,7 @@ class View:
             "anchor": item.anchor,
             "document": document,
             "blocks": self._blocks(item),
-            "compared": is_paper or any(table.origin == "paper" for table in document.tables),
-            "expected_title": _expected(is_paper),
+            "compared": any(table.origin == "paper" for table in document.tables),
             "files": self._files([item.directory / FILE, item.directory / "results.csv"]),
         }
 
@@ -312,12 +303,3 @@ def _image(path: Path) -> tuple[str, str]:
     width = re.fullmatch(r"[\d.]+(pt|px|in|mm|cm)", root.get("width", ""))
     image = base64.b64encode(content).decode()
     return f"data:image/svg+xml;base64,{image}", width[0] if width else ""
-
-
-def _expected(is_paper: bool) -> str:
-    """Return the title of what was expected before the runs."""
-    return "In the paper" if is_paper else "Expected"
-
-
-def _number(count: int, noun: str, plural: str = "") -> str:
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
