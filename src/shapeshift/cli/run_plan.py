@@ -173,12 +173,7 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
     from shapeshift.papers.write import text_table
     from shapeshift.report.page import PAGE, write_page
 
-    failures: list[str] = []
-
-    def note(item: str, error: ShapeshiftError) -> None:
-        failures.append(f"{plan.paper.name}:{item} cannot be made: {error}")
-
-    documents = papers.write(plan, directory, prepared_root=prepared, on_failure=note)
+    documents, failures = papers.write(plan, directory, prepared_root=prepared)
     for document in documents:
         folder = plan.folder(directory) / document.item
         for table in document.tables:
@@ -190,8 +185,8 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
         for figure in document.figures:
             show(f"figure: {folder / figure.name}.png")
         show(f"tables: {folder}")
-    for failure in failures:
-        notice(failure, "bold red")
+    for item, error in failures.items():
+        notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")
     try:
         write_page(directory, directory / PAGE)
     except ShapeshiftError as error:  # which takes nothing from the items

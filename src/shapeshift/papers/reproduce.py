@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,9 +25,9 @@ def write(
     directory: Path,
     *,
     prepared_root: Path,
-    on_failure: Callable[[str, ShapeshiftError], None] | None = None,
-) -> list[ItemDocument]:
-    """Write the items from what is finished, and all measurements in one table; return the items.
+) -> tuple[list[ItemDocument], dict[str, ShapeshiftError]]:
+    """Write the items from what is finished, and all measurements in one table; return the items,
+    and why what cannot be made (an item or `results.csv`) cannot.
 
     Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
     measurements of all that is recorded for any item of the paper at this scale and with these
@@ -39,33 +38,26 @@ def write(
         plan: the items and their cells.
         directory: of all results.
         prepared_root: see `lab.train.train`.
-        on_failure: receives what cannot be made (an item or `results.csv`), instead of an error;
-            the others are made.
 
     Raises:
-        ShapeshiftError: see `on_failure`.
+        ShapeshiftError: see `Plan.open_folder`.
     """
     folder = plan.open_folder(directory)
     written: list[ItemDocument] = []
-
-    @contextmanager
-    def reporting(name: str) -> Iterator[None]:
-        try:
-            yield
-        except ShapeshiftError as error:
-            if on_failure is None:
-                raise
-            on_failure(name, error)
-
+    failures: dict[str, ShapeshiftError] = {}
     with locked(directory / LOCK, wait=True):
-        with reporting("results.csv"):
+        try:
             _write_results(plan, directory / planning.CELLS, plan.results(directory))
+        except ShapeshiftError as error:
+            failures["results.csv"] = error
         for name, item in plan.items.items():
             cells = [*filter(item.needs, plan.cells)]
             study = Study(cells, directory / planning.CELLS, prepared_root)
-            with reporting(name):
+            try:
                 written.append(_write_item(plan, name, cells, study, folder / name))
-    return written
+            except ShapeshiftError as error:
+                failures[name] = error
+    return written, failures
 
 
 def _write_item(
