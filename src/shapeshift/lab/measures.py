@@ -70,9 +70,9 @@ MEASURES: dict[str, str] = {
     "similarity": "shapeshift.lab.analysis.similarity:measure",
     "swapped-order": "shapeshift.lab.analysis.swapped_order:measure",
     "learning": "shapeshift.lab.analysis.learning:measure",
-    "speed": "shapeshift.lab.speed:measure_speed",
-    "decoding-speed": "shapeshift.lab.properties:measure_decoding_speed",
-    "step-memory": "shapeshift.lab.properties:measure_step_memory",
+    "speed": "shapeshift.lab.costs:measure_speed",
+    "decoding-speed": "shapeshift.lab.costs:measure_decoding_speed",
+    "step-memory": "shapeshift.lab.costs:measure_step_memory",
     "fairseq": "shapeshift.lab.toolkits.fairseq:FAIRSEQ",
     "opennmt-py": "shapeshift.lab.toolkits.opennmt:OPENNMT",
 }

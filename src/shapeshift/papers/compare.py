@@ -8,8 +8,8 @@ from pathlib import Path
 
 from shapeshift.config_file import find_config, read_settings
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.costs import MEMORY_LENGTH
 from shapeshift.lab.grid import Grid
-from shapeshift.lab.properties import MEMORY_LENGTH
 from shapeshift.model.position_config import check_label
 from shapeshift.papers.build import item_of
 from shapeshift.papers.item import Paper

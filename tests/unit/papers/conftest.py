@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from shapeshift.lab import properties, speed
+from shapeshift.lab import costs
 from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.runner import run_cells
@@ -98,8 +98,8 @@ def make_study(papers_root):
             if cell.seed == first
         ]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(speed, "measure_speed", given_speed)
-            patch.setattr(properties, "DECODED_LENGTH", 6)
+            patch.setattr(costs, "measure_speed", given_speed)
+            patch.setattr(costs, "DECODED_LENGTH", 6)
             report = run_cells(
                 filter(done, cells),
                 papers_root / "cells",

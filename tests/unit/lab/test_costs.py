@@ -1,0 +1,145 @@
+"""Speed, by a clock that the steps themselves move; speed of decoding, and memory of a step."""
+
+from itertools import count
+
+import pytest
+import torch
+
+from shapeshift.lab import costs
+from shapeshift.lab.costs import (
+    TensorBytes,
+    measure_decoding_speed,
+    measure_speed,
+    measure_step_memory,
+)
+from shapeshift.positions import PRESETS
+
+
+@pytest.fixture
+def shape(make_run):
+    return make_run("position=shape")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time passes in steps alone: `seconds(step number)` for APE, twice as much for others."""
+
+    class Clock:
+        now = 0.0
+        stepped = 0
+        seconds = staticmethod(lambda number: 1.0)
+
+        def stepper(self, run, data, scheme, device):
+            slowness = 1 if scheme == PRESETS["ape"] else 2
+            numbers = count()
+
+            def step(batch):
+                self.stepped += 1
+                self.now += slowness * self.seconds(next(numbers))
+
+            return step
+
+    clock = Clock()
+    monkeypatch.setattr(costs, "_stepper", clock.stepper)
+    for name in ("perf_counter", "process_time"):
+        monkeypatch.setattr(costs.time, name, lambda: clock.now)
+    return clock
+
+
+def value(found):
+    [measurement] = found
+    assert (measurement.metric, measurement.dataset) == ("speed", "train")
+    return measurement.value
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        lambda number: 1.0,
+        lambda number: 1.0 + number**2,  # something slows the machine more and more
+        lambda number: 1000.0 if number == 6 else 1.0,  # one step stalls
+    ],
+)
+def test_a_model_that_takes_twice_the_time_has_half_the_speed(shape, clock, seconds):
+    clock.seconds = seconds
+    assert value(measure_speed(*shape, budget_s=50)) == pytest.approx(0.5)
+
+
+def test_the_budget_is_kept_but_for_the_first_rounds_and_ape_needs_none(shape, make_run, clock):
+    assert value(measure_speed(*make_run("position=ape"))) == 1.0
+    assert clock.stepped == 0
+    measure_speed(*shape, budget_s=0.0)
+    least = clock.stepped
+    began = clock.now
+    measure_speed(*shape, budget_s=90.0)
+    assert clock.stepped - least > least
+    # A step of both takes 3 s, and each of the four batches is warmed up with one of each.
+    assert clock.now - began <= 90 + 3 + 4 * 3
+
+
+def test_real_steps_leave_the_run_as_it_was(shape):
+    run, data = shape
+    before = run.weights().read_bytes()
+    assert value(measure_speed(run, data, budget_s=0.0)) > 0
+    assert run.weights().read_bytes() == before
+
+
+@pytest.fixture
+def trained(make_run):
+    return lambda position: make_run(f"position={position}")
+
+
+def values(measurements):
+    return {m.metric: m.value for m in measurements}
+
+
+def test_bytes_of_tensors_are_counted_until_they_are_freed():
+    x = torch.zeros(1000, requires_grad=True)
+    with TensorBytes() as counted:
+        y = x * 2
+        assert counted.now == 4000
+        y.view(10, 100).add_(1)  # neither a view nor a change in place is memory
+        assert counted.now == 4000
+        z = y.exp()  # whose result the backward pass needs
+        del z, y
+        assert counted.now <= 4000
+        (x * 3).sum().backward()
+        del x
+    assert counted.peak == 8000  # the product and its exponential
+
+
+def test_bytes_that_only_the_backward_pass_needs_are_counted():
+    x = torch.zeros(500, requires_grad=True)
+    with TensorBytes() as counted:
+        loss = x.sin().cos().sum()
+        kept = counted.now
+        loss.backward()
+    assert kept >= 2004  # the sine, which nobody names, and the sum
+    assert counted.now < kept + 2004
+
+
+def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_ones(
+    trained, monkeypatch
+):
+    monkeypatch.setattr(costs, "MEMORY_LENGTH", 64)
+    relative, absolute = (values(measure_step_memory(*trained(p))) for p in ("tupe", "ape"))
+    again = values(measure_step_memory(*trained("ape")))
+    assert absolute["step_memory"] == 1
+    assert again == absolute  # it does not depend on the moment
+    assert relative["step_memory"] > 1
+    ratio = relative["step_bytes"] / absolute["step_bytes"]
+    assert ratio == pytest.approx(relative["step_memory"])
+
+
+def test_memory_is_measured_at_lengths_that_the_model_has_positions_for(trained):
+    parts = "[{kind: learned, num_positions: 20}]"
+    run, data = trained(f"{{name: short, position_ids: {{name: absolute}}, parts: {parts}}}")
+    assert {x.bucket for x in measure_step_memory(run, data)} == {"length 20"}
+
+
+def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(trained, monkeypatch):
+    monkeypatch.setattr(costs, "DECODED_LENGTH", 8)
+    assert values(measure_decoding_speed(*trained("ape"))) == {"decoding_speed": 1}
+    times = iter([2.0, 1.0] * 6)  # whoever goes first takes twice as long, by turns
+    monkeypatch.setattr(costs, "_seconds", lambda work, device: next(times))
+    assert values(measure_decoding_speed(*trained("rpe")))["decoding_speed"] in (0.5, 2)
