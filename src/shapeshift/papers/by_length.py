@@ -21,14 +21,7 @@ from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.significance import MARK
-from shapeshift.papers.document import (
-    DocumentFigure,
-    DocumentTable,
-    Entry,
-    missing,
-    number,
-    words,
-)
+from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, missing, number, words
 from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.spec import ByLengthSpec, Lengths
 from shapeshift.papers.study import Bounds, Study
@@ -72,11 +65,9 @@ class LengthBleu:
     def panel(self, y_title: str = "BLEU", title: str = "", *, zero: bool = False) -> Panel:
         """Return the panel of a figure, with the lengths that training never showed shaded."""
         small = [place for place, bucket in enumerate(self.buckets) if bucket.is_small]
+        places = range(len(self.buckets))
         return Panel(
-            lines=[
-                Line(name, range(len(self.buckets)), values, small)
-                for name, values in self.systems.items()
-            ],
+            lines=[Line(name, places, values, small) for name, values in self.systems.items()],
             y_title=y_title,
             title=title,
             places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
@@ -84,17 +75,6 @@ class LengthBleu:
             zero=zero,
             min_span=_MIN_SPAN,
         )
-
-    @property
-    def x_title(self) -> str:
-        """Title of the horizontal axis, which says what the marks in the panel mean."""
-        marks = []
-        if self.trained:
-            marks.append("shaded: unseen in training")
-        if any(bucket.is_small for bucket in self.buckets):
-            marks.append(f"hollow: fewer than {FEW_SEGMENTS}")
-        lines = ["source length in subwords; below it the number of segments", "; ".join(marks)]
-        return "\n".join(filter(None, lines))
 
     def _unseen_spans(self) -> list[tuple[float, float]]:
         low, high = self.trained or (0, None)
@@ -106,13 +86,8 @@ class LengthBleu:
 
 
 def place_of(length: int, lows: Sequence[int]) -> float:
-    """Return where a length is on an axis of buckets, on which bucket i spans i ± 0.5; the last
-    bucket, which has no end, runs as fast as the one before it.
-
-    Args:
-        length: such as the longest of training.
-        lows: where each bucket begins.
-    """
+    """Return where a length is on an axis of buckets that begin at `lows`: bucket i spans i ± 0.5;
+    the last one, which has no end, runs as fast as the one before it."""
     width = lows[-1] - lows[-2] if len(lows) > 1 else 1
     return float(np.interp(length, [*lows, lows[-1] + width], np.arange(len(lows) + 1) - 0.5))
 
@@ -120,11 +95,8 @@ def place_of(length: int, lows: Sequence[int]) -> float:
 def gather(systems: Mapping[str, Sequence[Scores]]) -> tuple[Sequence[LengthBucket], Values]:
     """Return the buckets of systems and their BLEU in each.
 
-    Args:
-        systems: name → its scores with `by_length`, one for each run (seed).
-
     Raises:
-        ShapeshiftError: no BLEU by length, or scores that cannot be compared.
+        ShapeshiftError: scores that cannot be compared.
     """
     columns = length_columns(
         {f"{name} (run {n})": x for name, runs in systems.items() for n, x in enumerate(runs, 1)}
@@ -182,13 +154,8 @@ def bounds_label(bounds: Bounds | None) -> str:
 
 
 def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
-    """Return BLEU by source length as a table and a figure; nothing where no run is finished.
-
-    Args:
-        study: with the runs.
-        spec: what is shown.
-        name: of the table and the figure.
-    """
+    """Return BLEU by source length as a table and a figure of this name; nothing where no run is
+    finished."""
     panels = _panels(study, spec)
     if not panels:
         return Content()
@@ -203,6 +170,9 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
         notes=tuple(_notes(panels, spec.notes)),
     )
     shaded = any(panel.trained for panel in panels)
+    marks = ["shaded: unseen in training"] if shaded else []
+    if any(bucket.is_small for panel in panels for bucket in panel.buckets):
+        marks.append(f"hollow: fewer than {FEW_SEGMENTS}")
     note = "; lengths that training has not shown are shaded" if shaded else ""
     y_title = f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU"
     drawn = [
@@ -219,8 +189,8 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
         table=name,
         alt=f"{spec.title}: {'; '.join(map(_spoken, panels))}{note}.",
     )
-    x_title = max((panel.x_title for panel in panels), key=len)
-    return Content([table], [Figure(about, draw_lines(drawn, x_title))])
+    x_title = ["source length in subwords; below it the number of segments", "; ".join(marks)]
+    return Content([table], [Figure(about, draw_lines(drawn, "\n".join(filter(None, x_title))))])
 
 
 def _panels(study: Study, spec: ByLengthSpec) -> list[LengthBleu]:
@@ -306,9 +276,7 @@ def _tests(
     return {
         system: {
             place: study.compare(
-                {**axes, axis: system},
-                {**axes, axis: first},
-                lengths=(bucket.low, bucket.high),
+                {**axes, axis: system}, {**axes, axis: first}, lengths=(bucket.low, bucket.high)
             )
             for place, bucket in enumerate(buckets)
             if bucket.num_segments >= FEW_SEGMENTS
@@ -321,11 +289,8 @@ def _spoken(panel: LengthBleu) -> str:
     """Return where each line begins and ends, for those who cannot see it."""
     parts = []
     for system, values in panel.systems.items():
-        points = [
-            (bucket.label, fmean(seeds))
-            for bucket, seeds in zip(panel.buckets, values, strict=True)
-            if seeds
-        ]
+        pairs = zip(panel.buckets, values, strict=True)
+        points = [(bucket.label, fmean(seeds)) for bucket, seeds in pairs if seeds]
         if points:
             (first, begin), (last, end) = points[0], points[-1]
             parts.append(f"{system} goes from {begin:.1f} at {first} to {end:.1f} at {last}")

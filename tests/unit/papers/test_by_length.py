@@ -78,16 +78,3 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [20]
 
-
-MARKS = [
-    (4, None, "\nhollow: fewer than 10"),
-    (4, (1, 20), "\nshaded: unseen in training; hollow: fewer than 10"),
-    (2, None, ""),
-]
-
-
-@pytest.mark.parametrize(("num_buckets", "trained", "marks"), MARKS)
-def test_the_axis_says_what_marks_there_are(num_buckets, trained, marks):
-    run = APE[0].model_copy(update={"by_length": APE[0].by_length[:num_buckets]})
-    title = "source length in subwords; below it the number of segments"
-    assert make({"APE": [run]}, trained).x_title == f"{title}{marks}"
