@@ -51,14 +51,7 @@ is the length; `shapeshift translate` ranks by `decoding.length_penalty`, which 
 
 
 def model_card(run: Run, data: Report, trained: Trained, weights: Path) -> str:
-    """Return a model card as Markdown.
-
-    Args:
-        run: a trained run.
-        data: what it was trained on.
-        trained: its model that is exported.
-        weights: the file of its weights, see `Run.weights`.
-    """
+    """Return a model card as Markdown."""
     config = run.config
     corpus, shape, scheme = config.data.corpus, config.model, config.position.scheme
     train = data.splits["train"]

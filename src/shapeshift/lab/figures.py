@@ -81,12 +81,7 @@ class Panel:
 
 
 def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
-    """Draw panels of lines, each line named at its right end. Save the figure with `save`.
-
-    Args:
-        panels: at least one, read from left to right.
-        x_title: of the horizontal axis that all share.
-    """
+    """Draw panels of lines, each line named at its right end. Save the figure with `save`."""
     num_columns = min(2, len(panels))
     num_rows = -(-len(panels) // num_columns)
     named = max(len({line.name for line in panel.lines}) for panel in panels)
@@ -295,10 +290,6 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
 def save(figure: Figure, stem: str | Path) -> list[Path]:
     """Write a figure once for each of `FORMATS`, reproducibly: no dates inside; each file whole or
     not at all.
-
-    Args:
-        figure: what `plot` returned.
-        stem: path without a suffix; its directory is made if need be.
 
     Returns:
         The files, in the order of `FORMATS`.

@@ -110,12 +110,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
 
 
 def record_attention(model: Transformer, batch: Batch) -> dict[Kind, NDArray[np.float32]]:
-    """Return the attention of every layer and head on one pair, by kind, `(L, H, Q, K)`.
-
-    Args:
-        model: in any mode.
-        batch: of one pair, on the model's device.
-    """
+    """Return the attention of every layer and head on one pair, by kind, `(L, H, Q, K)`."""
     with evaluating(model), recording() as recorded:
         model.decode(batch.target_input, model.encode(batch.source))
     layers = [probs[0].float().cpu().numpy() for probs in recorded]  # (H, Q, K) each
@@ -129,11 +124,7 @@ def record_attention(model: Transformer, batch: Batch) -> dict[Kind, NDArray[np.
 
 def by_distance(probs: NDArray[np.float32]) -> tuple[Sequence[int], NDArray[np.float64]]:
     """Return the distances j − i that occur in self-attention, and the mean probability `(H, N)` of
-    each over the pairs of this distance.
-
-    Args:
-        probs: `(H, T, T)`.
-    """
+    each over the pairs of this distance."""
     length = probs.shape[-1]
     distances = range(1 - length, length)
     means = [np.diagonal(probs, distance, 1, 2).mean(-1) for distance in distances]

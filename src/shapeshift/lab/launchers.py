@@ -90,9 +90,6 @@ class Subprocesses:
     def on_gpus(cls, devices: Sequence[int | str] | None = None) -> Subprocesses:
         """Return a launcher that gives each cell one of the CUDA devices.
 
-        Args:
-            devices: by number or UUID; all that this process sees, by default.
-
         Raises:
             ShapeshiftError: there is no such device.
         """

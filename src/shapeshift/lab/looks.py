@@ -56,12 +56,7 @@ class Look:
 
 
 def look(number: int, variant: int = 0) -> Look:
-    """Return the look of the system with this number, counted from 0; 28 of them differ.
-
-    Args:
-        number: of the system; decides the colour.
-        variant: of the system: the same colour with another marker and dash.
-    """
+    """Return the look of the system with this number, counted from 0; 28 of them differ."""
     size = len(_COLOURS)
     return Look(
         _COLOURS[number % size],
@@ -73,11 +68,7 @@ def look(number: int, variant: int = 0) -> Look:
 def looks(names: Sequence[str]) -> dict[str, Look]:
     """Return name → look. Each preset and kind has its own in every figure, the SHAPE paper's three
     the first; `shape-10` and the like look like variants of the preset; the others take the
-    remaining looks in order.
-
-    Args:
-        names: of all systems, in the figure's order.
-    """
+    remaining looks in order."""
     known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS, *KINDS))
     numbers = {name: number for number, name in enumerate(known)}
     variants: dict[str, int] = {}

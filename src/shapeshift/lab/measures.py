@@ -110,11 +110,6 @@ def find_measure(name: str) -> Measure:
 def find_function(name: str, what: str, path: Path | None = None) -> Callable[..., Any]:
     """Import what `package.module:function` names.
 
-    Args:
-        name: of the function.
-        what: it is, for the message.
-        path: of the file that names it, for the message.
-
     Raises:
         ShapeshiftError: there is no such module or function.
     """
@@ -302,11 +297,6 @@ def recorded_files(
     """Return the pairs of each file of a split, as `files_of` had them when it was scored; nothing
     where there is only one file. A file ends where its references have the recorded hash, so that
     neither the prepared data nor the corpus are needed.
-
-    Args:
-        measurements: by `score`.
-        split: that was scored.
-        references: of the whole split.
 
     Raises:
         ShapeshiftError: they are not those that were scored.

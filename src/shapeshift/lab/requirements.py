@@ -50,12 +50,6 @@ def check_requirements(config: Config, prepared: Path) -> None:
 def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested: bool) -> None:
     """Check that the model has positions for every token that it will read in the text.
 
-    Args:
-        config: of the run.
-        model: as it is built.
-        data: its text.
-        tested: whether the test text will be translated, too.
-
     Raises:
         ShapeshiftError: a sentence is too long.
     """

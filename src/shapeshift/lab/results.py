@@ -61,10 +61,6 @@ def collect(cells: Iterable[Cell], root: Path) -> list[Row]:
     """Gather what is recorded of `cells` in the folders under `root`.
 
     Two cells that share a folder have rows of their own.
-
-    Args:
-        cells: finished or not.
-        root: as it was for `runner.run_cells`.
     """
     rows = []
     for cell in cells:

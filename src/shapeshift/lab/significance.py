@@ -253,12 +253,7 @@ def _sampled(
 
 def _p_value(differences: NDArray[np.float64], gain: float) -> float:
     """Return how probable a difference of this seed's size is by chance; 1 if its sign is not that
-    of `gain`.
-
-    Args:
-        differences: of all sentences, then of the resamples.
-        gain: the difference of the means over seeds.
-    """
+    of `gain`."""
     difference, samples = differences[0], np.abs(differences[1:])
     if difference * gain <= 0:
         return 1.0

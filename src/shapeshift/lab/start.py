@@ -52,12 +52,6 @@ def start_from(directory: Path, model: Transformer, config: Config, subwords: Su
     Weights of position representations are copied where both models have them in one shape; those
     that this model alone has stay as they are. All other weights are copied.
 
-    Args:
-        directory: of the run to start from.
-        model: with its initial weights.
-        config: of the model.
-        subwords: of its data.
-
     Raises:
         ShapeshiftError: there is no such run, it is not finished, or its model has another shape or
             other subwords.

@@ -54,10 +54,6 @@ def suggest(corpus: FilesCorpus, train: Survey) -> str:
 
     Size, dropout and updates depend on how much training text there is, and the size on whether
     there is a GPU.
-
-    Args:
-        corpus: the text.
-        train: what was found in the training text.
     """
     num_pairs = train.num_pairs
     gpu = torch.cuda.is_available()

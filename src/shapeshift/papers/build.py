@@ -28,13 +28,7 @@ def item_of(spec: ItemSpec, name: str, grid: Grid) -> Item:
 
 
 def build(spec: ItemSpec, name: str, study: Study) -> Content:
-    """Make the content of an item.
-
-    Args:
-        spec: what it is.
-        name: of the item.
-        study: its runs.
-    """
+    """Make the content of an item."""
     content, published = Content(), []
     names = _names(spec, name)
     for table in spec.tables:

@@ -45,13 +45,7 @@ Runs = Sequence[tuple[Cell, Sequence[dict[str, Any]]]]
 
 def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
     """Return a figure and a table for each setting of `spec.each`; in a figure against time, runs
-    whose times are lost are left out.
-
-    Args:
-        study: with the runs.
-        spec: what is shown.
-        item: its name, with which theirs begin.
-    """
+    whose times are lost are left out."""
     content = Content()
     for setting in study.settings(spec.each):
         cells = study.finished({spec.each: setting})

@@ -68,13 +68,7 @@ def words(*texts: str) -> tuple[Entry, ...]:
 
 
 def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -> Entry:
-    """Return a field for a number that is no measurement of its own, such as the paper's.
-
-    Args:
-        value: `None` is a dash.
-        show: format specification.
-        cells: runs that it was computed from.
-    """
+    """Return a field for a number that is no measurement of its own, such as the paper's."""
     if value is None:
         return missing()
     keys = tuple(dict.fromkeys(cell.key for cell in cells))
@@ -82,13 +76,7 @@ def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -
 
 
 def counted(value: int, data: Prepared, cell: Cell) -> Entry:
-    """Return a field for a number of the data, whatever is trained on them.
-
-    Args:
-        value: the number.
-        data: that it was counted in.
-        cell: one that has these data.
-    """
+    """Return a field for a number of the data, whatever is trained on them."""
     fingerprint = data.report.fingerprint
     return Entry(text=f"{value:,}", value=value, cells=(cell.key,), data=fingerprint)
 

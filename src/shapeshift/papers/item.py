@@ -47,11 +47,7 @@ class Content:
 
     def add(self, part: Content) -> None:
         """Add a part of the item; a table or figure of it whose name is taken gets a number, since
-        a name is that of files.
-
-        Args:
-            part: tables and figures that name each other, and values.
-        """
+        a name is that of files."""
         taken = {RESERVED, *(table.name.casefold() for table in self.tables)}
         drawn = {figure.about.name.casefold() for figure in self.figures}
         renamed = {table.name: apart(table.name, taken) for table in part.tables}
@@ -66,12 +62,8 @@ class Content:
 
 
 def apart(name: str, taken: set[str]) -> str:
-    """Return a name that is not among those taken, by a number behind it if need be, and add it.
-
-    Args:
-        name: that is wanted.
-        taken: in lower case, since some disks do not tell `A` from `a`.
-    """
+    """Return a name that is not among those taken (in lower case: some disks do not tell `A` from
+    `a`), by a number behind it if need be, and add it."""
     numbers = (f"{name}-{number}" for number in count(2))
     free = next(each for each in chain([name], numbers) if each.casefold() not in taken)
     taken.add(free.casefold())

@@ -17,11 +17,6 @@ Place = Sequence[str | int]
 def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
     """Check the axes, settings, scales and measurements that an item names against its grid.
 
-    Args:
-        spec: the item.
-        grid: what its grid says.
-        path: of the item's file, for the message.
-
     Raises:
         ShapeshiftError: once for all names that the grid does not have, and for all measurements
             that none of its steps makes.

@@ -44,27 +44,16 @@ class Plan:
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def folder(self, directory: Path) -> Path:
-        """Return where the items are written.
-
-        Args:
-            directory: of all results.
-        """
+        """Return where the items are written."""
         return directory / "-".join(filter(None, (self.scale, self.label))) / self.paper.name
 
     def results(self, directory: Path) -> Path:
-        """Return the file of all measurements, one for all items of a paper, but for each study.
-
-        Args:
-            directory: of all results.
-        """
+        """Return the file of all measurements, one for all items of a paper, but for each study."""
         own = self.paper.items if self.paper.name == STUDIES else ()
         return self.folder(directory).joinpath(*own, "results.csv")
 
     def open_folder(self, directory: Path) -> Path:
         """Make the folder of the items, if need be, and return it.
-
-        Args:
-            directory: of all results.
 
         Raises:
             ShapeshiftError: it cannot be made; or an item with numbers is there already that was
@@ -115,11 +104,7 @@ class Plan:
         ]
 
     def unfinished(self, directory: Path) -> list[Cell]:
-        """Return the runs that are not finished.
-
-        Args:
-            directory: of all results.
-        """
+        """Return the runs that are not finished."""
         return [
             cell
             for cell in self.runs
@@ -180,10 +165,6 @@ def item_progress(
 ) -> dict[str, tuple[int, int] | None]:
     """Return item → how many of its runs are finished, and how many it needs: none where prepared
     data suffice, `None` if its grid has no runs with this scale and these seeds.
-
-    Args:
-        paper, items, scale, overrides, seeds: see `plan_items`.
-        directory: of all results.
 
     Raises:
         ShapeshiftError: a scale that none of them has, or settings that are wrong.

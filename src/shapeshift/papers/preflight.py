@@ -61,12 +61,7 @@ def measure_runs(
     cells: Iterable[Cell],
     measure: Callable[[Sequence[Config]], Iterable[tuple[int, float]]],
 ) -> list[Runs]:
-    """Measure runs, each model once; nothing is fetched or trained.
-
-    Args:
-        cells: from `papers.planning.plan_items`, which has checked every setting.
-        measure: returns what `measure_run` does for each of some settings.
-    """
+    """Measure runs, each model once; nothing is fetched or trained."""
     groups: dict[str, list[Cell]] = {}
     for cell in {cell.key: cell for cell in cells}.values():
         same = cell.config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
@@ -114,10 +109,6 @@ def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> li
 def fetch_text(cells: Iterable[Cell], on_progress: Progress | None = None) -> None:
     """Fetch the text of runs, unless it is here; each corpus once.
 
-    Args:
-        cells: the runs.
-        on_progress: see `data.corpora.fetch`.
-
     Raises:
         ShapeshiftError: some text cannot be fetched.
     """
@@ -127,12 +118,7 @@ def fetch_text(cells: Iterable[Cell], on_progress: Progress | None = None) -> No
 
 
 def check_space(cells: Iterable[Cell], directory: Path) -> None:
-    """Raise a `ShapeshiftError` if what runs leave on the disk will not fit.
-
-    Args:
-        cells: the runs.
-        directory: of all results, which exists.
-    """
+    """Raise a `ShapeshiftError` if what runs leave on the disk will not fit."""
     configs = {cell.key: cell.config for cell in cells}
     needed = 0
     for key, config in configs.items():

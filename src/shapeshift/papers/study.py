@@ -112,11 +112,7 @@ class Study:
 
     def cite(self, keys: Iterable[str]) -> None:
         """Number the BLEU of whole sets of some cells, which says what their numbers are from:
-        signature, hashes, command.
-
-        Args:
-            keys: of the cells.
-        """
+        signature, hashes, command."""
         wanted = set(keys)
         for row in self.results:
             if row.cell in wanted and row.is_corpus_bleu:
@@ -326,10 +322,6 @@ def _settings(axes: Axes) -> str:
 
 def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
     """Return whether a cell or a measurement with these settings is among the wanted ones.
-
-    Args:
-        axes, seed: its settings.
-        wanted: what some of them have to be.
 
     Raises:
         KeyError: there is no such axis.

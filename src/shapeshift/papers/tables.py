@@ -24,13 +24,7 @@ _EMBEDDINGS = "layer 0"
 
 
 class TableBuilder:
-    """Makes a table: a row for each line, which is a combination of settings of the row axes.
-
-    Args:
-        spec: what the table is.
-        study: the runs.
-        trained: whether data are counted for finished runs alone.
-    """
+    """Makes a table: a row for each line, which is a combination of settings of the row axes."""
 
     def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
         self.spec, self._study, self._trained = spec, study, trained
@@ -113,14 +107,7 @@ class TableBuilder:
         bucket: str = "",
         dataset: str | None = None,
     ) -> list[Row]:
-        """Return the measurements of a field.
-
-        Args:
-            settings: of its runs.
-            column: of the field.
-            bucket: a name of the table's `buckets`.
-            dataset: that was measured on, by default the mean over the column's split.
-        """
+        """Return the measurements of a field."""
         if dataset is None and column.split:
             dataset = mean_of(column.split)
         part = self.spec.buckets.get(bucket) or column.bucket

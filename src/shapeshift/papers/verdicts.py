@@ -76,13 +76,7 @@ class Part:
 
 
 def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
-    """Return what the measurements say about a claim; see the module.
-
-    Args:
-        claim: with its rule.
-        parts: label → comparison.
-        scale: of the runs.
-    """
+    """Return what the measurements say about a claim; see the module."""
     if claim.scales and scale not in claim.scales:
         return "not tested at this scale"
     if not parts or not all(part.values for part in parts.values()):

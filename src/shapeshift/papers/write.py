@@ -85,12 +85,7 @@ def comma_separated(table: DocumentTable) -> str:
 
 def with_p_values(table: DocumentTable, show: Callable[[Entry], object]) -> list[list[object]]:
     """Return the header and the rows of a table; behind each column that has tests, `TITLE`, stands
-    one of their p-values, `TITLE, p`.
-
-    Args:
-        table: ours or the paper's.
-        show: returns what stands in a field.
-    """
+    one of their p-values, `TITLE, p`."""
     tested = [
         any(row[n].p_value is not None for row in table.rows) for n in range(len(table.header))
     ]

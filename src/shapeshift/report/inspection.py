@@ -27,12 +27,7 @@ _WIDTH, _HEIGHT = 100, 30
 
 
 def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
-    """Return the page. It loads nothing, has no script, and follows the light or dark theme.
-
-    Args:
-        sentence: that was given.
-        runs: from `inspect_run`, side by side.
-    """
+    """Return the page. It loads nothing, has no script, and follows the light or dark theme."""
     return render(
         "inspection.html",
         width=_WIDTH,

@@ -23,10 +23,6 @@ PAGE = "report.html"
 def write_page(directory: Path, path: Path) -> list[ReportPaper]:
     """Write the page of all items below a folder, and return them.
 
-    Args:
-        directory: that `shapeshift reproduce` wrote to.
-        path: of the page.
-
     Raises:
         ShapeshiftError: there is no item, or one that cannot be read.
     """
@@ -42,10 +38,6 @@ def page(papers: Sequence[ReportPaper], root: Path) -> str:
 
     It asks the network for nothing, and its own policy forbids it to: nothing that stands in a
     title, a setting or a figure can run or load anything.
-
-    Args:
-        papers: from `collect.collect`.
-        root: folder that the page will be in; links to files are relative to it.
     """
     script = asset("page.js")
     return render(

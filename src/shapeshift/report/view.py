@@ -52,12 +52,7 @@ class Field:
 
 
 class View:
-    """Makes what the template needs; names places and gathers sources on the way.
-
-    Args:
-        papers: from `collect.collect`.
-        root: folder of the page; links to files are relative to it.
-    """
+    """Makes what the template needs; names places and gathers sources on the way."""
 
     def __init__(self, papers: Sequence[ReportPaper], root: Path):
         self._papers, self._root = papers, root

@@ -92,11 +92,6 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
 
     A last pair without separators, which joining had left over, is left out.
 
-    Args:
-        store: of an Interpolate dataset.
-        num_pairs: how many; all, if the store has fewer.
-        seed: of the draw.
-
     Raises:
         ShapeshiftError: a pair is not made of several.
     """

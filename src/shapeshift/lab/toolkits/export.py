@@ -68,10 +68,6 @@ def join(lines: Sequence[str], data: Prepared, split: Split) -> list[str]:
     """Return the text of translations that a toolkit wrote, one for each pair of the split; empty
     where the pair was left out.
 
-    Args:
-        lines: what it wrote.
-        data, split: what was exported.
-
     Raises:
         ShapeshiftError: their number is wrong, or a word is no token of ours.
     """

@@ -12,12 +12,7 @@ PAIR = ("ape", "shape")
 
 
 def paired(study: Study, axes: Mapping[str, str]) -> dict[int, tuple[Cell, Cell]]:
-    """Return seed → the finished runs of APE and of SHAPE, where both are there.
-
-    Args:
-        study: with the axis `position`.
-        axes: further settings of the runs.
-    """
+    """Return seed → the finished runs of APE and of SHAPE, where both are there."""
     ape, shape = (
         {cell.seed: cell for cell in study.finished({**axes, "position": name})} for name in PAIR
     )

@@ -110,9 +110,6 @@ def plot(similarity: Array) -> Drawing:
     """Draw heat maps: a row for each of APE and SHAPE, a column for the embeddings and each layer.
 
     All panels share one colour scale, which ends at 1. Save it with `lab.figures.save`.
-
-    Args:
-        similarity: (2, L + 1, K, K).
     """
     num_rows, num_columns, num_offsets, _ = similarity.shape
     lowest = min(0.9, similarity.min())  # where all are 1, a scale still needs a width

@@ -149,13 +149,7 @@ def _add_values(
 
 
 def position_edges(study: Study, cell: Cell, unseen: int | None) -> tuple[int, ...]:
-    """Return bounds of positions: one is where training ends, and there are some eight.
-
-    Args:
-        study: with the cell.
-        cell: whose validation data it is about.
-        unseen: the first position that training has not shown; `None` if there is none.
-    """
+    """Return bounds of positions: one is where training ends, and there are some eight."""
     longest = int(study.prepared(cell).valid.target_lengths.max())
     wide = 10 * max(1, -(-longest // (10 * _MOST_COLUMNS)))
     first = unseen % wide if unseen else wide
@@ -164,13 +158,7 @@ def position_edges(study: Study, cell: Cell, unseen: int | None) -> tuple[int, .
 
 
 def compare(study: Study, pair: tuple[Cell, Cell], edges: tuple[int, ...]) -> TokenGain:
-    """Return where one run scores validation tokens higher than another.
-
-    Args:
-        study: with the cells.
-        pair: the baseline and the system, both finished, on the same data.
-        edges: bounds of positions.
-    """
+    """Return where one run scores validation tokens higher than another."""
 
     def measure() -> TokenGain:
         data, training = study.prepared(pair[0]), pair[0].config.training
@@ -261,12 +249,8 @@ def labels(edges: Sequence[int]) -> list[str]:
 
 
 def plot(gain: TokenGain, trained: int | None = None) -> Drawing:
-    """Draw the heat map; 50 %, where neither is better, is white. Save it with `lab.figures.save`.
-
-    Args:
-        gain: what to draw.
-        trained: the most target subwords in training; a line stands where longer ones begin.
-    """
+    """Draw the heat map; 50 %, where neither is better, is white. A line stands behind `trained`,
+    the most target subwords in training."""
     shares, total = gain.shares(), np.array(gain.total)
     # From the first to the last row, and column, that have tokens.
     rows, columns = (
