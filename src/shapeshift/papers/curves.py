@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.figures import Line, Panel, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, number, words
@@ -22,34 +20,19 @@ from shapeshift.training.log import read_log
 
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
-
-def read_validations(directory: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's log with a validation, in the order of training, each with its
-    `perplexity`.
-
-    Raises:
-        ShapeshiftError: there are none, or the log is damaged.
-    """
-    path = directory / "log.jsonl"
-    lines = [line for line in read_log(path) if "valid_loss" in line]
-    if not lines:
-        raise ShapeshiftError(
-            "no validation is logged there yet; name the folder of a run that has validated",
-            path=path,
-        )
-    return [{**line, "perplexity": math.exp(line["valid_loss"])} for line in lines]
-
-
 Runs = Sequence[tuple[Cell, Sequence[dict[str, Any]]]]
+"""Cells, each with the lines of its log that have a validation, in the order of training."""
 
 
 def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
-    """Return a figure and a table for each setting of `spec.each`; in a figure against time, runs
-    whose times are lost are left out."""
+    """Return a figure and a table for each setting of `spec.each`; their names begin with the
+    item's."""
     content = Content()
     for setting in study.settings(spec.each):
-        cells = study.finished({spec.each: setting})
-        runs = [(cell, read_validations(study.run(cell).directory)) for cell in cells]
+        runs = []
+        for cell in study.finished({spec.each: setting}):
+            log = read_log(study.run(cell).directory / "log.jsonl")
+            runs.append((cell, [line for line in log if "valid_loss" in line]))
         name, title = f"{item}-{setting}", setting.capitalize()
         content.tables.append(
             DocumentTable(
@@ -60,8 +43,8 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
                     (
                         *words(cell.axes[spec.systems], str(cell.seed)),
                         Entry(text=f"{line['update']:,}", value=line["update"]),
-                        number(line.get("elapsed_s"), ",.0f", [cell]),
-                        number(line["perplexity"], ".3f", [cell]),
+                        number(line["elapsed_s"], ",.0f", [cell]),
+                        number(math.exp(line["valid_loss"]), ".3f", [cell]),
                     )
                     for cell, lines in runs
                     for line in lines
@@ -69,8 +52,6 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
                 notes=("time: as the clock had it, whatever else the machine did",),
             )
         )
-        if spec.against != "updates":
-            runs = [(cell, own) for cell, own in runs if all("elapsed_s" in x for x in own)]
         if runs:
             content.figures.append(_figure(name, title, runs, spec))
     return content
@@ -86,7 +67,7 @@ def _figure(name: str, title: str, runs: Runs, spec: CurvesSpec) -> Figure:
         Line(
             cell.axes[spec.systems],
             [x["elapsed_s"] / seconds if unit else x["update"] for x in own],
-            [[x["perplexity"]] for x in own],
+            [[math.exp(x["valid_loss"])] for x in own],
         )
         for cell, own in runs
     ]

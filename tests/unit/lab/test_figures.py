@@ -1,19 +1,14 @@
 """Figures: their looks, lines and files."""
 
 import math
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shapeshift.lab.figures import (
     Line,
     Panel,
-    bars_note,
     draw_lines,
     save,
-    spread,
 )
 from shapeshift.lab.looks import look, looks
 from shapeshift.positions import KINDS, PRESETS
@@ -79,11 +74,6 @@ def test_an_axis_goes_below_0_only_if_data_do(values, lowest, min_span):
     assert low == lowest if lowest is not None else low < min(values)
 
 
-def test_a_caption_says_what_bars_and_dots_are_where_there_are_any():
-    assert "standard deviation" in bars_note([Line("ape", [1, 2], [[1.0], [1.0, 2.0]])])
-    assert bars_note([Line("ape", [1, 2], [[1.0], []])]) == ""
-
-
 def test_a_line_is_the_mean_of_its_seeds_with_their_deviation_and_a_dot_for_each():
     [axes] = drawn(Panel([Line("ape", [1, 2, 3], [[1.0, 3.0], [], [5.0]])], "BLEU")).axes
     line = line_named(axes, "ape")
@@ -109,15 +99,6 @@ def test_the_axis_says_how_many_seeds_there_are(values, title):
     [axes] = drawn(Panel([Line("ape", [0, 1], values)], "BLEU")).axes
     assert axes.get_ylabel() == title
     assert not axes.texts  # a single line needs no name
-
-
-def test_equal_scores_at_named_places_do_not_hide_each_other():
-    lines = [Line(name, [0, 1], [[1.0], [2.0]]) for name in ("a", "b")]
-    [axes] = drawn(Panel(lines, "BLEU", places=["0", "16"])).axes
-    first, second = (line_named(axes, name).get_xdata() for name in ("a", "b"))
-    assert first[0] != second[0]
-    assert max(abs(x - place) for place, x in enumerate(first)) < 0.1
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "16"]
 
 
 def test_several_panels_share_the_looks_and_the_rest_of_the_grid_is_empty():
@@ -158,13 +139,3 @@ def test_small_differences_do_not_fill_the_panel():
     [axes] = drawn(Panel(lines, "perplexity", min_span=4.0, log=True)).axes
     low, high = axes.get_ylim()
     assert high / low == pytest.approx(4.0)
-
-
-@given(st.lists(st.floats(0, 1), max_size=9), st.floats(0.01, 0.1))
-def test_names_keep_their_order_and_the_gap_within_the_panel(wanted, gap):
-    places = spread(wanted, gap)
-    ordered = sorted(range(len(wanted)), key=lambda n: (wanted[n], n))
-    for lower, upper in pairwise(ordered):
-        assert places[upper] - places[lower] >= gap - 1e-9
-    assert all(gap / 2 - 1e-9 <= place <= 1 - gap / 2 + 1e-9 for place in places)
-    assert spread([0.5, 0.5], gap) == pytest.approx([0.5 - gap / 2, 0.5 + gap / 2])

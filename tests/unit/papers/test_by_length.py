@@ -77,4 +77,3 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
     [axes] = draw_lines([panel], "").axes
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [20]
-

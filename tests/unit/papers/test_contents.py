@@ -12,7 +12,6 @@ import torch
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
 from shapeshift.lab.results import Row
 from shapeshift.model import build as build_model
-from shapeshift.papers import curves
 from shapeshift.papers.analyses import similarity
 from shapeshift.papers.catalogue import find_grid
 from shapeshift.papers.claims import judge_claims
@@ -200,18 +199,6 @@ def test_figures_8_and_9_have_every_validation(build, shape):
     [loss] = [m.value for m in shape.results if m.cell == one.key and m.step == 4]
     ours = table(build("shape:figure8"), "figure8-vanilla")
     assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
-
-
-def test_runs_whose_times_are_lost_are_left_out_of_figure_9(shape, monkeypatch):
-    read = curves.read_validations
-    monkeypatch.setattr(
-        curves,
-        "read_validations",
-        lambda x: [{k: v for k, v in each.items() if k != "elapsed_s"} for each in read(x)],
-    )
-    content = find_item("shape:figure9").build(shape)
-    assert not content.figures
-    assert content.tables[0].rows[0][3].text == "–"
 
 
 SETS = {
