@@ -1,7 +1,6 @@
 """Plans, how far they are, and what is written of them; the runs are records made by hand."""
 
 import csv
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -309,21 +308,6 @@ def test_text_that_cannot_be_fetched_ends_the_command_before_the_first_run(tmp_p
         run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
 
 
-def test_without_text_one_line_says_so_and_nothing_is_made(tmp_path):
-    command = ["reproduce", "shape:table2", "--scale", "small"]
-    done = subprocess.run(
-        [sys.executable, "-m", "shapeshift", *command],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    [line] = done.stderr.splitlines()
-    assert "train.en: no such file" in line
-    assert "data.corpus.root" in line
-    assert not (tmp_path / "reproduced" / planning.CELLS).exists()
-
-
 def test_runs_that_will_not_fit_on_the_disk_are_not_begun(tmp_path, monkeypatch):
     made = plan("table1")
     monkeypatch.setattr(preflight, "free_bytes", lambda path: 0)
@@ -395,23 +379,6 @@ def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for
         assert [row["grid"] for row in csv.DictReader(file)] == ["one"] * 4
 
 
-@pytest.mark.parametrize(
-    ("name", "refusing", "scale", "override"),
-    [
-        ("shaw", "table1", "tiny", "position.parts.0.per_head=false"),
-        ("nhk", "table3", "paper", "data.corpus=wmt19-fr-de"),
-    ],
-)
-def test_documented_overrides_of_one_grid_do_not_fail_by_another(
-    tmp_path, monkeypatch, name, refusing, scale, override
-):
-    items = catalogue.find_paper(name).items
-    paper = Paper(name, "Two items", "x", {each: items[each] for each in ("table2", refusing)})
-    made = planning.plan_items(paper, {"table2": items["table2"]}, scale, [override])
-    [one] = write(made, tmp_path)
-    assert one.settings == (override,)
-
-
 def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     run(plan(), tmp_path)
     paper = Paper("toy", "Toy", "x", {"bad": Item("Bad", grid("two"), broken), **PAPER.items})
@@ -426,15 +393,6 @@ def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     assert not (folder / "bad").exists()
     assert failures["results.csv"].endswith("results.csv: cannot be written: Is a directory")
     assert failures["table1"].startswith(f"{folder / 'table1'}/t.md: cannot be written: ")
-
-
-def test_a_folder_that_cannot_be_made_is_one_line_before_any_run_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
-    (tmp_path / "results").touch()
-    with pytest.raises(
-        ShapeshiftError, match="results/tiny/toy: cannot be written: Not a directory"
-    ):
-        command.reproduce("toy", directory=tmp_path / "results")
 
 
 @pytest.mark.parametrize(
