@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from shapeshift.config import Config, parse_config
 from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
@@ -85,11 +83,7 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
         splits = {split for split, *_ in faults}
         if splits == {"test"}:
             ways.append("cut such lines with decoding.on_long=split")
-        least = min(most for *_, most in faults)
-        longest = np.maximum(data.train.source_lengths, data.train.target_lengths)
-        if splits == {"training"} and np.mean(longest < least) > 0.5:
-            ways.append(f"use data.dataset.name=extrapolate data.dataset.max_length={least - 1}")
-        elif splits != {"test"}:
+        else:
             ways.append("use a kind without a limit, such as position=ape")
         raise ShapeshiftError(
             f"{split} pair {pair} (counted from 0) has {num_tokens:,} tokens, and the model has"
