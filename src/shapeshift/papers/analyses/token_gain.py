@@ -42,7 +42,7 @@ RARE = 1_000
 """A token with fewer occurrences in training counts as rare; one of `FREQUENCY_EDGES`."""
 
 FEW_TOKENS = 30
-"""A share of fewer tokens is drawn faint, in brackets: its standard error is over nine points."""
+"""A share of fewer tokens is not shown: its standard error is over nine points."""
 
 _MOST_COLUMNS = 8
 _CHUNK = 10_000
@@ -249,48 +249,41 @@ def labels(edges: Sequence[int]) -> list[str]:
 
 
 def plot(gain: TokenGain, trained: int | None = None) -> Drawing:
-    """Draw the heat map; 50 %, where neither is better, is white. A line stands behind `trained`,
-    the most target subwords in training."""
-    shares, total = gain.shares(), np.array(gain.total)
+    """Draw the heat map: 50 %, where neither is better, is white, a share of few tokens blank. A line
+    stands behind `trained`, the most target subwords in training."""
+    total = np.array(gain.total)
+    shares = np.where(total < FEW_TOKENS, np.nan, gain.shares())
     # From the first to the last row, and column, that have tokens.
     rows, columns = (
         slice(int(used[0]), int(used[-1]) + 1)
         for used in (np.flatnonzero(total.any(axis)) for axis in (1, 0))
     )
-    shares, total = shares[rows, columns], total[rows, columns]
-    few = total < FEW_TOKENS
-    most = float(max([5.0, *np.abs(shares[~few] - _EQUAL)]))  # of the scale, in percentage points
+    shares = shares[rows, columns]
+    drawn = shares[~np.isnan(shares)]
+    most = float(max([5.0, *np.abs(drawn - _EQUAL)]))  # of the scale, in percentage points
     scale = Normalize(_EQUAL - most, _EQUAL + most)
     with styled():
         figure = Drawing(figsize=(0.8 * TEXT_WIDTH_IN, 2.7), layout="constrained")
         axes = figure.subplots()
-        axes.imshow(
-            np.ma.masked_invalid(shares),
-            cmap=_COLOURS,
-            norm=scale,
-            alpha=np.where(few, 0.3, 1.0),
-            origin="lower",
-            aspect="auto",
-        )
+        image = np.ma.masked_invalid(shares)
+        axes.imshow(image, cmap=_COLOURS, norm=scale, origin="lower", aspect="auto")
         axes.yaxis.set_ticks(range(len(shares)), labels(FREQUENCY_EDGES)[rows])
         axes.xaxis.set_ticks(range(len(shares.T)), labels(gain.edges)[columns])
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         for (row, column), share in np.ndenumerate(shares):
-            if total[row, column]:
-                faint = few[row, column]
-                strong = not faint and abs(share - _EQUAL) > 0.6 * most
+            if not np.isnan(share):
+                strong = abs(share - _EQUAL) > 0.6 * most
                 axes.text(
                     column,
                     row,
-                    f"({share:.0f})" if faint else f"{share:.0f}",
+                    f"{share:.0f}",
                     ha="center",
                     va="center",
                     fontsize=6,
-                    style="italic" if faint else "normal",
                     color="white" if strong else "black",
                 )
-        note = f"\nin brackets: fewer than {FEW_TOKENS} tokens" if few[total > 0].any() else ""
+        note = f"\nblank: fewer than {FEW_TOKENS} tokens" if len(drawn) < shares.size else ""
         axes.set_xlabel(f"position in the decoder (target tokens before){note}")
         axes.set_ylabel("occurrences in training")
         if trained is not None:
