@@ -30,7 +30,7 @@ def comparison(
 
     Args:
         config: a configuration file, or the name of a shipped one.
-        systems: name → its settings, two or more; the first is the one that the others are tested against.
+        systems: name → its settings, two or more; the others are tested against the first.
         num_seeds: of training: 1, 2, ….
 
     Raises:

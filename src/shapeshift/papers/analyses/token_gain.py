@@ -249,8 +249,8 @@ def labels(edges: Sequence[int]) -> list[str]:
 
 
 def plot(gain: TokenGain, trained: int | None = None) -> Drawing:
-    """Draw the heat map: 50 %, where neither is better, is white, a share of few tokens blank. A line
-    stands behind `trained`, the most target subwords in training."""
+    """Draw the heat map: 50 %, where neither is better, is white, a share of few tokens blank. A
+    line stands behind `trained`, the most target subwords in training."""
     total = np.array(gain.total)
     shares = np.where(total < FEW_TOKENS, np.nan, gain.shares())
     # From the first to the last row, and column, that have tokens.
