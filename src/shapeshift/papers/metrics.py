@@ -58,11 +58,6 @@ METRICS: dict[str, Metric] = {
         ("similarity", "learning"),
         bucket="layer 1",
     ),
-    "misparted_percent": Metric(
-        "outputs with another number of sentences than their source, in percent",
-        ("swapped-order", "learning"),
-        bucket="swapped order",
-    ),
 }
 """Name → what it is."""
 

@@ -41,5 +41,5 @@ def test_what_is_run_and_where(planned):
         "small", {"position": ["ape", "shape"]}, ["training.max_updates=9"]
     )  # fmt: skip
     assert {cell.axes["position"] for cell in plan.runs} == {"ape", "shape"}
-    assert [*map(str, given)] == ["reproduced", "prepared", "2", "0,1", "1", "None"]
+    assert [*map(str, given)] == ["reproduced", "prepared", "2", "0,1", "None"]
     assert not flags["run"]

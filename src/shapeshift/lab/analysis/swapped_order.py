@@ -9,7 +9,6 @@ pairs come from training, so that no sentence is unseen and only its place diffe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.metrics import Score, score_corpus
-from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
@@ -41,50 +39,25 @@ _SAMPLED, _MIN_SAMPLE = 45, 500
 Pair = tuple[list[int], list[int]]
 
 
-@dataclass(frozen=True)
-class Translated:
-    """The translations of X_1 in one order of the sentences.
-
-    Attributes:
-        outputs: the translations.
-        bleu: their BLEU.
-        num_misparted: outputs that have another number of sentences than their source.
-    """
-
-    outputs: tuple[str, ...]
-    bleu: Score
-    num_misparted: int
-
-
 def measure(run: Run, data: Prepared, which: str = "average") -> list[Measurement]:
     """Measure BLEU of the first sentence of joined training pairs in its place and at the end
-    (Kiyono et al. 2021, Table 1), and the percentage of outputs with another number of sentences
-    than their source, on one in 45 training pairs, 500 at least and 10,000 at most; nothing for a
-    run whose pairs are not joined. Of the final model the translations of both orders and the
-    references are kept as those of a split are."""
+    (Kiyono et al. 2021, Table 1) on one in 45 training pairs, 500 at least and 10,000 at most;
+    nothing for a run whose pairs are not joined. Of the final model the translations of both orders
+    and the references are kept as those of a split are."""
     if not isinstance(run.config.data.dataset, Interpolate):
         return []
     wanted = min(max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED)), NUM_PAIRS)
-    pairs = sample(data.train, wanted)
-    references, orders = compute(run.translator(which), pairs, tokenizer=run.config.bleu_tokenizer)
+    references, *both = translate(run.translator(which), sample(data.train, wanted))
     if which == "average":
         results = run.directory / "results"
-        for name, order in zip((ORIGINAL, SWAPPED), orders.values(), strict=True):
-            keep_lines(results / hypotheses_file(name), order.outputs)
+        for name, outputs in zip((ORIGINAL, SWAPPED), both, strict=True):
+            keep_lines(results / hypotheses_file(name), outputs)
         keep_lines(results / references_file(ORIGINAL), references)
-    scores = [
-        bleu_measurement(x.bleu, x.outputs, references, dataset="train", bucket=name)
-        for name, x in orders.items()
-    ]
-    return scores + [
-        Measurement(
-            metric="misparted_percent",
-            value=100 * x.num_misparted / len(references),
-            dataset="train",
-            bucket=name,
-        )
-        for name, x in orders.items()
-    ]
+    rows = []
+    for name, outputs in zip(("original order", "swapped order"), both, strict=True):
+        [bleu] = score_corpus(outputs, references, ("bleu",), tokenizer=run.config.bleu_tokenizer)
+        rows.append(bleu_measurement(bleu, outputs, references, dataset="train", bucket=name))
+    return rows
 
 
 def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> list[Pair]:
@@ -134,40 +107,21 @@ def swap(ids: Sequence[int]) -> list[int]:
     return [*ids[first + 1 :], SEP, *ids[:first]]
 
 
-def compute(
-    translator: Translator, pairs: Sequence[Pair], *, tokenizer: str = DEFAULT
-) -> tuple[tuple[str, ...], dict[str, Translated]]:
-    """Translate all pairs in both orders and score the translations of the first sentence; return
-    its references, and `original order` and `swapped order` → the translations.
+def translate(translator: Translator, pairs: Sequence[Pair]) -> tuple[list[str], ...]:
+    """Return the references of the first sentences of joined pairs, their translations in the
+    original order, and those in the swapped order.
 
     That is the first part of the output in the original order and the last part in the swapped
     order; separators divide an output into parts. (The paper does not say how it finds the
     sentence.) References are decoded from their ids, so they have passed through the subword
     model's normalisation; a subword outside the vocabulary is `⁇` on both sides.
-
-    Args:
-        translator: of a model that was trained on these data.
-        pairs: joined ids, see `sample`.
-        tokenizer: BLEU's, see `evaluation.tokenizers`.
-
-    Raises:
-        ShapeshiftError: no pairs, or a tokenizer that cannot be used.
     """
-    if not pairs:
-        raise ShapeshiftError("no pairs to translate: expected at least one")
     sources = [source for source, _ in pairs]
     decode = translator.subwords.decode_target
-    references = tuple(decode(parts(target)[0]) for _, target in pairs)
 
-    def score(ordered: Sequence[Sequence[int]], place: int) -> Translated:
-        outputs = [parts(best.tokens) for best, *_ in translator.search(ordered)]
-        texts = tuple(decode(output[place]) for output in outputs)
-        [bleu] = score_corpus(texts, references, ("bleu",), tokenizer=tokenizer)
-        misparted = sum(
-            len(output) != len(parts(source))
-            for output, source in zip(outputs, ordered, strict=True)
-        )
-        return Translated(texts, bleu, misparted)
+    def first(ordered: Sequence[Sequence[int]], place: int) -> list[str]:
+        found = (parts(best.tokens)[place] for best, *_ in translator.search(ordered))
+        return [decode(output) for output in found]
 
-    swapped = [swap(x) for x in sources]
-    return references, {"original order": score(sources, 0), "swapped order": score(swapped, -1)}
+    references = [decode(parts(target)[0]) for _, target in pairs]
+    return references, first(sources, 0), first([swap(x) for x in sources], -1)

@@ -3,7 +3,7 @@ import pytest
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.swapped_order import compute, parts, sample, swap
+from shapeshift.lab.analysis.swapped_order import parts, sample, swap, translate
 
 FIRST, SECOND, THIRD = [5, 6, 7, 8], [9, 10, 11, 12, 13], [14, 15, 16, 17]
 JOINED = [*FIRST, SEP, *SECOND, SEP, *THIRD]
@@ -53,32 +53,22 @@ def only_first_and_second(sentences):
 
 
 @pytest.mark.parametrize(
-    ("translate", "original", "swapped"),
-    [
-        (lambda sentences: sentences, 100, 100),
-        (only_first, 100, 0),
-        (only_first_and_second, 100, 100),  # only X_1 is scored
-    ],
+    ("rule", "swapped"),
+    [(lambda sentences: sentences, True), (only_first, False), (only_first_and_second, True)],
 )
-def test_only_the_first_sentence_is_scored_in_each_order(translate, original, swapped):
-    _, found = compute(Rigged(translate), PAIRS)
-    assert [x.bleu.value for x in found.values()] == pytest.approx([original, swapped])
-    assert [x.num_misparted for x in found.values()] == [0, 0]
-
-
-def test_outputs_with_another_number_of_sentences_are_counted():
-    _, found = compute(Rigged(lambda sentences: sentences[:2]), PAIRS)
-    assert [x.num_misparted for x in found.values()] == [1, 1]
-    with pytest.raises(ShapeshiftError, match="no pairs"):
-        compute(Rigged(), [])
+def test_only_the_first_sentence_is_compared_in_each_order(rule, swapped):
+    references, original, moved = translate(Rigged(rule), PAIRS)
+    assert references == [Words().decode_target(x) for x in (FIRST, SECOND)]
+    assert original == references
+    assert (moved == references) == swapped
 
 
 def test_references_are_decoded_target_ids_of_the_first_sentence():
     other_language = [([*FIRST, SEP, *SECOND], [*THIRD, SEP, *FIRST])]
     to_third = Rigged(lambda sentences: [THIRD if each == FIRST else each for each in sentences])
-    right, wrong = (compute(x, other_language)[1]["original order"] for x in (to_third, Rigged()))
-    assert right.bleu.value == pytest.approx(100)
-    assert wrong.bleu.value < 50
+    references, right, _ = translate(to_third, other_language)
+    assert references == right == [Words().decode_target(THIRD)]
+    assert translate(Rigged(), other_language)[1] != references
 
 
 def test_a_sample_is_drawn_without_repeats_and_depends_on_the_seed(make_store):
