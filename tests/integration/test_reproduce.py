@@ -3,7 +3,6 @@ soak/test_kills.py."""
 
 import json
 import re
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -66,11 +65,3 @@ def test_a_run_that_fails_is_reported_at_the_end_and_the_rest_is_written(tmp_pat
     item = json.loads((tmp_path / "reproduced/tiny/toy/table/item.json").read_bytes())
     assert item["unfinished"] == ["shape/1", "shape/2"]
     assert (tmp_path / "reproduced/tiny/toy/results.csv").exists()
-
-    (tmp_path / "toy.yaml").write_text(settings, encoding="utf-8")
-    shutil.rmtree(tmp_path / "reproduced/tiny")
-    for chosen, trained in ((["ape"], []), (["shape", "ape"], ["shape"])):  # ape is finished
-        only = [option for name in chosen for option in ("--only", f"position={name}")]
-        status, out, err = start(tmp_path, "toy:table", *only, "--jobs", "0").finish()
-        assert status == 0, err
-        assert {*re.findall("^(ape|shape)/. train", err, re.MULTILINE)} == {*trained}

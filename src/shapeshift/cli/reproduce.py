@@ -19,7 +19,6 @@ from shapeshift.cli.options import (
     PreparedRoot,
     Results,
     Yes,
-    parse_pair,
     usage_error,
 )
 from shapeshift.cli.output import notice, show_table
@@ -72,14 +71,6 @@ def reproduce(
         list[int] | None,
         typer.Option(help="Only these seeds. [default: the grid's]"),
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="AXIS=NAME,...",
-            help="Run only cells with these settings of an axis, such as position=ape,shape; may"
-            " be given several times. What others have finished is shown, too.",
-        ),
-    ] = None,
     label: Label = "",
     run: Annotated[
         bool, typer.Option(help="Train what is missing; --no-run writes what is there.")
@@ -128,11 +119,8 @@ def reproduce(
             paper = replace(paper, items=items)
     scales = {each for own in grids_of(items).values() for each in own.config.scales}
     scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
-    chosen: dict[str, list[str]] = {}
-    for axis, names in (parse_pair(text, "--only", "AXIS=NAME,...") for text in only or []):
-        chosen.setdefault(axis, []).extend(names.split(","))
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = plan_items(paper, items, scale, settings, seeds, command, label, chosen)
+    plan = plan_items(paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         notice(f"{paper.name}:{each} has no run with this seed: left out")
     run_plan(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from shapeshift.disk import make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell, Grid, unknown_name
+from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.measures import usable
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import STUDIES, Item, Paper
@@ -31,7 +31,6 @@ class Plan:
         overrides: settings for all cells.
         command: what was typed, for the records.
         label: of the results, that other settings may have theirs.
-        only: axis → settings; cells with others are not run, but shown where they are finished.
     """
 
     paper: Paper
@@ -41,7 +40,6 @@ class Plan:
     overrides: Sequence[str]
     command: str = ""
     label: str = ""
-    only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def folder(self, directory: Path) -> Path:
         """Return where the items are written."""
@@ -100,7 +98,7 @@ class Plan:
         return [
             replace(cell, steps=tuple(usable(cell.steps)[0]))
             for cell in self.cells
-            if any(item.needs(cell) for item in items) and _has(cell, self.only)
+            if any(item.needs(cell) for item in items)
         ]
 
     def unfinished(self, directory: Path) -> list[Cell]:
@@ -120,7 +118,6 @@ def plan_items(
     seeds: Sequence[int] = (),
     command: str = "",
     label: str = "",
-    only: Mapping[str, Collection[str]] | None = None,
 ) -> Plan:
     """Resolve the cells that the items need; an item without any is left out.
 
@@ -131,7 +128,6 @@ def plan_items(
         seeds: only cells with these; by default all of the grid's.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
-        only: axis → settings: what to run of the cells; by default all.
 
     Raises:
         ShapeshiftError: no such scale, settings that are wrong, a label that cannot be in the
@@ -151,8 +147,7 @@ def plan_items(
             f"no run of {paper.name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
             f" have {_numbers(known)}"
         )
-    _check_only(only or {}, cells)
-    return Plan(paper, chosen, scale, cells, overrides, command, label, only or {})
+    return Plan(paper, chosen, scale, cells, overrides, command, label)
 
 
 def item_progress(
@@ -201,24 +196,6 @@ def _choose(
     cells = [cell for cell in all_cells if not seeds or cell.seed in seeds]
     chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
     return chosen, [x for x in cells if any(item.needs(x) for item in chosen.values())]
-
-
-def _has(cell: Cell, only: Mapping[str, Collection[str]]) -> bool:
-    return all(cell.axes.get(axis) in settings for axis, settings in only.items())
-
-
-def _check_only(only: Mapping[str, Collection[str]], cells: Sequence[Cell]) -> None:
-    """Raise a `ShapeshiftError` if no cell has an axis, a setting or all of them together."""
-    known: dict[str, dict[str, None]] = {}
-    for cell in cells:
-        for axis, setting in cell.axes.items():
-            known.setdefault(axis, {})[setting] = None
-    for axis, settings in only.items():
-        if problem := unknown_name(known, axis, settings):
-            raise ShapeshiftError(f"no run has these settings: {problem}")
-    if not any(_has(cell, only) for cell in cells):
-        asked = " and ".join(f"{axis}={','.join(settings)}" for axis, settings in only.items())
-        raise ShapeshiftError(f"no run has {asked}")
 
 
 def _listed(settings: Sequence[str]) -> str:

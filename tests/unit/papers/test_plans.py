@@ -151,35 +151,6 @@ def test_overrides_reach_every_cell_and_seeds_choose(tmp_path):
         plan("table1", seeds=[1, 5])
 
 
-def test_some_settings_are_run_and_all_that_is_finished_is_shown(tmp_path):
-    run(plan("table1", seeds=[1]), tmp_path)
-    some = plan(only={"position": ["shape"]})
-    assert {cell.grid for cell in some.runs} == {"one"}
-    launcher, _ = run(some, tmp_path)
-    assert [(name, seed) for name, seed, _ in launcher.started] == [("shape", 2)]
-    shown = {one.item: one for one in write(some, tmp_path)}
-    assert shown["table1"].unfinished == ("ape/2",)
-    assert {row.axes["position"] for row in shown["table1"].measurements} == {"ape", "shape"}
-    assert shown["table2"].unfinished == ("rpe/1",)
-
-
-@pytest.mark.parametrize(
-    ("only", "message"),
-    [
-        ({"positon": ["ape"]}, "no axis 'positon'; did you mean 'position'.*known: pos"),
-        (
-            {"position": ["ape", "shap"]},
-            "position has no setting 'shap'; did you mean 'shape'.*ape, sh",
-        ),
-        ({"position": ["shape"], "size": ["b"]}, "no run has position=shape and size=b"),
-    ],
-)
-def test_settings_that_no_run_has_are_refused(only, message):
-    other = paper(two={**GRIDS["two"], "axes": {"size": {"b": []}}})
-    with pytest.raises(ShapeshiftError, match=message):
-        plan("table1", "table2", paper=other, only=only)
-
-
 def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     some = Item("Some", grid("one"), build, axes={"position": ["shape"]})
     untrained = Item("Sizes", grid("one"), build, trained=False)
