@@ -100,23 +100,10 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as CSV; `None` is an empty field.
-
-    Text that a spreadsheet would take for a formula gets an apostrophe in front.
-    """
+    """Return rows as CSV; `None` is an empty field."""
     text = io.StringIO(newline="")
     # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     for row in rows:
-        writer.writerow(["" if x is None else _escaped(x) for x in row])
+        writer.writerow(["" if x is None else x for x in row])
     return text.getvalue()
-
-
-def _escaped(value: object) -> object:
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value

@@ -1,7 +1,6 @@
 """The tidy table: gathered, written, read back."""
 
 import csv
-import io
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ from shapeshift.config import parse_config
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import Measurement
-from shapeshift.lab.results import collect, csv_text, write_csv
+from shapeshift.lab.results import collect, write_csv
 
 
 @pytest.fixture
@@ -51,10 +50,3 @@ def test_rows_say_where_they_are_from(root):
     ]  # fmt: skip
     trained = [replace(cell, steps=()) for cell in cells]
     assert [row.measure for row in collect(trained, path)] == ["train", "train"]
-
-
-def test_text_that_a_spreadsheet_would_run_is_escaped():
-    formulas = ["=1+1", "+cmd", "-cmd", "@SUM(A1)", "\t=1", "\r=1"]
-    plain = ["-1.5", "+3", "a=b", "'quoted'", "", "–"]
-    [found] = csv.reader(io.StringIO(csv_text([[*formulas, *plain, -2, None]]), newline=""))
-    assert found == [*(f"'{text}" for text in formulas), *plain, "-2", ""]
