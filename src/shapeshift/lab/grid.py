@@ -79,22 +79,7 @@ Base = str | dict[str, Any]
 _PSEUDO_AXES = ("scale", "seed")
 
 
-class _Seeded(Strict):
-    """A section with seeds: one number could be meant as one seed or as their number."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _list_seeds(cls, given: Any) -> Any:
-        number = given.get("seeds") if isinstance(given, dict) else None
-        if isinstance(number, int):
-            meant = f"[{number}] for one run with this seed"
-            if 1 < number < 20:
-                meant = f"{[*range(1, number + 1)]} for {number} runs, or {meant}"
-            raise ValueError(f"seeds: expected a list, got {number}; write {meant}")
-        return given
-
-
-class Recipe(_Seeded):
+class Recipe(Strict):
     """What a scale lays over the base.
 
     Attributes:
@@ -124,7 +109,7 @@ ONLY_SCALE = "full"
 """The scale of a grid whose file names none."""
 
 
-class GridConfig(_Seeded):
+class GridConfig(Strict):
     """The runs: all combinations of the settings of named axes, each once for every seed.
 
     Attributes:

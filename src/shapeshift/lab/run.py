@@ -1,20 +1,8 @@
-"""A run: one model, trained and tested, in one folder.
+"""A run: one model, trained and tested, in one folder, which is all that translating needs.
 
-    config.yaml                  every setting, defaults included
-    data.json                    what the data were: counts, lengths, fingerprint, versions
-    subwords/                    the subword models
-    checkpoints/update-…/        weights, optimiser state, cursor
-    average.safetensors          the final model: the mean of the last checkpoints, or a copy of the
-                                 best one; see `training.final_weights`
-    log.jsonl, tensorboard/      loss, learning rate, speed, validation
-    results/                     translations and scores
-    lock                         held by the process that trains here
-    SHA256SUMS                   hashes of the settings, of data.json and of the subword models, see
-                                 `integrity`
-
-The folder is all that translating needs. What it holds is compared with its hash before it is used;
-settings are changed by overrides, not by editing `config.yaml`. A folder without a checkpoint is
-not a run yet: everything in it may be replaced.
+Its files are described in docs/run-folder.md. What it holds is compared with its hash before it is
+used; settings are changed by overrides, not by editing `config.yaml`. A folder without a checkpoint
+is not a run yet: everything in it may be replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +23,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Searcher
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
-from shapeshift.errors import ShapeshiftError, closest
+from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.export.running import open_export
 from shapeshift.integrity import SUMS, restore, store, verify
@@ -250,23 +238,15 @@ class Run:
 
 
 def _which_run(directory: Path) -> str:
-    """Return which runs there are in or near a folder that is none."""
-
-    def runs(folder: Path) -> list[str]:
-        paths = [
-            path for depth in ("*", "cells/*/run") for path in folder.glob(f"{depth}/{CONFIG}")
-        ]
-        return sorted(str(path.parent) for path in paths)
-
+    """Return which runs there are in a folder that is none, or next to it."""
     if directory.is_file():
         return f"name its folder, {directory.parent}"
-    if inside := runs(directory):
+    found = [*directory.glob(f"*/{CONFIG}"), *directory.glob(f"cells/*/run/{CONFIG}")]
+    if found:
+        inside = sorted(str(path.parent) for path in found)
         return f"in it are {', '.join(inside[:5])}{', …' * (len(inside) > 5)}: name one"
-    near = {Path(run).name: run for run in (*runs(Path("runs")), *runs(directory.parent))}
-    meant = closest(directory.name, near)
-    if meant is not None:
-        return f"did you mean {near[meant]!r}?"
-    return "name a folder made by `shapeshift train`"
+    near = {path.parent.name for path in directory.parent.glob(f"*/{CONFIG}")}
+    return f"name a folder made by `shapeshift train`{nearest(directory.name, near)}"
 
 
 def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from shapeshift.data.store import TokenStore
 from shapeshift.lab.looks import TEXT_WIDTH_IN, look, styled
@@ -17,7 +17,6 @@ from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.study import Study
 
 _PANEL_HEIGHT_IN = 1.9
-_PER_ROW = 3
 _NUM_BINS = 40
 
 
@@ -68,16 +67,11 @@ def bins(store: TokenStore) -> tuple[int, list[int], list[int]]:
 def plot(datasets: Mapping[str, TokenStore]) -> Drawing:
     """Draw a panel for each dataset: a histogram of source and target lengths, whose medians stand
     in the title. Save it with `lab.figures.save`."""
-    num_columns = min(_PER_ROW, len(datasets))
-    num_rows = -(-len(datasets) // num_columns)
     with styled():
-        width = max(2.8, TEXT_WIDTH_IN * num_columns / _PER_ROW)
-        figure = Drawing(figsize=(width, _PANEL_HEIGHT_IN * num_rows + 0.4), layout="constrained")
-        panels = [*figure.subplots(num_rows, num_columns, squeeze=False).flat]
-        for axes, (name, store) in zip(panels, datasets.items(), strict=False):
+        figure = Drawing(figsize=(TEXT_WIDTH_IN, _PANEL_HEIGHT_IN + 0.4), layout="constrained")
+        panels = figure.subplots(1, len(datasets), squeeze=False).flat
+        for axes, (name, store) in zip(panels, datasets.items(), strict=True):
             _draw(axes, name, store)
-        for axes in panels[len(datasets) :]:
-            axes.set_axis_off()
         figure.supxlabel("length (subwords)", fontsize=8)
         figure.supylabel("sentences", fontsize=8)
         handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -99,12 +93,4 @@ def _draw(axes: Axes, name: str, store: TokenStore) -> None:
     axes.set_title(title, loc="left", fontsize=8)
     axes.set_xlim(0)
     axes.set_ylim(0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
-
-
-def _short(count: float) -> str:
-    """Write 1500 as 1.5k and 2000000 as 2M."""
-    for unit, letter in ((1e6, "M"), (1e3, "k")):
-        if count >= unit:
-            return f"{count / unit:g}{letter}"
-    return f"{count:g}"
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
