@@ -48,10 +48,6 @@ def wait_for_focus(page, text):
     wait_until(page, f"document.activeElement.innerText === {text!r}")
 
 
-def background(page):
-    return page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-
 def test_sorting_by_mouse_and_keyboard(visit):
     with visit() as page:
         page.keyboard.press("Tab")
@@ -122,25 +118,6 @@ def test_a_source_leads_to_the_settings_and_back(visit):
         assert page.locator(":popover-open").count() == 0
         page.go_back()
         assert page.locator(NUMBER).first.is_visible()
-
-
-def test_the_theme_is_the_systems_until_one_is_chosen(visit):
-    with visit(color_scheme="dark") as page:
-        dark = background(page)
-        page.get_by_role("button", name="Light theme").press("Enter")
-        light = background(page)
-        assert dark != light
-        page.reload()
-        assert background(page) == light
-        page.get_by_role("button", name="Dark theme").click()
-        assert background(page) == dark
-    with visit(color_scheme="light") as page:
-        assert background(page) == light
-        refuse = "Object.defineProperty(window, 'localStorage', {get() { throw new Error(); }})"
-        page.add_init_script(refuse)
-        page.reload()
-        page.get_by_role("button", name="Dark theme").click()
-        assert background(page) == dark
 
 
 @pytest.mark.parametrize("width", [320, 768, 1600])

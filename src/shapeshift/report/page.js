@@ -1,33 +1,6 @@
 "use strict";
-// What the page is better with, and whole without: theme, sorting, contents, printing.
+// What the page is better with, and whole without: sorting, contents, printing.
 (() => {
-  const root = document.documentElement;
-  const KEY = "shapeshift-report-theme";
-  const systemDark = matchMedia("(prefers-color-scheme: dark)");
-
-  // A browser may refuse storage to a file on the disk.
-  const remembered = () => { try { return localStorage.getItem(KEY); } catch { return null; } };
-  const remember = (theme) => { try { localStorage.setItem(KEY, theme); } catch { /* until reload */ } };
-
-  const chosen = remembered();
-  if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
-
-  function addThemeButton() {
-    const button = document.createElement("button");
-    const isDark = () => (root.dataset.theme || (systemDark.matches ? "dark" : "light")) === "dark";
-    const show = () => { button.textContent = isDark() ? "Light theme" : "Dark theme"; };
-    button.type = "button";
-    button.className = "theme";
-    button.addEventListener("click", () => {
-      root.dataset.theme = isDark() ? "light" : "dark";
-      remember(root.dataset.theme);
-      show();
-    });
-    systemDark.addEventListener("change", show);
-    show();
-    document.querySelector("nav").prepend(button);
-  }
-
   // Sorting: up, down, and back to the order in which the table was made.
   const collator = new Intl.Collator("en", { numeric: true });
   const MISSING = "–";
@@ -140,7 +113,6 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => {
-    addThemeButton();
     document.querySelectorAll("table.sortable").forEach(makeSortable);
     watchScrolling();
     prepareContents();
