@@ -101,16 +101,6 @@ def test_the_axis_says_how_many_seeds_there_are(values, title):
     assert not axes.texts  # a single line needs no name
 
 
-def test_several_panels_share_the_looks_and_the_rest_of_the_grid_is_empty():
-    lines = [Line(name, [100, 200], [[1.0], [2.0]]) for name in ("ape", "shape-10")]
-    figure = drawn(*(Panel(lines, title) for title in "abc"))
-    shown = [axes for axes in figure.axes if axes.axison]
-    colours = [tuple(line_named(axes, each.name).get_color() for each in lines) for axes in shown]
-    assert len(colours) == 3
-    assert len(set(colours)) == 1
-    assert len(set(colours[0])) == 2
-
-
 @pytest.mark.parametrize("log", [False, True])
 def test_lines_are_named_at_their_ends_without_overlap(log):
     systems = [*PRESETS][:12]

@@ -128,15 +128,6 @@ def test_every_cell_runs_once_and_as_many_at_a_time_as_there_are_slots(tmp_path,
     assert again.started == []
 
 
-def test_a_cell_of_two_grids_runs_once_and_a_new_measure_starts_it_again(tmp_path):
-    cells = [make_cell(1), make_cell(1, grid="other")]
-    launcher = Stub()
-    assert run(cells, tmp_path, launcher).ok
-    assert len(launcher.started) == 1
-    assert run([make_cell(1, steps=("score-test",))], tmp_path, launcher).ok
-    assert len(launcher.started) == 2
-
-
 def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkeypatch):
     cells = [make_cell(seed) for seed in range(3)]
     report = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
@@ -287,25 +278,3 @@ def test_a_tally_counts_runs_and_expects_of_the_others_what_those_took():
     assert tally.left_s() == pytest.approx(80.0)
     tally.changed(cells[2], CellStatus(State.FAILED))
     assert (tally.num_finished, tally.left_s()) == (2, pytest.approx(70.0))  # 35 updates are left
-
-
-@pytest.mark.parametrize(("num_cells", "places"), [(9, 3), (3, 3), (4, 1), (5, 2)])
-def test_the_time_left_is_right_whenever_a_run_ends(num_cells, places):
-    """Each takes 30 s before its first update, 2 s for each of 40, and 15 s for its measures."""
-    now, took = 0.0, 30.0 + 40 * 2.0 + 15.0
-    cells = [make_cell(seed) for seed in range(num_cells)]
-    tally = Tally(cells, lambda: now)
-    begins = [index // places * took for index in range(num_cells)]
-    over, said = max(begins) + took, 0
-    for second in range(int(over) + 1):
-        now = float(second)
-        for cell, begin in zip(cells, begins, strict=True):
-            update = min(40, max(0, int((now - begin - 30.0) // 2.0)))
-            running = begin <= now < begin + took
-            state = State.RUNNING if running else State.FINISHED if now > begin else State.WAITING
-            tally.changed(cell, CellStatus(state, update=update))
-        if now in {begin + took for begin in begins} and now < over:
-            assert tally.left_s() == pytest.approx(over - now, rel=0.1)
-            said += 1
-    assert said == -(-num_cells // places) - 1
-    assert tally.left_s() == 0.0

@@ -22,7 +22,6 @@ from shapeshift.lab.measures import (
     references_file,
 )
 from shapeshift.papers import study as studies
-from shapeshift.papers.document import Entry, number, words
 from shapeshift.papers.study import Study
 
 REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
@@ -136,14 +135,6 @@ def test_an_entry_is_a_summary_that_names_its_measurements(scored):
     assert [row.value for row in study.measurements[3:]] == [31.0, 32.0, 33.0]
 
 
-def test_fields_of_words_and_of_other_numbers(scored):
-    assert [entry.text for entry in words("a", "b")] == ["a", "b"]
-    assert number(None) == make_study(scored).entry([]) == Entry(text="–")
-    entry = number(1 / 3, ".1f", [CELLS[0], CELLS[0], CELLS[3]])
-    assert (entry.text, entry.value) == ("0.3", 1 / 3)
-    assert entry.cells == (CELLS[0].key, CELLS[3].key)
-
-
 def test_unfinished_cells_are_left_out(scored):
     missing = make_cell("rpe", 1)
     half = make_cell("learned", 1)
@@ -250,11 +241,6 @@ def test_what_cannot_be_read_again_is_computed_again(scored):
         path.write_text(damaged, encoding="utf-8")
         assert compared(scored) == first
         assert path.read_text(encoding="utf-8") == text
-
-
-def test_nothing_is_computed_from_a_run_that_is_not_finished(tmp_path):
-    with pytest.raises(ShapeshiftError, match="the run ape/1 is not finished"):
-        make_study(tmp_path).computed("x", dict, CELLS[:1], dict)
 
 
 def test_scores_and_tests_are_made_again_with_another_tokenizer(scored, monkeypatch):
