@@ -91,7 +91,7 @@ def reproduce(
 
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
     DIRECTORY/SCALE/PAPER/results.csv, a page of everything to DIRECTORY/report.html; with other
-    settings than those of items that are there, or fewer seeds, only with a --label of their own.
+    settings than those of items that are there only with a --label of their own.
     """
     from shapeshift.papers.catalogue import find_grid, find_items, read_study
     from shapeshift.papers.planning import grids_of, plan_items

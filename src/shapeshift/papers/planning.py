@@ -55,13 +55,12 @@ class Plan:
 
         Raises:
             ShapeshiftError: it cannot be made; or an item with numbers is there already that was
-                made with other settings, of seeds that are not asked for, or from another study: it
-                would be replaced.
+                made with other settings or from another study: it would be replaced.
         """
         folder = self.folder(directory)
         with writing(folder):
             make_directory(folder)
-        for name, item in self.items.items():
+        for name in self.items:
             path = folder / name
             if not (path / FILE).is_file():
                 continue
@@ -80,13 +79,6 @@ class Plan:
                 raise ShapeshiftError(
                     f"was made with {_listed(document.settings)}, not with"
                     f" {_listed(self.overrides)}; {apart}",
-                    path=path,
-                )
-            seeds = {cell.seed for cell in self.cells if item.needs(cell)}
-            if not seeds.issuperset(document.seeds or ()):
-                raise ShapeshiftError(
-                    f"was made of the seeds {_numbers(document.seeds or ())}, not of"
-                    f" {_numbers(seeds)}; ask for all of them, or {apart}",
                     path=path,
                 )
         return folder

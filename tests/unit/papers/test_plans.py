@@ -213,25 +213,6 @@ def test_an_item_without_a_number_is_replaced_whatever_its_settings(tmp_path):
         write(plan("table1"), tmp_path)
 
 
-def test_an_item_of_more_seeds_is_not_replaced_by_some_of_them(tmp_path):
-    run(plan(), tmp_path)
-    [one] = write(plan("table1", seeds=[1]), tmp_path)
-    assert one.seeds == (1,)
-    [both] = write(plan("table1"), tmp_path)
-    assert both.seeds == (1, 2)
-    with pytest.raises(ShapeshiftError, match=r"seeds 1, 2, not of 2; ask for all .* --label NAME"):
-        write(plan("table1", seeds=[2]), tmp_path)
-    write(plan("table1", seeds=[2], label="second"), tmp_path)
-    write(plan("table1", seeds=[2, 1]), tmp_path)
-    # One that was written when seeds were not recorded; one that needs no runs, whatever its seeds.
-    both.model_copy(update={"seeds": None}).save(tmp_path / "tiny/toy/table1")
-    [two] = write(plan("table1", seeds=[2]), tmp_path)
-    assert two.seeds == (2,)
-    items = {"sizes": Item("Sizes", grid("one"), build, trained=False)}
-    for seeds in ((), [1]):
-        write(planning.plan_items(PAPER, items, "tiny", seeds=seeds), tmp_path)
-
-
 def missing(cells, prepared, hardware=True, **options):
     return preflight.missing(cells, prepared, hardware=hardware, **options)
 

@@ -138,15 +138,8 @@ class Toolkit:
 
     def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
         detokenize = detokenizer(baseline.config)
-        try:
-            lines = self.translations(baseline, split)
-            hypotheses = [detokenize(text) for text in join(lines, data, split)]
-        except (OSError, ValueError, LookupError) as error:
-            raise ShapeshiftError(
-                f"{self.name}'s translations of {split} cannot be read ({error!r}); remove"
-                " the folder to run it again",
-                path=baseline.directory,
-            ) from error
+        lines = self.translations(baseline, split)
+        hypotheses = [detokenize(text) for text in join(lines, data, split)]
         _, references = data.text(split)
         parts = files_of(data, split, len(references)) or {split: slice(None)}
         rows = []

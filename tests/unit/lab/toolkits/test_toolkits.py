@@ -195,20 +195,6 @@ def test_a_toolkit_is_run_once_and_its_translations_are_scored_as_ours(
     assert len((programs / f"{program}.calls").read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "output", [b"H-x\n", b"H-0\t-1\t\xff\n", b"H-0\t0\t99999\nH-1\t0\t5\n", None]
-)
-def test_output_of_another_form_is_one_sentence(output, data, programs, make_run, tmp_path):
-    run = make_run()
-    FAIRSEQ(run, data)
-    path = tmp_path / "cell" / "toolkits" / "fairseq" / "test.out"
-    path.unlink()
-    if output is not None:
-        path.write_bytes(output)
-    with pytest.raises(ShapeshiftError, match="translations of test cannot be read"):
-        FAIRSEQ(run, data)
-
-
 def arguments_of(toolkit, run, folder=Path("/bin")):
     paths = {name: folder / name for name in toolkit.programs}
     run.directory.mkdir(exist_ok=True)
