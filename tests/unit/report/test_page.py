@@ -70,7 +70,7 @@ def test_a_number_opens_all_that_is_known_of_it(tree):
     ours = article(tree, "shape-table2-tiny").all("table")[0]
     button = ours.one("tbody").children[0].all("button")[0]
     source = tree.one("div", id=button.attributes["popovertarget"])
-    assert source.has("popover", "auto")
+    assert source.attributes["popover"] == "auto"
     assert source.one("h3").text == "BLEU and training speed: vanilla, ape, test BLEU"
     for row in table_item().measurements[:2]:
         for part in (repr(row.value), row.checkpoint, row.hypotheses, row.references, row.cell):
