@@ -133,8 +133,7 @@ def plan_items(
     all_cells = _resolve(grids_of(items).values(), scale, overrides)
     chosen, cells = _choose(items, all_cells, seeds)
     known = {x.seed for x in all_cells if any(item.needs(x) for item in items.values())}
-    unknown = set(seeds) - known or (set(seeds) if not chosen else set())
-    if unknown:
+    if unknown := set(seeds) - known:
         raise ShapeshiftError(
             f"no run of {paper.name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
             f" have {_numbers(known)}"
