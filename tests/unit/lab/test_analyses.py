@@ -1,7 +1,5 @@
 """Analyses as measures of a run."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from shapeshift.data.sources.files import read_lines
@@ -60,28 +58,6 @@ def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
         ]
         assert [m.hypotheses, m.references] == [sha256_lines(lines) for lines in kept]
         assert m.value == pytest.approx(score_corpus(*kept, ("bleu",))[0].value)
-
-
-@pytest.mark.parametrize(
-    ("num_pairs", "sampled"), [(120, 120), (22_500, 500), (90_000, 2_000), (4_500_000, 10_000)]
-)
-def test_swapped_order_samples_as_much_of_the_data_as_the_paper(
-    num_pairs, sampled, joined, monkeypatch
-):
-    asked = []
-
-    def sample(store, size):
-        asked.append(min(size, len(store)))
-        raise StopIteration
-
-    class Store:
-        def __len__(self):
-            return num_pairs
-
-    monkeypatch.setattr(swapped_order, "sample", sample)
-    with pytest.raises(StopIteration):
-        swapped_order.measure(joined[0], SimpleNamespace(train=Store()))
-    assert asked == [sampled]
 
 
 def test_swapped_order_has_the_run_s_tokenizer(joined):

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from itertools import chain
 from statistics import fmean
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
-from shapeshift.lab.results import Row
 from shapeshift.model import build as build_model
 from shapeshift.papers.analyses import similarity
 from shapeshift.papers.catalogue import find_grid
@@ -78,15 +76,6 @@ def test_runs_measured_before_translations_were_kept_have_no_test(shape, monkeyp
     assert "have not kept their translations" in content.findings[0].measured
 
 
-def test_interpolate_is_scored_joined_and_by_sentence(build, shape):
-    content = build("shape:table2")
-    by_sentence = table(content, "table2-by-sentence")
-    assert by_sentence.header == ("position", "valid BLEU", "test BLEU")
-    named = [shape.measurements[n] for row in by_sentence.rows for e in row[1:] for n in e.rows]
-    assert {(m.metric, m.axes["dataset"]) for m in named} == {("BLEU by sentence", "interpolate")}
-    assert any("<sep>" in note for note in table(content, "table2").notes)
-
-
 def test_table_2_takes_speeds_from_the_measure(build):
     content = build("shape:table2")
     speeds = column(table(content, "table2"), "speed")
@@ -105,15 +94,6 @@ def test_table_5_averages_the_sets(build):
     for row in ours.rows:
         assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
         assert row[4].rows == row[2].rows + row[3].rows
-
-
-def test_values_of_k_that_are_not_done_are_dashes(build):
-    content = build("shape:offsets")
-    ours = table(content, "offsets")
-    assert [row[0].text for row in ours.rows if row[1].value is None] == ["20", "30", "100"]
-    [drawn] = content.figures
-    assert "at 10, " in drawn.about.alt
-    assert "at 20" not in drawn.about.alt
 
 
 def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
@@ -199,56 +179,6 @@ def test_figures_8_and_9_have_every_validation(build, shape):
     [loss] = [m.value for m in shape.results if m.cell == one.key and m.step == 4]
     ours = table(build("shape:figure8"), "figure8-vanilla")
     assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
-
-
-SETS = {
-    f"{split}/newstest{year}": 20.0
-    for split, years in {"valid": range(2010, 2014), "test": range(2014, 2017)}.items()
-    for year in years
-}
-
-
-def bleu(name, offset, seed, sets=SETS):
-    """BLEU of an implementation: that of `sets`, and so much more."""
-    return [
-        Row(
-            metric="BLEU", value=value + offset, dataset=dataset, seed=seed,
-            bucket=None if name == "Shapeshift" else name,
-            grid="shape-table7", scale="paper", cell=f"cell{seed}", measure="score-test",
-            axes={"dataset": "vanilla", "position": "ape"},
-            checkpoint="0", command="", version="0", time="0",
-        )
-        for dataset, value in {**sets, mean_of("test"): 99.0}.items()
-    ]  # fmt: skip
-
-
-@pytest.fixture
-def table7(tmp_path, monkeypatch):
-    """Makes Table 7 at the paper's scale of what was measured, without any toolkit installed."""
-
-    def make(*measured):
-        monkeypatch.setenv("PATH", str(tmp_path))
-        study = Study(find_grid("shape-table7").cells("paper"), tmp_path, tmp_path)
-        monkeypatch.setattr(Study, "results", [*chain(*measured)])
-        return find_item("shape:table7").build(study)
-
-    return make
-
-
-def test_table_7_averages_over_seeds_and_sets_and_wants_all_of_them(table7):
-    lacking = bleu("fairseq", 0.0, 1, {"valid/newstest2010": 24.0})
-    content = table7(bleu("Shapeshift", 0.0, 1), bleu("Shapeshift", 1.0, 2), lacking)
-    ours = {row[1].text: [entry.text for entry in row[2:]] for row in content.tables[0].rows}
-    assert list(ours) == ["Shapeshift", "fairseq", "OpenNMT-py"]
-    assert ours["Shapeshift"][-1] == "20.50"
-    assert (ours["fairseq"][0], ours["fairseq"][-1]) == ("24.00", "–")
-    assert set(ours["OpenNMT-py"]) == {"–"}
-    assert any("fairseq-preprocess is not on the PATH" in x for x in content.tables[0].notes)
-
-
-def test_the_cells_of_table_7_are_those_of_table_2():
-    own = {cell.key for cell in find_grid("shape-table7").cells("paper")}
-    assert own <= {cell.key for cell in find_grid(GRID).cells("paper")}
 
 
 # Shaw et al.

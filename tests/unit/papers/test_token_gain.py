@@ -109,11 +109,3 @@ def test_the_map_leaves_out_empty_rows_and_is_white_at_one_half():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0–9", "10–19", "≥ 20"]
     assert [text.get_text() for text in axes.texts] == ["60", "80", "50", "50", "50"]
     assert "fewer than 30 tokens" in axes.get_xlabel()
-
-
-@pytest.mark.parametrize(("trained", "place"), [(9, 0.5), (14, 1.0), (19, 1.5), (24, 2.0)])
-def test_a_line_is_where_training_ended(trained, place):
-    # With 9 subwords at most, </s> is at position 9: the first that is unseen is 10.
-    [axes, _] = plot(DATA, trained=trained).axes
-    [line] = axes.lines
-    assert list(line.get_xdata()) == [pytest.approx(place)] * 2
