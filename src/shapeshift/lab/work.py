@@ -87,13 +87,13 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
         checkpoint: str | None = None
         for step in missing:
             began = time.monotonic()
-            if step == TRAIN:
+            if step != TRAIN:
+                data = prepare(config.data, directory)
+                measurements = find_measure(step)(Run.create(folder.run, config), data)
+            else:
                 observer = _Heartbeat(folder.update)
                 run = train(config, folder.run, observer, prepared_root=root, stop=stop)
                 measurements = measure_training(run)
-            else:
-                data = prepare(config.data, directory)
-                measurements = find_measure(step)(Run.create(folder.run, config), data)
             checkpoint = checkpoint or hash_file(Run(folder.run).weights())
             record = StepRecord(
                 step=step,

@@ -354,7 +354,7 @@ def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape, split):
         {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": [{**claim, "test": settings}]}
     )
     [row] = shape.rows("chrF2", settings, dataset=mean_of(split))
-    [finding] = judge_claims(spec, shape, {}, [])
+    [finding] = judge_claims(spec, shape, {})
     assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
     others = {row.value for row in shape.rows("chrF2", settings)}
     assert len(others) > 1

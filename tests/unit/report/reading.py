@@ -31,7 +31,7 @@ class Node(html.HtmlElement):
     @property
     def text(self):
         """All text below, without needless space."""
-        return " ".join(" ".join(self.itertext()).split())
+        return " ".join(" ".join(self.xpath(".//text()")).split())
 
 
 def read(page):
