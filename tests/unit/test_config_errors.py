@@ -88,7 +88,7 @@ def test_no_message_has_words_of_the_library_that_checks(config: type[BaseModel]
                         said = re.split(", got|did you mean| \\(known", message)[0]
                         assert not re.search(INTERNAL, said), message
                         checked += 1
-    assert checked > 500
+    assert checked > 400
 
 
 def _listed(document: Any) -> Any:

@@ -133,14 +133,14 @@ def test_what_is_trained_does_not_count(monkeypatch, measured, capsys, tmp_path)
     keys = [*{cell.key for cell in plan.runs}]
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     with pytest.raises(typer.Abort):
-        run_plan.confirm(plan.runs, tmp_path, InProcess(), 1, yes=False)
+        run_plan.confirm(plan.runs, tmp_path, InProcess(), yes=False)
     assert f"{len(keys)} runs, 1 at a time" in capsys.readouterr().err
     for left in (1, 0):
         for key in keys[left:]:
             folder = CellFolder(tmp_path / "cells" / key)
             folder.path.mkdir(parents=True, exist_ok=True)
             folder.update.write_text("18000", encoding="ascii")
-        run_plan.confirm(plan.runs, tmp_path, InProcess(), 1, yes=False)
+        run_plan.confirm(plan.runs, tmp_path, InProcess(), yes=False)
         said = capsys.readouterr().err
         assert (
             ("1 run, training alone (measured): 10.0 h, until" in said) == bool(said) == bool(left)
