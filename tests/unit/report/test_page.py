@@ -128,7 +128,9 @@ def test_figures_are_inside_with_their_table(tree):
     assert [len(figure.all("img")) for figure in figures] == [1, 1]
     (view,) = figures[0].all("details")
     assert fields(view.one("table"))[0] == ["ape", "28.9", "25.4", "21.9", "18.4"]
-    assert figures[1].one("a", href=f"#{view.one('table').attributes['aria-labelledby']}") is not None
+    assert (
+        figures[1].one("a", href=f"#{view.one('table').attributes['aria-labelledby']}") is not None
+    )
 
 
 def test_every_name_is_given_once_and_every_reference_is_met(tree):
