@@ -160,12 +160,10 @@ def _open_closed_streams() -> None:
 def _flush_output() -> None:
     try:
         sys.stdout.flush()
-    except OSError as error:
+    except OSError:
         # Discard what is still buffered: its flush at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise ShapeshiftError(f"standard output cannot be written: {error.strerror}") from error
+        raise
 
 
 def _report_thread(arguments: threading.ExceptHookArgs) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
+from shapeshift.serve.server import Server
+
 from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
 from .running import ENVIRONMENT, shapeshift
 
@@ -106,7 +108,7 @@ def test_the_missing_extra_is_named(folder, monkeypatch):
 
 
 def test_an_address_of_other_machines_is_announced(folder, monkeypatch):
-    monkeypatch.setattr("shapeshift.serve.server.Server.serve_until_signal", lambda server: True)
+    monkeypatch.setattr(Server, "serve_until_signal", lambda server: True)
     code, _, err = shapeshift(folder, "serve", "run", "--host", "0.0.0.0", "--port", "0")
     assert code == 0
     assert "no password" in err

@@ -45,8 +45,9 @@ def shell(tmp_path_factory):
     ],
 )
 def test_output_that_is_lost_is_an_error_of_one_line(shell, arguments):
-    said = "shapeshift: error: standard output cannot be written: No space left on device\n"
-    assert shell(f"{arguments} >/dev/full") == (1, "", said)
+    status, out, err = shell(f"{arguments} >/dev/full")
+    assert (status, out) == (1, "")
+    assert err == "shapeshift: error: No space left on device\n"
 
 
 @pytest.mark.parametrize(
