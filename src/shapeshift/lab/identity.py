@@ -22,7 +22,6 @@ NEUTRAL = (
     "training.log_every",
     "training.keep_checkpoints",
     "training.device",
-    "training.parallel",
     "training.rank_timeout_s",
     "data.corpus.root",
     "decoding.max_tokens",
@@ -34,7 +33,7 @@ NEUTRAL = (
 )
 """Settings that a cell's name does not depend on.
 
-Devices, how several share a run, and the batches of decoding change results by rounding at most.
+Devices and the batches of decoding change results by rounding at most.
 `root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
 `evaluation` changes what is computed from translations: its hash is in the names of the steps that
 measure, so that other length buckets score again and do not train again. Validation stays in: the

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
@@ -74,6 +76,16 @@ class Parallel:
     def share(self, items: Sequence[T]) -> list[tuple[int, T]]:
         """Return every `world_size`-th item with its number, starting at the item `rank`."""
         return list(enumerate(items))[self.rank :: self.world_size]
+
+    def average_gradients(self, module: nn.Module) -> nn.Module:
+        """Return the module, whose backward pass averages gradients over all processes (DDP)."""
+        if self.world_size == 1:
+            return module
+        with warnings.catch_warnings():  # newer releases rename `broadcast_buffers`
+            warnings.simplefilter("ignore", FutureWarning)
+            return DistributedDataParallel(
+                module, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Replace values by their sums over all processes, in place; return them."""
