@@ -14,7 +14,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from shapeshift.config_errors import no_sections
 from shapeshift.data.sources.presets import CORPORA, expand_corpus
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
@@ -93,6 +92,12 @@ def read_settings(path: str | Path) -> Any:
                 f"is a grid, not the configuration of one run; {remedy}", path=path
             )
     return document
+
+
+def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
+    """Return the error for a document that is no mapping."""
+    kind = type(document).__name__
+    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
 
 
 def _read(path: Path, extending: tuple[Path, ...]) -> Any:
