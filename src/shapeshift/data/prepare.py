@@ -222,8 +222,6 @@ def _fingerprint(config: DataConfig) -> str:
     exclude: Any = {"corpus": {"root", "archives"}, "subwords": {"models"}}
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
-    if config.subwords.vocabulary is not None:
-        document["vocabulary"] = file_digest(config.subwords.vocabulary).hex()
     if config.subwords.models is not None:
         document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

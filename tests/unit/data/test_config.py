@@ -50,6 +50,7 @@ def test_a_corpus_and_a_dataset_are_chosen_by_name():
         ({"dataset": {"name": "vanilla", "max_length": 50}}, "max_length"),
         ({"dataset": {"name": "interpolate", "num_joined": 1}}, "num_joined"),
         ({"dataset": {"name": "length_slice", "min_length": 9, "max_length": 9}}, r"\[9, 9\)"),
+        ({"corpus": {"corpus": "grammar", "min_words": 2}}, "min_words"),
         ({"corpus": {"corpus": "grammar", "min_words": 9, "max_words": 8}}, "min_words=9 is over"),
         ({"corpus": FILES | SPLITS | {"target": "en"}}, "source and target are both"),
         ({"subwords": {"character_coverage": 0.97}}, "character_coverage"),

@@ -4,7 +4,7 @@ import pytest
 
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
-from shapeshift.data.presplit import count_pieces, read_pieces
+from shapeshift.data.presplit import count_pieces
 from shapeshift.data.subwords import EOS, PAD, SEP, SPECIAL_PIECES, UNK, Subwords, split_parts
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
@@ -64,26 +64,6 @@ def test_rare_pieces_go_first_where_there_is_no_room():
     assert count_pieces(["b a b c", "<unk>"], SPECIAL_PIECES, 2) == ["b", "a"]
     with pytest.raises(ShapeshiftError, match="training text is empty"):
         count_pieces([" "], SPECIAL_PIECES, 2)
-
-
-def test_a_vocabulary_may_be_given(tmp_path):
-    path = tmp_path / "dict.txt"
-    path.write_text("<unk> 1\nyes 9\nthe 3\n")
-    config = CONFIG.model_copy(update={"vocabulary": path})
-    subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
-    assert subwords.encode_source(["yes the ,"]) == [[5, 6, UNK]]
-    path.write_text("yes 9\nthe 3\nyes 1\n")
-    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' is on line 1 already"):
-        read_pieces(path, SPECIAL_PIECES, 9)
-    path.write_text("a\nb\n")
-    with pytest.raises(ShapeshiftError, match="vocab_size to 7 or more"):
-        read_pieces(path, SPECIAL_PIECES, 1)
-
-
-def test_a_vocabulary_goes_with_one_joint_presplit_model():
-    for wrong in ({"algorithm": "bpe"}, {"algorithm": "presplit", "joint": False}):
-        with pytest.raises(ValueError, match="goes with algorithm=presplit and joint=true"):
-            SubwordsConfig(vocabulary="x", **wrong)
 
 
 def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):

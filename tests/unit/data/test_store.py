@@ -1,7 +1,5 @@
 """The token store: what goes in comes out, halves are never seen."""
 
-import pickle
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,13 +63,6 @@ def test_indices_outside_are_refused(store):
 def test_tokens_cannot_be_written_through_a_store(store):
     with pytest.raises(ValueError, match="read-only"):
         store[0][0][0] = 1
-
-
-def test_a_store_travels_to_a_worker_by_its_path(tmp_path):
-    opened = write(tmp_path / "store", [([7] * 100_000, [8])])
-    sent = pickle.dumps(opened)
-    assert len(sent) < 1_000
-    assert as_lists(pickle.loads(sent)) == as_lists(opened)
 
 
 def test_what_breaks_off_is_no_store(tmp_path):

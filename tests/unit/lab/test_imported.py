@@ -267,7 +267,7 @@ def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_p
     folder, *_ = make(separate=True)
     old = import_marian(str(folder), tmp_path / "run")
     shape = old.config.model.model_dump(exclude={"size"})
-    subwords = old.config.data.subwords.model_dump(exclude={"models", "vocabulary"})
+    subwords = old.config.data.subwords.model_dump(exclude={"models"})
     settings = [f"model.{name}={value}" for name, value in shape.items()]
     settings += [f"data.subwords.{name}={value}" for name, value in subwords.items()]
     still = ("training.schedule.peak=1e-30", "training.max_updates=1", "position=rpe")
