@@ -27,7 +27,6 @@ from shapeshift.data.corpora import (
     check_text,
     corpus_fingerprint,
     fetch,
-    file_digest,
     local_corpus,
     read_references,
     read_split,
