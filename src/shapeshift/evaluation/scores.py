@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
 from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus, score_sentences
 from shapeshift.evaluation.tokenizers import DEFAULT
@@ -75,7 +75,7 @@ def evaluate(
     metrics: Sequence[str] = DEFAULT_METRICS,
     tokenizer: str = DEFAULT,
     sources: Sequence[str] | None = None,
-    comet: Comet | None = None,
+    comet_model: str = DEFAULT_MODEL,
     lengths: Sequence[int] | None = None,
     length_buckets: Sequence[int] = (),
 ) -> Scores:
@@ -85,7 +85,7 @@ def evaluate(
         hypotheses: detokenised translations.
         references: detokenised references, one for each hypothesis.
         metrics: names from `metrics.METRICS`.
-        tokenizer, sources, comet: see `metrics.score_corpus`.
+        tokenizer, sources, comet_model: see `metrics.score_corpus`.
         lengths: source length of each segment, for BLEU by length.
         length_buckets: the bounds between the length buckets, see `bleu_by_length`.
 
@@ -93,7 +93,12 @@ def evaluate(
         ShapeshiftError: as `score_corpus` and `bleu_by_length`.
     """
     scores = score_corpus(
-        hypotheses, references, metrics, tokenizer=tokenizer, sources=sources, comet=comet
+        hypotheses,
+        references,
+        metrics,
+        tokenizer=tokenizer,
+        sources=sources,
+        comet_model=comet_model,
     )
     buckets = None
     if lengths is not None:

@@ -41,9 +41,6 @@ log depends on it, and with it the model of COMET, how text is detokenised and B
 where that matters.
 """
 
-HOW_TO_EVALUATE = {"comet_batch_size", "comet_device"}
-"""Settings of `evaluation` that change speed alone: not even in that hash."""
-
 NO_POSITION = "none"
 """The kind that does nothing, wherever it stands."""
 
@@ -98,7 +95,7 @@ def other_tokenizer(config: Config) -> dict[str, str]:
 def how_to_score(config: Config) -> dict[str, Any]:
     """Return the settings of `evaluation` that what is measured depends on, as a document of plain
     values."""
-    settings = config.evaluation.model_dump(mode="json", exclude=HOW_TO_EVALUATE | {"tokenize"})
+    settings = config.evaluation.model_dump(mode="json", exclude={"tokenize"})
     return settings | other_tokenizer(config)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation.comet import load
 from shapeshift.evaluation.metrics import score_corpus
 
 comet = pytest.importorskip("comet", exc_type=ImportError)
@@ -59,7 +59,7 @@ def checkpoint(tmp_path_factory):
 def test_a_score_is_the_mean_of_what_the_network_says(checkpoint):
     path, model = checkpoint
     [found] = score_corpus(
-        HYPOTHESES, REFERENCES, ["comet"], sources=SOURCES, comet=Comet(str(path), device="cpu")
+        HYPOTHESES, REFERENCES, ["comet"], sources=SOURCES, comet_model=str(path)
     )
     samples = [
         {"src": source, "mt": hypothesis, "ref": reference}
@@ -78,5 +78,5 @@ def test_a_file_that_is_no_checkpoint_is_one_line(checkpoint, tmp_path):
     path.write_bytes(b"no weights")
     (tmp_path / "hparams.yaml").write_text("class_identifier: regression_metric\n")
     with pytest.raises(ShapeshiftError, match=r"cannot be loaded \(.*\); name another") as caught:
-        Comet(str(path)).prepare()
+        load(str(path))
     assert "\n" not in str(caught.value)
