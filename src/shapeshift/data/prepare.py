@@ -263,19 +263,10 @@ def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     report = read_report(directory)
     if report.fingerprint == fingerprint:
         return True
-    old, new = _flat(report.config.model_dump()), _flat(config.model_dump())
-    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    sections = DataConfig.model_fields
+    changed = [f"data.{x}" for x in sections if getattr(report.config, x) != getattr(config, x)]
     raise ShapeshiftError(
         f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "
         "choose another directory or remove this one",
         path=directory,
     )
-
-
-def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
-    """Return the leaves of a nested dictionary under dotted names."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}.{key}"
-        leaves |= _flat(value, name) if isinstance(value, dict) else {name: value}
-    return leaves
