@@ -140,25 +140,23 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             other, or that name an item of a list which is not there.
     """
     values: dict[_Keys, Any] = {}
-    preset: str | None = None
     errors: list[str] = []
     for setting in settings:
         try:
             for keys, value in _leaves(*_parse(setting)):
-                before = values.get(keys, value)
-                is_preset, was_preset = str(value) in PRESETS, str(before) in PRESETS
-                if keys == ("position", "name") and is_preset != was_preset:
-                    chosen, label = (value, before) if is_preset else (before, value)
-                    if preset in (None, chosen):  # under another name
-                        preset, before, value = chosen, label, label
+                before = values.setdefault(keys, value)
                 if before is not value and before != value:  # a NaN differs from itself
                     both = f"{before!r} and {value!r}"
                     raise ShapeshiftError(f"{_dotted(keys)} is given twice, {both}; give one")
-                values[keys] = value
         except ShapeshiftError as error:
             errors.append(str(error))
-    if preset is not None and ("position", "parts") in values:
-        errors.append(f"position.parts and the preset {preset!r} are both given; give one")
+    if isinstance(preset := values.get(("position",)), str):
+        del values["position",]
+        name = values.get(("position", "name"), preset)
+        if name != preset and str(name) in PRESETS:
+            errors.append(f"position.name is given twice, {preset!r} and {name!r}; give one")
+        if ("position", "parts") in values:
+            errors.append(f"position.parts and the preset {preset!r} are both given; give one")
     given: dict[str, Any] = {}
     for keys in sorted(values, key=len):
         node: Any = given
@@ -171,8 +169,9 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             node[keys[-1]] = values[keys]
     if errors:
         raise ShapeshiftError("; ".join(errors))
-    base = document if preset is None else merge(document, {"position": preset})
-    return merge(base, given)
+    if isinstance(preset, str):
+        document = merge(document, {"position": preset})
+    return merge(document, given)
 
 
 def _parse(setting: str) -> tuple[_Keys, Any]:
@@ -188,7 +187,7 @@ def _parse(setting: str) -> tuple[_Keys, Any]:
 
 def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
     """Return what a value gives to each key below."""
-    if keys in _CHOICES and isinstance(value, str):
+    if keys in _CHOICES and keys != ("position",) and isinstance(value, str):
         value = {_CHOICES[keys]: value}
     if not isinstance(value, dict):
         return [(keys, value)]

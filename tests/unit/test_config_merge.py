@@ -138,7 +138,7 @@ def test_another_size_replaces_what_the_old_one_filled_in() -> None:
         (("training.seed=1", "training.seed=2"), "training.seed is given twice"),
         (("position=ape", "position.name=rope"), "position.name is given twice"),
         (("position.name=a", "position=ape", "position.name=b"), "position.name is given twice"),
-        (("position=ape", "position.name=a", "position=rope"), "position.name is given twice"),
+        (("position=ape", "position.name=a", "position=rope"), "position is given twice"),
         (("position=ape", "position={name: a, parts: [{kind: skew}]}"), "preset 'ape' are both"),
         (("training.schedule=noam", "training.schedule.name=cosine"), "name is given twice"),
         (("model={dim: 8}", "model.dim=16"), "model.dim is given twice"),

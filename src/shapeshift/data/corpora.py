@@ -183,8 +183,8 @@ def _no_text(path: Path, languages: tuple[str, str]) -> ShapeshiftError:
     return ShapeshiftError(f"no such file, plain or gzipped; {remedy}", path=path)
 
 
-def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
-    """Read all text of a corpus once, before anything is made of it.
+def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
+    """Read all text of a corpus once, before anything is made of it; return pairs by split.
 
     Args:
         corpus: whose files are here.
@@ -194,6 +194,7 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
         ShapeshiftError: a file cannot be read as text, has another number of lines than its
             partner or its references, or a split has no lines.
     """
+    sizes: dict[Split, int] = {}
     done = 0
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         before = done
@@ -213,7 +214,9 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
                         " belong to line n of the other",
                         path=path,
                     )
-        require_lines(corpus, split, done - before)
+        sizes[split] = done - before
+        require_lines(corpus, split, sizes[split])
+    return sizes
 
 
 def require_lines(corpus: FilesCorpus, split: Split, num_pairs: int) -> None:

@@ -90,15 +90,15 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     if isinstance(config.corpus, GrammarCorpus):
         (directory / "corpus").mkdir()
         corpus = write_grammar(config.corpus, directory / "corpus", report)
+        sizes = {split: config.corpus.num_pairs(split) for split in SPLITS}
     else:
         corpus = local_corpus(config.corpus)
-        check_text(corpus, lambda done: report("check the text", done, None))
-    subwords, num_train = _train_subwords(directory / "subwords", config, corpus, report)
+        sizes = check_text(corpus, lambda done: report("check the text", done, None))
+    subwords = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         counts = Counts()
-        total = num_train if split == "train" else None
-        pairs = _watched(read_split(corpus, split), f"encode {split}", total, report)
+        pairs = _watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
         encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split))
         built = build(encoded, config.dataset, split, counts)
         store = _write_split(directory, split, built, subwords)
@@ -135,25 +135,18 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
 
 def _train_subwords(
     directory: Path, config: DataConfig, corpus: FilesCorpus, report: Progress
-) -> tuple[Subwords, int | None]:
-    """Train the models on the train split as it is in the corpus, or copy those that are given;
-    also return the size of the split, None if it is not known yet."""
+) -> Subwords:
+    """Train the models on the train split as it is in the corpus, or copy those that are given."""
     if config.subwords.models is not None:
         subwords = _subwords_of(config.subwords.models, config)
         for path in (config.subwords.models / "subwords").iterdir():
             save(directory / path.name, path.read_bytes())
-        return subwords, None
-    num_train = 0
-
-    def pairs() -> Iterator[tuple[str, str]]:  # read once for each model
-        nonlocal num_train
-        num_train = 0
-        text = _watched(read_split(corpus, "train"), "train subwords", None, report)
-        for pair in text:
-            num_train += 1
-            yield pair
-
-    return Subwords.train(pairs, config.subwords, directory), num_train
+        return subwords
+    return Subwords.train(
+        lambda: _watched(read_split(corpus, "train"), "train subwords", None, report),
+        config.subwords,
+        directory,
+    )
 
 
 def _watched(

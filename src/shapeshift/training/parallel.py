@@ -34,18 +34,17 @@ its connections close, and they stop at once."""
 
 def _read_environment() -> tuple[int, int, int]:
     """Return WORLD_SIZE, RANK and LOCAL_RANK, or raise `ShapeshiftError`."""
-    names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
-    variables = {"LOCAL_RANK": "0", "RANK": "", "MASTER_PORT": "", "MASTER_ADDR": "", **os.environ}
-    bad = [name for name in names if not variables[name].isdecimal()]
-    bad += [] if variables["MASTER_ADDR"] else ["MASTER_ADDR"]
-    if not bad:
+    variables = {"LOCAL_RANK": "0", **os.environ}
+    try:
+        names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
         world_size, rank, local_rank, _ = (int(variables[name]) for name in names)
-        if max(rank, local_rank) < world_size:
+        if variables["MASTER_ADDR"] and 0 <= max(rank, local_rank) < world_size:
             return world_size, rank, local_rank
-        bad = ["RANK" if rank >= world_size else "LOCAL_RANK"]
+    except (KeyError, ValueError):
+        pass
     raise ShapeshiftError(
-        f"the environment variable {bad[0]} is {variables[bad[0]]!r}; start the processes with"
-        " torchrun, or unset WORLD_SIZE to train in one process"
+        "WORLD_SIZE is set, and RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are not as torchrun"
+        " sets them; start the processes with torchrun, or unset WORLD_SIZE to train in one process"
     )
 
 
