@@ -53,7 +53,7 @@ def test_batches_that_cannot_be_shared_evenly_are_refused_with_what_to_set(monke
 def test_an_environment_that_is_not_torchrun_s_ends_in_one_line(monkeypatch, name, value):
     set_environment(monkeypatch, **{name: value})
     with (
-        pytest.raises(ShapeshiftError, match="WORLD_SIZE is set.*torchrun") as caught,
+        pytest.raises(ShapeshiftError, match=r"WORLD_SIZE is set.*torchrun") as caught,
         join(TrainingConfig(accumulation=2, device="cpu")),
     ):
         pytest.fail("there is no group to join")
