@@ -65,12 +65,6 @@ def test_what_is_no_configuration_of_a_run_is_named(text: str, remedy: str, tmp_
         load_config(tmp_path / "run.yaml")
 
 
-def test_a_file_beside_it_may_be_meant(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").touch()
-    with pytest.raises(ShapeshiftError, match=r"no such file; did you mean 'run\.yaml'"):
-        load_config(tmp_path / "rnu.yaml")
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -290,23 +284,3 @@ def test_overrides_of_the_default_position_start_from_it() -> None:
 )
 def test_overrides_that_cannot_be(override: str, problem: str) -> None:
     assert problem in refused({"training": {"seed": 1}, "position": "ape"}, override)
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (b"model:\n  dim: [1\n", 3),
-        (b"a: b: c\n", 1),
-        (b"model: \x07\n", None),
-        (b"\xff\xfe", None),
-        (None, None),
-    ],
-)
-def test_a_file_that_is_not_yaml(content: bytes | None, line: int | None, tmp_path: Path) -> None:
-    path = tmp_path / "bad.yaml"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ShapeshiftError) as raised:
-        load_config(path)
-    assert (raised.value.path, raised.value.line) == (path, line)
-    assert "\n" not in str(raised.value)

@@ -246,18 +246,3 @@ def test_any_order_gives_the_same_and_everything_given_shows(
             if key == "position" and "position.name=mine" in overrides:
                 continue  # a preset under another name
             assert _shows(_look_up(config, key), yaml.safe_load(value.replace("1e-3", "0.001")))
-
-
-@pytest.mark.parametrize(
-    "accepted",
-    [
-        ["position.position_ids.max_offset=40", "position=shape"],
-        ["training.schedule.warmup_updates=100", "training.schedule.name=cosine"],
-        ["data.dataset.num_joined=3", "data.dataset.max_length=null", "data.dataset=interpolate"],
-        ["data.corpus.subset=fr-en", "data.corpus=wmt14-en-de"],
-        ["position.parts.0.max_distance=8"],
-        ["model.ff_dim=64", "model.size=small"],
-    ],
-)
-def test_some_of_these_sets_are_accepted(accepted: list[str]) -> None:
-    assert _resolved(accepted) is not None

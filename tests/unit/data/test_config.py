@@ -9,8 +9,6 @@ from pydantic import TypeAdapter, ValidationError
 from shapeshift.data.config import (
     DataConfig,
     Dataset,
-    Extrapolate,
-    FilesCorpus,
     GrammarCorpus,
 )
 
@@ -33,14 +31,6 @@ def test_defaults_are_the_papers():
     assert datasets.validate_python({"name": "interpolate"}).num_joined == 10
     assert datasets.validate_python({"name": "length_slice", "min_length": 80}).max_length is None
     assert isinstance(DataConfig().corpus, GrammarCorpus)
-
-
-def test_a_corpus_and_a_dataset_are_chosen_by_name():
-    dataset = {"name": "extrapolate", "max_length": 20}
-    config = DataConfig.model_validate({"corpus": FILES | SPLITS, "dataset": dataset})
-    assert isinstance(config.corpus, FilesCorpus)
-    assert config.corpus.prefixes("train") == ["a", "b"]
-    assert config.dataset == Extrapolate(max_length=20)
 
 
 @pytest.mark.parametrize(

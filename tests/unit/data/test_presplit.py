@@ -5,7 +5,7 @@ import pytest
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.data.presplit import count_pieces
-from shapeshift.data.subwords import EOS, PAD, SEP, SPECIAL_PIECES, UNK, Subwords, split_parts
+from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords, split_parts
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
 
@@ -39,12 +39,6 @@ def test_the_most_frequent_pieces_have_the_first_ids(subwords):
 def test_special_pieces_in_the_text_are_unknown(subwords):
     assert subwords.encode_source(["</s> <sep> nowhere the"]) == [[UNK, UNK, UNK, 6]]
     assert subwords.decode_target([UNK, 6]) == "⁇ the"
-
-
-def test_joined_texts_keep_their_parts(subwords):
-    ids = subwords.encode_source(["the <sep> yes"], joined=True)[0]
-    assert ids.count(SEP) == 1
-    assert subwords.decode_target(ids) == "the <sep> yes"
 
 
 def test_what_is_loaded_is_what_was_trained(subwords, tmp_path):
@@ -113,11 +107,3 @@ def test_references_pair_with_the_test_set(lines, corpus, tmp_path):
     (corpus.root / "raw.de").write_text(lines)
     with pytest.raises(ShapeshiftError, match=r"raw\.de: has [13] lines, but test has 2"):
         prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")
-
-
-def test_other_references_are_other_data(corpus, tmp_path):
-    config = DataConfig(corpus=corpus, subwords=CONFIG)
-    prepare(config, tmp_path / "out")
-    (corpus.root / "raw.de").write_text("a\nb\n")
-    with pytest.raises(ShapeshiftError, match="the corpus text changed"):
-        prepare(config, tmp_path / "out")

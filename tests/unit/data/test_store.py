@@ -54,17 +54,6 @@ def test_an_id_outside_the_vocabulary_is_not_written(tmp_path, ids):
         write(tmp_path / "store", [(ids, [1])], source_size=10, target_size=10)
 
 
-def test_indices_outside_are_refused(store):
-    for index in (4, -1):
-        with pytest.raises(IndexError):
-            store[index]
-
-
-def test_tokens_cannot_be_written_through_a_store(store):
-    with pytest.raises(ValueError, match="read-only"):
-        store[0][0][0] = 1
-
-
 def test_what_breaks_off_is_no_store(tmp_path):
     def pairs():
         yield [1], [2]

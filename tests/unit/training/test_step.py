@@ -8,9 +8,8 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift.data.batching import collate, plan_epoch
-from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.step import TrainingStep, random_batch
+from shapeshift.training.step import TrainingStep
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
@@ -63,14 +62,6 @@ def test_what_the_compiler_lacks_is_one_sentence(lab, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
     with pytest.raises(ShapeshiftError, match=r"torch.compile failed .*no C\+\+ .*compile=false"):
         lab.fit(lab.make(compile=True))
-
-
-def test_random_sentences_have_the_length_that_is_asked_for():
-    batch, again = (random_batch(7, 12, (30, 60), torch.device("cpu")) for _ in range(2))
-    assert batch.source.shape == batch.target_input.shape == batch.target_output.shape == (7, 12)
-    assert len(SPECIAL_PIECES) <= batch.source[:, :-1].min()
-    assert batch.source.max() < 30 <= batch.target_output.max()
-    assert torch.equal(batch.source, again.source)
 
 
 def no_memory(*_):
