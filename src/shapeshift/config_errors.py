@@ -72,11 +72,12 @@ def _place(problem: Any, document: Any) -> Place:
     for number, step in enumerate(problem["loc"], start=1):
         if isinstance(document, dict) and step in document:
             document = document[step]
+            place.append(str(step))
         elif isinstance(document, list | tuple) and isinstance(step, int):
             document = document[step] if step < len(document) else None
-        elif number < len(problem["loc"]) or problem["type"] not in ("missing", "invalid_key"):
-            continue
-        place.append(step)
+            place.append(step)
+        elif problem["type"] == "missing" and number == len(problem["loc"]):
+            place.append(step)
     return tuple(place)
 
 
