@@ -131,34 +131,25 @@ def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucke
     """Return each system's BLEU by length, after checking that they can be compared.
 
     Raises:
-        ShapeshiftError: there is no system; one has no BLEU by length, or was scored on other
-            references, in other length buckets, or with another signature than the first.
+        ShapeshiftError: one has no BLEU by length, or was scored on other references, in other
+            length buckets, or with another signature than the first.
     """
-    if not systems:
-        raise ShapeshiftError("no scores to compare: expected at least one system")
-    columns = {}
+    columns: dict[str, tuple[LengthBucket, ...]] = {}
+    bases: dict[str, object] = {}
     for name, scores in systems.items():
         if scores.by_length is None:
             raise ShapeshiftError(
                 f"{name!r} has no BLEU by length; score it again with its source and length buckets"
             )
         columns[name] = scores.by_length
-    (first, scores), *_ = systems.items()
-    expected = _comparable(scores)
-    for name, scores in systems.items():
-        for what, value in _comparable(scores).items():
-            if value != expected[what]:
-                raise ShapeshiftError(
-                    f"{first!r} and {name!r} have different {what} ({expected[what]} and {value});"
-                    " score both again on one test set, in the same way"
-                )
+        signatures = {x.score.signature for x in columns[name] if x.score is not None}
+        buckets = [(x.low, x.high, x.num_segments) for x in columns[name]]
+        bases[name] = scores.references_sha256, buckets, signatures
+        first = next(iter(bases))
+        if bases[name] != bases[first]:
+            raise ShapeshiftError(
+                f"{first!r} and {name!r} have other references, length buckets or BLEU signatures:"
+                f" {bases[first]} and {bases[name]}; score both again on one test set, in the same"
+                " way"
+            )
     return columns
-
-
-def _comparable(scores: Scores) -> dict[str, object]:
-    buckets = scores.by_length or ()
-    return {
-        "references": scores.references_sha256,
-        "length buckets": [(x.low, x.high, x.num_segments) for x in buckets],
-        "BLEU signatures": sorted({x.score.signature for x in buckets if x.score is not None}),
-    }
