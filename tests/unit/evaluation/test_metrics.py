@@ -82,16 +82,6 @@ def test_joined_texts_are_scored_by_sentence(translation, sentences, num_mispart
     assert bleu.details["num_misparted"] == num_misparted
 
 
-def test_a_separator_counts_as_tokens_only_where_texts_are_joined():
-    references = ["The old man sees a dog. <sep> She has a red book."] * 2
-    hypotheses = ["The old man has one dog. <sep> She has some red shoes."] * 2
-    [joined] = score_corpus(hypotheses, references, ["bleu"])
-    [split] = score_sentences(hypotheses, references, ["bleu"])
-    lengths = [score.details["reference_length"] for score in (joined, split)]
-    assert lengths == [2 * (7 + 3 + 6), 2 * (7 + 6)]
-    assert joined.value > split.value + 5
-
-
 def test_text_that_is_not_joined_has_no_sentences():
     hypotheses = ["The old gardener <sep> waters the roses.", *REFERENCES[1:]]
     assert score_sentences(hypotheses, REFERENCES) == []

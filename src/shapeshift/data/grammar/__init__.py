@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from shapeshift.data.grammar.clauses import Clauses
 from shapeshift.data.grammar.english import linearise_english
 from shapeshift.data.grammar.german import linearise_german
-from shapeshift.data.grammar.tree import Sentence
-
-__all__ = ["GRAMMAR_VERSION", "derive", "generate", "linearise_english", "linearise_german"]
 
 GRAMMAR_VERSION = 1
 """Part of the fingerprint of the corpus. Raise it whenever `generate` yields other text."""
@@ -45,12 +42,6 @@ def generate(
     for _ in range(num_pairs):
         sentence = clauses.sentence(_draw_length(rng, min_words, max_words))
         yield linearise_english(sentence), linearise_german(sentence)
-
-
-def derive(rng: random.Random, num_words: int) -> Sentence:
-    """Return a random derivation whose English sentence has exactly `num_words` words, at least
-    3."""
-    return Clauses(rng).sentence(num_words)
 
 
 def _draw_length(rng: random.Random, min_words: int, max_words: int) -> int:
