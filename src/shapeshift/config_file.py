@@ -58,50 +58,21 @@ def find_config(name: str | Path) -> Path:
     return shipped[str(name)]
 
 
-def read_document(path: str | Path) -> Any:
+def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
     """Read a YAML file, and those it extends, without checking what they say.
 
     With `extends: other.yaml`, a path relative to its own folder, a file is laid over another one;
     `extends` itself is gone from the result.
 
+    Args:
+        path: the file.
+        extending: the files through which it was reached.
+
     Raises:
         ShapeshiftError: for a file that cannot be read, or files that extend each other in a
             circle.
     """
-    return _read(Path(path), ())
-
-
-def read_settings(path: str | Path) -> Any:
-    """Return what `read_document` does, of a file that is to be a configuration of one run.
-
-    Raises:
-        ShapeshiftError: as `read_document`; or the file is a study or a grid.
-    """
-    document = read_document(path)
-    if isinstance(document, dict):
-        if "grid" in document:
-            remedy = f"use `shapeshift reproduce {path}`"
-            raise ShapeshiftError(
-                f"is a study, not the configuration of one run; {remedy}", path=path
-            )
-        if "axes" in document:
-            remedy = (
-                f"a study names it (`grid: {Path(path).name}`), which `shapeshift reproduce` runs"
-            )
-            raise ShapeshiftError(
-                f"is a grid, not the configuration of one run; {remedy}", path=path
-            )
-    return document
-
-
-def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
-    """Return the error for a document that is no mapping."""
-    kind = type(document).__name__
-    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
-
-
-def _read(path: Path, extending: tuple[Path, ...]) -> Any:
-    """Read `path`, which was reached through the files in `extending`."""
+    path = Path(path)
     try:
         document = read_yaml(path)
     except ShapeshiftError as error:
@@ -121,13 +92,37 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     if any(below.resolve() == file.resolve() for file in chain):
         circle = " -> ".join(map(str, (*chain, below)))
         raise ShapeshiftError(f"extends goes in a circle: {circle}; take one out", path=path)
-    base = _read(below, chain)
+    base = read_document(below, chain)
     if not isinstance(base, dict):
         raise no_sections(base, below)
     try:
         return merge(base, document)
     except ShapeshiftError as error:
         raise ShapeshiftError(str(error), path=path) from error
+
+
+def read_settings(path: str | Path) -> Any:
+    """Return what `read_document` does, of a file that is to be a configuration of one run.
+
+    Raises:
+        ShapeshiftError: as `read_document`; or the file is a study or a grid.
+    """
+    document = read_document(path)
+    others = {
+        "grid": ("study", f"use `shapeshift reproduce {path}`"),
+        "axes": ("grid", f"name it in a study (`grid: {path}`), for `shapeshift reproduce`"),
+    }
+    for key in others.keys() & document if isinstance(document, dict) else ():
+        what, remedy = others[key]
+        problem = f"is a {what}, not the configuration of one run; {remedy}"
+        raise ShapeshiftError(problem, path=path)
+    return document
+
+
+def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
+    """Return the error for a document that is no mapping."""
+    kind = type(document).__name__
+    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
 
 
 def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:

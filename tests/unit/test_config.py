@@ -56,7 +56,7 @@ def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
     ("text", "remedy"),
     [
         ("title: mine\ngrid: {axes: {}}\n", "is a study, .* `shapeshift reproduce .*run.yaml`"),
-        ("axes: {position: presets}\n", "is a grid, .*`grid: run.yaml`"),
+        ("axes: {position: presets}\n", "is a grid, .*`grid: .*run.yaml`"),
     ],
 )
 def test_what_is_no_configuration_of_a_run_is_named(text: str, remedy: str, tmp_path: Path) -> None:
