@@ -136,12 +136,14 @@ def shown_place(place: Iterable[int | str]) -> str:
 def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo | None]:
     """Return the keys of a place that are settings, without names that a file gives and numbers of
     entries, and the field of the last one."""
-    sections, keys, field = [config], [], None
-    for step in place:
+    sections: list[type[BaseModel]] = [config]
+    keys: list[str] = []
+    field: FieldInfo | None = None
+    for step in map(str, place):
         fields = [x.model_fields[step] for x in sections if step in x.model_fields]
         if fields:
             field = fields[0]
-            keys.append(str(step))
+            keys.append(step)
             sections = [section for each in fields for section in _models(each.annotation)]
     return keys, field
 
