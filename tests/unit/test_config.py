@@ -134,7 +134,7 @@ def test_all_errors_are_reported_at_once() -> None:
         {
             "modle": {},
             "model": {"dims": 4, "dropout": 1.5},
-            "position": "rpoe",
+            "position": "shappe",
             "data": {"subwords": {"vocab_size": 1}},
             "training": {"max_updates": "many", "average_checkpoints": 3, "keep_checkpoints": 2},
         }
@@ -143,7 +143,7 @@ def test_all_errors_are_reported_at_once() -> None:
         "modle: unknown key; did you mean 'model'?",
         "model.dims: unknown key; did you mean 'model.dim'?",
         "model.dropout: expected less than 1, got 1.5",
-        "unknown preset 'rpoe'; did you mean 'rope'?",
+        "unknown preset 'shappe'; did you mean 'shape'?",
         "data.subwords.vocab_size",
         "training.max_updates: expected a whole number, got 'many'",
         "training.average_checkpoints: 3 needs",
