@@ -102,6 +102,8 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
                 f"unknown {field.discriminator} {_shown(tag)}{nearest(tag, known)}"
                 f" (known: {', '.join(known)})"
             )
+    if problem["type"] in ("list_type", "tuple_type") and field and [*_models(field.annotation)]:
+        return f"expected a list of sections, each begun by '- ', got {_shown(problem['input'])}"
     wanted = " or ".join(dict.fromkeys(map(_expected, problems)))
     return f"expected {wanted}, got {_shown(problem['input'])}"
 

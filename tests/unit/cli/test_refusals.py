@@ -55,7 +55,7 @@ REFUSED = [  # in text, settings and folders
     (f"{SAME} --tokenize chars", "did you mean 'char'?"),
     (f"{SAME} --paired text/train.de", "text/train.de: has 60 lines, but there are 5 references"),
     ("compare mine.yaml training.max_update=3", "max_updates"),
-    ("compare mine.yaml --system 'rope position=ape'", "position.name is given twice"),
+    ("compare mine.yaml --system 'rope position=ape'", "position is given twice"),
     (
         "compare mine.yaml --system 'kerple position=rope'",
         "system named 'kerple', but it is rotary",
