@@ -13,7 +13,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
 
 def refused(document: object, *overrides: str) -> str:
@@ -91,7 +91,7 @@ def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
 
 def test_names_elsewhere_are_those_of_presets() -> None:
     assert {*FOREIGN_POSITIONS.values()} <= PRESETS.keys()
-    assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *KINDS, *POSITION_IDS}
+    assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *POSITION_IDS}
 
 
 def test_nothing_given_is_the_default(tmp_path: Path) -> None:
@@ -203,7 +203,6 @@ def test_all_errors_are_reported_at_once() -> None:
         ),
         (position({"kind": "rotary"}, {"kind": "rotary", "base": 500}), "both change the queries"),
         (position({"kind": "shaw", "add_to": "keys", "share_tables": True}), "one table"),
-        (position({**XPOS, "centre": 20000}), "centre=20000; use a smaller centre"),
     ],
 )
 def test_one_line_names_the_setting_and_the_value(document: object, problem: str) -> None:
@@ -222,8 +221,6 @@ def test_one_line_names_the_setting_and_the_value(document: object, problem: str
         position({"kind": "rotary", "place": "cross"}, {"kind": "shaw"}),
         position({"kind": "learned", "num_positions": 2048}, name="randomized"),
         position({"kind": "learned"}, name="shifted", max_offset=1023),
-        position({"kind": "tupe", "vectors": "sinusoidal"}, name="randomized"),
-        position({**XPOS, "centre": 10000}, name="shifted", max_offset=20000),
         called("kerple", {"kind": "kerple"}, {"kind": "sinusoidal", "place": "embedding"}),
         called("kerple-changed", {"kind": "rotary"}),
         called("none"),
@@ -258,8 +255,8 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
 
 
 def test_overrides_of_the_default_position_start_from_it() -> None:
-    config = parse_config({}, ["position.name=mine", "position.parts.0.start=1"])
-    assert config.position.scheme.parts == (Part("sinusoidal", "embedding", options={"start": 1}),)
+    config = parse_config({}, ["position.name=mine", "position.parts.0.base=500"])
+    assert config.position.scheme.parts == (Part("sinusoidal", "embedding", options={"base": 500}),)
 
 
 @pytest.mark.parametrize(

@@ -64,17 +64,6 @@ def test_the_remedy_for_a_wrong_name_works() -> None:
     assert parse_config(document, [remedy]).position.scheme == PRESETS["nope"]
 
 
-@pytest.mark.parametrize(
-    "position", ["rpe", {"name": "mine", "parts": [{"kind": "shaw", "max_distance": 16}]}]
-)
-def test_options_of_another_kind_are_taken_out_by_null(position: object) -> None:
-    changes = ["position.parts.0.kind=alibi", "position.name=own"]
-    assert "null takes out one that" in refused({"position": position}, *changes)
-    changes.append("position.parts.0.max_distance=null")
-    (part,) = parse_config({"position": position}, changes).position.scheme.parts
-    assert (part.kind, part.options) == ("alibi", {})
-
-
 def test_what_a_preset_filled_in_for_its_position_ids_goes_with_them() -> None:
     changed = ["position.position_ids={name: randomized, max_position: 999}", "position.name=mine"]
     position = parse_config({"position": "shape"}, changed).position
@@ -145,7 +134,7 @@ def test_another_size_replaces_what_the_old_one_filled_in() -> None:
         (("training.schedule.warmup_update=1", "training.schedule.name=cosine"), "unknown key"),
         (("training.shedule.peak=1", "training.schedule.name=cosine"), "training.shedule"),
         (("training.schedule.name=cosine", "training.schedule.factor=3"), "goes with name 'noam'"),
-        (("position=shape", "position.parts.1.start=1"), "not one of the 1 items"),
+        (("position=shape", "position.parts.1.base=1"), "not one of the 1 items"),
     ],
 )
 def test_overrides_that_contradict_each_other_are_refused_in_any_order(
