@@ -208,8 +208,6 @@ def test_the_command_and_what_runs_on_its_folder(make, tmp_path):
     text.write_text("\n".join(TEXT) + "\n")
     translated = invoke("translate", run, text)
     assert len(translated.stdout.splitlines()) == len(TEXT), translated.output
-    scored = invoke("score", text, text, "--source", text, "--run", run)
-    assert "log p -" in scored.stdout, scored.output
     inspected = invoke("inspect", run, TEXT[0], "--output", tmp_path / "page.html")
     assert inspected.exit_code == 0, inspected.output
     exported = invoke("export", run, "--to", "huggingface")
