@@ -82,8 +82,11 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
 
         run = load_run(name)
         return run.model(), run
-    if ":" in name and not Path(name).exists():
+    path = Path(name)
+    if ":" in name and not path.exists():
         return _call(*name.split(":", 1)), None
+    if "/" in name and path.parent.is_dir() and not path.exists():
+        raise ShapeshiftError("no such folder", path=path)
     try:
         import transformers
 

@@ -93,14 +93,6 @@ def usage_error(option: str, problem: str) -> typer.BadParameter:
     return typer.BadParameter(problem, param_hint=option)
 
 
-def parse_pair(text: str, option: str, form: str) -> tuple[str, str]:
-    """Return the two sides of `NAME=VALUE`; `form` is what the error says is expected."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise usage_error(option, f"expected {form}, got {text!r}")
-    return name, value
-
-
 def read_text(name: str) -> tuple[str, Iterator[str]]:
     """Return what errors call the text of a file, or of `STDIN`, and its lines."""
     from shapeshift.data.sources.files import read_lines, read_stream

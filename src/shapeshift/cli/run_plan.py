@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from shapeshift.cli.options import parse_pair, usage_error
+from shapeshift.cli.options import usage_error
 from shapeshift.cli.output import confirm_time, console, notice, show, show_table
 from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError
@@ -76,8 +76,10 @@ def choose_launcher(
     if slurm:
         if gpus is not None:
             raise usage_error("--gpus", "does not go with --slurm")
-        pairs = (parse_pair(text, "--slurm", "KEY=VALUE") for text in slurm)
-        parameters = {name: parse_yaml(value) for name, value in pairs}
+        pairs = [text.partition("=") for text in slurm]
+        if not all(name and equals for name, equals, _ in pairs):
+            raise usage_error("--slurm", f"expected KEY=VALUE, got {' '.join(slurm)!r}")
+        parameters = {name: parse_yaml(value) for name, _, value in pairs}
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters)
     if gpus is not None:
         if jobs is not None:

@@ -113,18 +113,16 @@ class Translator:
         limits = [limit for limit in (config.max_source_length, most) if limit is not None]
         self.limit = min(limits, default=None)
 
-    def translate(self, lines: Iterable[str], *, stream: bool = False) -> Iterator[str]:
+    def translate(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the best translation of every line: one line out for each line in, in order.
 
         Args:
             lines: source text; a newline at the end is dropped, a blank line stays blank.
-            stream: answer each line before the next is read, for a person who waits, instead of
-                `config.buffer_size` lines at a time.
 
         Raises:
             ShapeshiftError: as `translate_lines`.
         """
-        for line in self.translate_lines(lines, stream=stream):
+        for line in self.translate_lines(lines):
             yield line.candidates[0].text
 
     def translate_lines(
@@ -144,7 +142,8 @@ class Translator:
             lines: see `translate`.
             n_best: candidates of each line.
             name: of the text in errors, such as its file.
-            stream: see `translate`.
+            stream: answer each line before the next is read, for a person who waits, instead of
+                `config.buffer_size` lines at a time.
             each_token: also return the subwords of each candidate and their log-probabilities,
                 for which the model reads it once more.
 

@@ -105,9 +105,13 @@ def test_a_model_without_positions_fails(folder: Path, name: str) -> None:
         ("bag_models:number", "is not a callable object"),
         ("bag_models:sized", "missing a required argument: 'dim'"),
         ("runs", "neither the folder of a run, nor module:factory, nor"),
+        ("runs/none", "runs/none: no such folder"),
     ],
 )
-def test_what_is_no_model_is_one_line(folder: Path, name: str, message: str) -> None:
+def test_what_is_no_model_is_one_line(
+    folder: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     code, _, err = shapeshift(folder, "check", name)
     assert code == 1
     assert err.startswith("shapeshift: error: ")

@@ -22,7 +22,7 @@ def test_a_line_is_folded_between_words_and_on_a_terminal_alone(monkeypatch, is_
     assert stream.getvalue() == (folded if is_terminal else line) + "\n"
 
 
-@pytest.mark.parametrize("width", [70, 80, 120])
+@pytest.mark.parametrize("width", [70, 120])
 def test_a_table_is_folded_between_words(monkeypatch, width):
     stream = io.StringIO()
     console = output.plain_console(file=stream, width=width)

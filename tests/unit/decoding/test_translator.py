@@ -127,10 +127,10 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
     assert read == ["a", "b"]
     read.clear()
     for count, answer in enumerate(
-        translator(buffer_size=2).translate(lines(), stream=True), start=1
+        translator(buffer_size=2).translate_lines(lines(), stream=True), start=1
     ):
         assert len(read) == count
-        assert read[-1] == answer
+        assert read[-1] == answer.candidates[0].text
 
 
 def test_n_best_is_sorted_and_scored() -> None:
