@@ -3,10 +3,10 @@
     python benchmarks/busy_neighbour.py [--size tiny] [--rounds 3] [--spin-counts 300,10000]
 
 Each line is a way for idle OpenMP threads to wait: that of the command line (`shapeshift.threads`),
-libgomp's default, `OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take
-turns, each in a process of its own, quiet and then busy. Figures are medians over the rounds of
-the median step, in target tokens a second, with the range; ratios are to libgomp's default on the
-quiet machine.
+which looks every second whether others need the cores, libgomp's default,
+`OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take turns, each in a
+process of its own, quiet and then busy. Figures are medians over the rounds of the median step, in
+target tokens a second, with the range; ratios are to libgomp's default on the quiet machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 
 
-def train(size: str, seconds: float) -> float:
+def train(size: str, seconds: float, ours: bool) -> float:
     """Return target tokens a second of the median training step, on batches of one shape."""
     import torch
 
@@ -35,7 +35,8 @@ def train(size: str, seconds: float) -> float:
 
     torch.manual_seed(0)
     config = ModelConfig(size=size)
-    set_num_threads(config.dim)
+    if ours:
+        set_num_threads(config.dim)
     model = build(config, PRESETS["ape"], 1000, 1000).train()
     step = TrainingStep(model, TrainingConfig(precision="fp32"))
     batch = random_batch(64, 16, (1000, 1000), torch.device("cpu"))
@@ -77,11 +78,7 @@ def main() -> None:
     parser.add_argument("--worker", choices=["ours", "environment"], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        if args.worker == "ours":
-            from shapeshift.threads import set_spin_count
-
-            set_spin_count()
-        print(train(args.size, args.seconds))
+        print(train(args.size, args.seconds, args.worker == "ours"))
         return
     policies: dict[str, dict[str, str] | None] = {
         "libgomp's default": {},

@@ -6,37 +6,16 @@ Both are decided by the command line alone: a library does not change its host's
 from __future__ import annotations
 
 import os
+import sys
+import threading
+import time
+from functools import cache
 from pathlib import Path
-
-_SPIN_COUNT, _SPIN_COUNT_INTEL = "1000", "10000"
-"""How often an idle OpenMP thread looks for work before it sleeps.
-
-libgomp's default is 300,000 (milliseconds). Where another process uses one of the cores, the
-threads that spin keep the one that they wait for from running, and training becomes several times
-slower than with a single thread; threads that sleep do not. Of its speed when nothing else runs,
-an AMD processor keeps 0.95 with 1,000, one with AMX only 0.68, but 0.94 with 10,000
-(docs/benchmarks.md, `benchmarks/busy_neighbour.py`)."""
 
 _WIDTH_PER_THREAD = 32
 
-
-def set_spin_count(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
-    """Let idle OpenMP threads sleep soon. Settings in the environment take precedence.
-
-    libgomp reads the variable when it is loaded: call this before `torch` is imported.
-
-    Args:
-        cpuinfo: describes the processor.
-    """
-    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
-        os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT_INTEL if _is_intel(cpuinfo) else _SPIN_COUNT
-
-
-def _is_intel(cpuinfo: Path) -> bool:
-    try:
-        return "GenuineIntel" in cpuinfo.read_text(encoding="utf-8", errors="replace")[:4096]
-    except OSError:  # there is none but on Linux
-        return False
+_CROWDED = 0.3
+"""Of a core: how much more than there is processes must want before threads stop spinning."""
 
 
 def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -66,7 +45,65 @@ def set_num_threads(dim: int) -> None:
     Args:
         dim: D, the width of the model.
     """
-    if "OMP_NUM_THREADS" not in os.environ:
-        import torch
+    import torch
 
+    if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, min(num_cores(), dim // _WIDTH_PER_THREAD)))
+    given = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+    if sys.platform == "linux" and torch.get_num_threads() > 1 and not given:
+        _start_watch()
+
+
+@cache
+def _start_watch() -> None:
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+def _watch(interval_s: float = 1.0) -> None:
+    """Every `interval_s`, let idle OpenMP threads sleep if other processes need the cores, or spin.
+
+    A thread of libgomp waits for work 300,000 turns (milliseconds) before it sleeps. If another
+    process uses one of the cores, it keeps the thread that it waits for from running, and training
+    takes 4 to 8 times as long. libgomp waits 100 turns when there are more OpenMP threads than
+    cores (its manual, GOMP_SPINCOUNT), which threads with a team of their own bring about: training
+    keeps half of its speed (`benchmarks/busy_neighbour.py`). If the cores are free, half would be
+    lost.
+    """
+    import torch
+
+    cores, num_threads = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
+    end: threading.Event | None = None
+    before = _busy_seconds(cores), time.monotonic()
+    while True:
+        time.sleep(interval_s)
+        now = _busy_seconds(cores), time.monotonic()
+        others = (now[0] - before[0]) / (now[1] - before[1])
+        before = now
+        wanted = others + num_threads - len(cores)
+        if end is None and wanted > _CROWDED:
+            end = threading.Event()
+            for _ in range((len(cores) - 1) // (num_threads - 1)):
+                threading.Thread(target=_hold_team, args=(end,), daemon=True).start()
+        elif end is not None and wanted < _CROWDED / 2:
+            end.set()  # the end of a thread is that of its team
+            end = None
+
+
+def _hold_team(end: threading.Event) -> None:
+    import torch
+
+    torch.ones(1 << 17).add_(1)  # large enough to be computed by all threads
+    end.wait()
+
+
+def _busy_seconds(cores: list[int], stat: Path = Path("/proc/stat")) -> float:
+    """Return how long the cores have worked for other processes, those of low priority left out if
+    this one has a higher one."""
+    times = {name: map(int, rest) for name, *rest in map(str.split, stat.read_text().splitlines())}
+    total = 0
+    for core in cores:
+        user, nice, system, _, _, interrupts, soft_interrupts, steal, *_ = times[f"cpu{core}"]
+        total += user + system + interrupts + soft_interrupts + steal
+        total += nice if os.nice(0) > 0 else 0
+    own = os.times()
+    return total / os.sysconf("SC_CLK_TCK") - own.user - own.system

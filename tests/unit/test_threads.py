@@ -9,24 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.threads import num_cores, set_spin_count
+from shapeshift.threads import num_cores
 
+OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-
-PROBE = """
-import sys, shapeshift.cli
-sys.argv = ["shapeshift", *sys.argv[1:]]
-try:
-    shapeshift.cli.main()
-except SystemExit:
-    pass
-import os
-print("torch" in sys.modules, os.environ.get("GOMP_SPINCOUNT"), file=sys.stderr)
-"""
 
 
 def run(variables: dict[str, str], code: str, *args: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")}
+    kept = {k: v for k, v in os.environ.items() if k not in OPENMP}
     return subprocess.run(
         [sys.executable, "-c", code, *args],
         env=kept | {"PYTHONPATH": str(SOURCES)} | variables,
@@ -36,39 +26,64 @@ def run(variables: dict[str, str], code: str, *args: str) -> subprocess.Complete
     )
 
 
-def test_the_command_line_lets_idle_threads_sleep_and_torch_is_not_loaded_before():
-    loaded, count = run({}, PROBE, "--version").stderr.split()
-    assert loaded == "False"
-    assert int(count) > 0
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_threads_stop_spinning_while_others_need_the_cores():
+    code = """
+import os, sys, threading, time, torch
+from shapeshift import threads
+torch.set_num_threads(2)
+torch.ones(1 << 17).add_(1)
+busy = [0.0]  # seconds of others
+threads._busy_seconds = lambda cores: busy[0] * time.monotonic()
+def num_threads():
+    return len(os.listdir("/proc/self/task"))
+def wait_for(number):
+    end = time.monotonic() + 30
+    while num_threads() != number:
+        assert time.monotonic() < end, (num_threads(), number)
+        time.sleep(0.01)
+threading.Thread(target=threads._watch, args=(0.1,), daemon=True).start()
+cores = len(os.sched_getaffinity(0))
+quiet = num_threads()
+busy[0] = cores - 2 + 0.5
+wait_for(quiet + 2 * (cores - 1))  # teams of two: more OpenMP threads than cores
+busy[0] = cores - 2
+wait_for(quiet)
+"""
+    run({}, code)
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "given", "count"),
-    [
-        ("vendor_id : GenuineIntel\n", {}, "10000"),
-        ("vendor_id : AMD\n", {}, "1000"),
-        (None, {}, "1000"),
-        (None, {"GOMP_SPINCOUNT": "7"}, "7"),
-        (None, {"OMP_WAIT_POLICY": "active"}, None),
-    ],
-)
-def test_the_spin_count_is_the_processor_s_or_the_user_s(
-    tmp_path, monkeypatch, cpuinfo, given, count
-):
-    if cpuinfo is not None:
-        (tmp_path / "cpuinfo").write_text(cpuinfo)
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.setenv(name, "")  # put back afterwards
-        monkeypatch.delenv(name)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    set_spin_count(tmp_path / "cpuinfo")
-    assert os.environ.get("GOMP_SPINCOUNT") == count
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_time_of_other_processes_is_measured():
+    code = """
+import os, subprocess, sys, time
+from shapeshift.threads import _busy_seconds
+core = [max(os.sched_getaffinity(0))]
+spin = "import os; os.sched_setaffinity(0, [%d])\\nwhile True: pass" % core[0]
+other = subprocess.Popen([sys.executable, "-c", spin])
+try:
+    time.sleep(0.5)
+    before, began = _busy_seconds(core), time.monotonic()
+    time.sleep(1)
+    print((_busy_seconds(core) - before) / (time.monotonic() - began))
+finally:
+    other.kill()
+    other.wait()
+"""
+    assert 0.8 < float(run({}, code).stdout) < 1.2
 
 
-def test_importing_the_library_changes_no_setting():
-    code = "import os, shapeshift.positions; print(os.environ.get('GOMP_SPINCOUNT'))"
-    assert run({}, code).stdout.strip() == "None"
+@pytest.mark.parametrize("variable", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_a_setting_in_the_environment_is_left_alone(variable):
+    code = """
+from shapeshift import threads
+threads._start_watch = lambda: print("watched")
+threads.num_cores = lambda: 2
+threads.set_num_threads(64)
+"""
+    assert run({variable: "1000"}, code).stdout == ""
+    assert run({}, code).stdout == ("watched\n" if sys.platform == "linux" else "")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs an affinity mask")

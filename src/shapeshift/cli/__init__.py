@@ -28,7 +28,6 @@ from shapeshift import __version__
 from shapeshift.cli.hints import Subcommand
 from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.threads import set_spin_count
 
 GROUPS = {
     "Your text and models": "init prepare train translate score inspect export import serve",
@@ -127,7 +126,6 @@ def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
     _open_closed_streams()
     threading.excepthook = _report_thread
-    set_spin_count()
     try:
         try:
             # Typer itself ends the run with SystemExit: 0, 2 for wrong usage.

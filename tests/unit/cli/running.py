@@ -27,7 +27,6 @@ def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"") -> Ended:
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         patch.setattr(threading, "excepthook", threading.excepthook)  # is put back afterwards
-        patch.setattr(cli, "set_spin_count", lambda: None)
         with pytest.raises(SystemExit) as ended:
             cli.main()
     code = ended.value.code
