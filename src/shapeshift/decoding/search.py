@@ -116,8 +116,12 @@ def beam_search(
     live = _Live(limits, longest, beam, divisors[limits])
     if check_every is None:
         check_every = 1 if limits.device.type == "cpu" else CHECK_EVERY
+    buffer: Tensor | None = None
     for length in range(1, longest + 1):
-        log_probs = _log_probs(stepper.step(live.last))  # (A·beam, V)
+        logits = stepper.step(live.last)  # (A·beam, V)
+        if buffer is None:
+            buffer = torch.empty_like(logits, dtype=torch.float32)
+        log_probs = _log_probs(logits, buffer[: len(logits)])
         if length in lengths_at_limit:
             _only_eos(log_probs, (live.limits == length).repeat_interleave(beam))
         sums, parents, tokens = live.candidates(log_probs)  # (A, 2·beam) each, best first
@@ -144,12 +148,15 @@ def beam_search(
     return finished.results()
 
 
-def _log_probs(logits: Tensor) -> Tensor:
-    """Return new `(rows, V)` float32 log-probabilities; -inf for what is never generated."""
-    log_probs = logits.log_softmax(dim=-1, dtype=torch.float32)
-    log_probs[:, PAD] = -math.inf
-    log_probs[:, BOS] = -math.inf
-    return log_probs
+def _log_probs(logits: Tensor, out: Tensor) -> Tensor:
+    """Write `(rows, V)` float32 log-probabilities to `out` and return it; -inf for what is never
+    generated. (A new tensor for each step would cost as much as the softmax.)"""
+    if logits.dtype != torch.float32:
+        logits = out.copy_(logits)
+    torch.log_softmax(logits, -1, out=out)
+    out[:, PAD] = -math.inf
+    out[:, BOS] = -math.inf
+    return out
 
 
 def _only_eos(log_probs: Tensor, rows: Tensor) -> None:
