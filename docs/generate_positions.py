@@ -129,7 +129,7 @@ def _overview() -> list[str]:
                 f"`{name}`",
                 *(_tick(place in build.places) for place in PLACES),
                 _tick(build.shift_invariant),
-                f"{catalogue.count_parameters(first):,}",
+                f"{first.num_parameters:,}",
                 *checked,
                 entry.source,
             )
@@ -161,11 +161,11 @@ def _presets() -> list[str]:
     rows = [
         (
             f"`{name}`",
-            _numbering(scheme),
-            _parts(scheme),
-            f"{catalogue.count_parameters(*scheme.parts):,}",
+            _numbering(PRESETS[name]),
+            _parts(PRESETS[name]),
+            f"{parameters:,}",
         )
-        for name, scheme in PRESETS.items()
+        for name, parameters in catalogue.preset_parameters().items()
     ]
     note = (
         "*Parameters* are those that positions add to transformer-base (6 + 6 layers, D = 512). For"
@@ -222,7 +222,7 @@ def _cells() -> list[str]:
             f"`{cell.kind}`",
             cell.place,
             cell.stacks,
-            f"{catalogue.count_parameters(cell):,}",
+            f"{cell.num_parameters:,}",
             ", ".join(f"`{target}`" for target in catalogue.EXPORTS),
         )
         for cell in catalogue.cells()

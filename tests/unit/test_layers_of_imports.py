@@ -1,5 +1,5 @@
-"""Imports point one way: positions → attention → interop, model → decoding, training →
-evaluation → lab → papers → report → serve → cli; the first three rooms need torch alone."""
+"""Imports point one way: kernels → positions → attention → interop, model → decoding, training →
+evaluation → lab → papers → report → serve → cli; the first four rooms need torch alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shapeshift.__main__ import TESTBED
 
 ROOT = Path(shapeshift.__file__).parent
 FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
-TORCH_ONLY = ("positions", "attention", "interop", "conformance")
+TORCH_ONLY = ("kernels", "positions", "attention", "interop", "conformance")
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
@@ -25,8 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seeds": set(),
     "threads": set(),
     "schema": set(),
-    "positions": {"errors"},
-    "attention": {"positions", "errors"},
+    "kernels": set(),
+    "positions": {"kernels", "errors"},
+    "attention": {"kernels", "positions", "errors"},
     "interop": {"attention", "positions", "errors"},
     "conformance": {"interop", "positions", "errors"},
     "model": {"attention", "positions", "foreign_names", *FOUNDATIONS},

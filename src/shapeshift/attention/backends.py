@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import total_bias
 from shapeshift.positions.pairs import add
 
-from .dropout import dropout
+from .dropout import draw, dropout
 from .flex import attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
@@ -79,7 +81,7 @@ def attend(
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
     fused = _recorded is None and prefers_fused(
-        position, q.device.type, q.dtype, num_keys, dropout_p
+        position, q.device.type, q.dtype, num_queries, num_keys, dropout_p
     )
     plain = mask is None and not _is_biased(position) and num_queries == num_keys
     if fused and causal and plain:
@@ -126,9 +128,13 @@ def attend_with_probs(
 ) -> tuple[Tensor, Tensor]:
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
     scores = position.scores(_scaled(q), k, pos_q, pos_k)  # (B, H, Q, K)
-    if mask is not None:
-        add(scores, mask)
-    probs = dropout(_softmax(scores), dropout_p, dropout_p > 0).to(v.dtype)
+    if scores.requires_grad and kernels.serves(scores):
+        probs: Tensor = _SoftmaxDropout.apply(scores, mask, dropout_p)  # type: ignore[no-untyped-call]
+    else:
+        if mask is not None:
+            add(scores, mask)
+        probs = dropout(_softmax(scores), dropout_p, dropout_p > 0)
+    probs = probs.to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
     return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
@@ -161,19 +167,46 @@ def _softmax(scores: Tensor) -> Tensor:
     return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
 
 
+class _SoftmaxDropout(torch.autograd.Function):
+    """softmax(scores + mask) and dropout in one pass, and one on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+        draws, threshold, ctx.scale = draw(scores, dropout_p) if dropout_p else (None, 0, 1.0)
+        out, saved = kernels.softmax_dropout(scores, mask, draws, threshold, ctx.scale)
+        ctx.save_for_backward(saved)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise ShapeshiftError(
+                "second derivatives of attention on a CPU need float64; convert the model and its"
+                " inputs with .double()"
+            )
+        (saved,) = ctx.saved_tensors
+        return kernels.softmax_dropout_backward(grad, saved, ctx.scale), None, None
+
+
 def _scaled(q: Tensor) -> Tensor:
     scaled: Tensor = q * q.shape[-1] ** -0.5
     return scaled
 
 
 def prefers_fused(
-    position: Representation, device: str, dtype: torch.dtype, num_keys: int, dropout_p: float
+    position: Representation,
+    device: str,
+    dtype: torch.dtype,
+    num_queries: int,
+    num_keys: int,
+    dropout_p: float,
 ) -> bool:
     """Return whether the fused kernel can serve and is the faster one; on every device but a CPU it
     is.
 
     With dropout, or a bias that is trained, PyTorch has none for CPUs and computes in steps, as we
-    do, but keeps more; a fixed bias slows it down.
+    do, but keeps more; a fixed bias slows it down. For a single query, as in decoding, it saves
+    calls.
     """
     if position.overrides("value_bias"):
         return False
@@ -182,7 +215,9 @@ def prefers_fused(
     if dropout_p or _is_biased(position):
         return False
     # Where it is compiled, there is one graph for all lengths.
-    return torch.compiler.is_compiling() or num_keys >= FUSED_FROM.get(dtype, 0)
+    if torch.compiler.is_compiling() or num_queries == 1:
+        return True
+    return num_keys >= FUSED_FROM.get(dtype, 0)
 
 
 def _is_biased(position: Representation) -> bool:

@@ -31,17 +31,23 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return dropped
 
 
+def draw(x: Tensor, p: float) -> tuple[Tensor, int, float]:
+    """Return a uniform int16 number for each element of `x`, the number from which an element is
+    kept, and the scale of what is kept."""
+    count = x.numel()
+    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    num_dropped = min(round(p * _LEVELS), _LEVELS - 1)
+    draws = words.view(torch.int16)[:count].view(x.shape)
+    return draws, num_dropped - _LEVELS // 2, _LEVELS / (_LEVELS - num_dropped)
+
+
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        count = x.numel()
-        words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        threshold = min(round(p * _LEVELS), _LEVELS - 1)
-        quarters = words.view(torch.int16)[:count].view(x.shape)
+        draws, threshold, ctx.scale = draw(x, p)
         # As 0 and 1: products with a bool mask take four times as long.
-        keep = (quarters >= threshold - _LEVELS // 2).view(torch.int8)
+        keep = (draws >= threshold).view(torch.int8)
         ctx.save_for_backward(keep)
-        ctx.scale = _LEVELS / (_LEVELS - threshold)
         return (x * keep).mul_(ctx.scale)
 
     @staticmethod

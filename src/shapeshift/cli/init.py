@@ -113,6 +113,7 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         return f"{np.mean(words):.1f} / {np.percentile(words, 95):.0f} / {max(words)}"
 
     every = [*surveys.values()]
+    notes = ["words: mean / 95 % / longest"]
     rows = [
         ("pairs", *(f"{one.num_pairs:,}" for one in every)),
         (f"words, {corpus.source}", *(lengths(one.source_words) for one in every)),
@@ -129,4 +130,6 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         counts = [getattr(one, name) for one in every]
         if any(counts):
             rows.append((about, *(f"{count:,}" for count in counts)))
-    return Table(("", *surveys), rows, ["words: mean / 95 % / longest"])
+            first = next(one for one in every if name in one.first)
+            notes.append(f"the first {about}: {first.place(name)}")
+    return Table(("", *surveys), rows, notes)

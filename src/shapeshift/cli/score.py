@@ -84,7 +84,7 @@ def score(
     if paired and "comet" in metrics:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
     from shapeshift.data.sources.files import read_lines
-    from shapeshift.evaluation.comet import DEFAULT_MODEL
+    from shapeshift.evaluation.comet import Comet
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
@@ -104,7 +104,7 @@ def score(
         metrics=metrics,
         sources=sources,
         tokenizer=tokenizer,
-        comet_model=comet_model or DEFAULT_MODEL,
+        comet=None if comet_model is None else Comet(comet_model),
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=LENGTH_BUCKETS,
     )

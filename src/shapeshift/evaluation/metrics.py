@@ -18,7 +18,7 @@ from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
 from shapeshift.data.subwords import SEPARATOR
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.evaluation import comet
+from shapeshift.evaluation.comet import Comet
 from shapeshift.evaluation.tokenizers import DEFAULT, make_bleu
 from shapeshift.schema import Strict
 
@@ -68,7 +68,7 @@ def score_corpus(
     *,
     tokenizer: str = DEFAULT,
     sources: Sequence[str] | None = None,
-    comet_model: str = comet.DEFAULT_MODEL,
+    comet: Comet | None = None,
 ) -> list[Score]:
     """Score translations against one reference each, over the whole corpus.
 
@@ -78,7 +78,7 @@ def score_corpus(
         metrics: names from `METRICS`.
         tokenizer: of BLEU, see `evaluation.tokenizers`.
         sources: the text that was translated, line by line, for COMET.
-        comet_model: of the metric `comet`, see `evaluation.comet`.
+        comet: the model of the metric `comet`; by default that of `Comet()`.
 
     Returns:
         One score for each metric, in the order of `metrics`.
@@ -105,7 +105,7 @@ def score_corpus(
                 "COMET needs the sources: give the file that was translated (--source FILE)"
             )
         else:
-            value, signature = comet.score(sources, hypotheses, references, comet_model)
+            value, signature = (comet or Comet()).score(sources, hypotheses, references)
             scores.append(Score(name="COMET", value=value, signature=signature, details={}))
     return scores
 

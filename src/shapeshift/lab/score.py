@@ -46,7 +46,7 @@ def translate_and_score(
         metrics=config.evaluation.metrics,
         tokenizer=config.bleu_tokenizer,
         sources=sources,
-        comet_model=config.evaluation.comet_model,
+        comet=config.evaluation.comet,
         lengths=[int(n) for n in data.store(split).source_lengths],
         length_buckets=config.evaluation.length_buckets,
     )

@@ -1,8 +1,7 @@
 """Position representations for Transformers: position ids × kind × place."""
 
 from .alibi import ALiBi
-from .base import Encoding, Representation
-from .chain import Chain
+from .base import Chain, Encoding, Representation
 from .dropin import SHAPE
 from .fire import FIRE
 from .graph import Graph, use_edges

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
+
 
 def by_table(x: Tensor, table: Tensor) -> Tensor:
     """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
@@ -92,6 +94,10 @@ class Exact(NamedTuple):
     row above ends.
     """
 
+    def window(self, num_queries: int, num_keys: int) -> tuple[int, int, bool]:
+        """Return R, and `shift` and `repeat` of `kernels.add_rows`."""
+        return num_queries + num_keys, 1 - num_queries, False
+
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
         """Add `by_row (…, Q, R)` to the pairs `(…, Q, K)` of each row, in place."""
         add(by_pair, diagonals(by_row.contiguous(), by_pair.shape[-1]))
@@ -119,6 +125,10 @@ class Band(NamedTuple):
 
     num_rows: int
     lag: int
+
+    def window(self, num_queries: int, num_keys: int) -> tuple[int, int, bool]:
+        """See `Exact.window`."""
+        return self.num_rows, self.lag + 1 - self.num_rows, False
 
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
         """See `Exact.add`; `by_row` loses what is for no pair."""
@@ -183,6 +193,10 @@ class Clipped(NamedTuple):
 
     max_distance: int
     lag: int
+
+    def window(self, num_queries: int, num_keys: int) -> tuple[int, int, bool]:
+        """See `Exact.window`."""
+        return 2 * self.max_distance, self.lag + 1 - self.max_distance, True
 
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
         """See `Exact.add`."""
@@ -249,7 +263,11 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(q: Tensor, k: Tensor, by_row: Tensor, layout: Layout) -> Tensor:
         out = q @ k.transpose(-1, -2)
-        layout.add(out, by_row)
+        if kernels.serves(out) and out.is_contiguous():
+            _, shift, repeat = layout.window(*out.shape[-2:])
+            kernels.add_rows(out, by_row, shift, repeat=repeat)
+        else:
+            layout.add(out, by_row)
         return out
 
     @staticmethod
@@ -274,7 +292,11 @@ class _Outputs(torch.autograd.Function):
     @staticmethod
     def forward(probs: Tensor, v: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         probs = probs.contiguous()
-        return probs @ v, layout.collect(probs)
+        out = probs @ v
+        if kernels.serves(probs):
+            num_rows, shift, repeat = layout.window(*probs.shape[-2:])
+            return out, kernels.collect_rows(probs, num_rows, shift, repeat=repeat)
+        return out, layout.collect(probs)
 
     @staticmethod
     def setup_context(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
+
 from . import pairs
 from .base import ScoreMod
 from .checks import whole_number
@@ -14,7 +16,7 @@ from .vectors import AddTo, PairVectors
 
 _EXACT_BELOW = 48
 """The number of keys below which a row for each distance costs less than finding the clipped ones,
-in bf16 on a CPU (dev/log.md). In float32 it never does."""
+in bf16 on a CPU without `shapeshift.kernels` (dev/log.md). In float32 it never does."""
 
 _ALIGNED = 32
 """Rows of a band come in multiples of this many numbers, which one instruction adds in bf16."""
@@ -38,6 +40,7 @@ class Shaw(PairVectors):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V (the SHAPE authors' code); the paper has two.
         per_head: a table for each head; the paper shares one between the heads of a layer.
+        std: of normal initial values; None is Xavier-uniform, each head's table by itself.
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
@@ -55,6 +58,7 @@ class Shaw(PairVectors):
         add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
+        std: float | None = None,
         causal: bool = False,
     ):
         whole_number("max_distance", max_distance, 0)
@@ -65,6 +69,7 @@ class Shaw(PairVectors):
             add_to=add_to,
             share_tables=share_tables,
             per_head=per_head,
+            std=std,
         )
         self.max_distance, self.causal_only = max_distance, causal
         self.limits = -max_distance, 0 if causal else max_distance
@@ -126,6 +131,12 @@ class Shaw(PairVectors):
                 return Band(width, lag), rows(1 - width, 0), None
             return Band(width, lag), rows(1 - width, 0) - table[:, :1], table[:, 0]
         furthest = max(num_queries + lag, num_keys - lag) - 1
-        if furthest <= k or (num_keys < _EXACT_BELOW and dtype.itemsize == 2):
+        views = num_keys < _EXACT_BELOW and dtype.itemsize == 2 and not kernels.is_available(dtype)
+        if furthest <= k or views:
             return Exact(), rows(1 - num_queries - lag, num_keys - lag), None
         return Clipped(k, lag), table[:, 1:] - table[:, :1], table[:, 0]
+
+    def extra_repr(self) -> str:
+        return (
+            f"max_distance={self.max_distance}, {super().extra_repr()}, causal={self.causal_only}"
+        )

@@ -31,7 +31,7 @@ class Recorder:
 
     def __init__(self, at=None, do=None):
         self.at, self.do = at, do
-        self.updates, self.validations, self.seen = [], [], []
+        self.updates, self.validations, self.seen, self.nonfinite = [], [], [], []
 
     def advanced(self, update):
         self.seen.append(update)
@@ -44,3 +44,6 @@ class Recorder:
 
     def validated(self, update, values):
         self.validations.append((update, values))
+
+    def skipped(self, nonfinite):
+        self.nonfinite.append(nonfinite)

@@ -202,15 +202,18 @@ def _write(
 
 def _texts(row: Any, corpus: HubCorpus, split: str) -> list[str]:
     """Return source and target; a missing text is empty, and training drops such pairs."""
-    if corpus.columns is not None:
-        texts, keys = row, corpus.columns
-    else:
-        texts, keys = row.get(corpus.column), (corpus.source, corpus.target)
-    for key in keys:
-        if not isinstance(texts, dict) or key not in texts:
-            there = texts if isinstance(texts, dict) else row
+    texts, keys = row, corpus.columns or (corpus.source, corpus.target)
+    if corpus.columns is None:
+        texts = row.get(corpus.column)
+        if not isinstance(texts, dict):
             raise ShapeshiftError(
-                f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(there)}); set"
-                " data.corpus.column, or columns=[SOURCE, TARGET], or source and target"
+                f"{corpus.repo}, {split}: no column {corpus.column!r} of both languages (there are"
+                f" {', '.join(row)}); set data.corpus.column, or columns=[SOURCE, TARGET]"
+            )
+    for key in keys:
+        if key not in texts:
+            raise ShapeshiftError(
+                f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(texts)}); set"
+                " data.corpus.source and target, or columns"
             )
     return [str(texts[key] or "").replace("\n", " ") for key in keys]

@@ -1,0 +1,145 @@
+"""Steps of attention in C, for training on a CPU: `kernels.c`, compiled at first use.
+
+Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
+the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+_SOURCE = Path(__file__).with_name("kernels.c")
+_FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
+_FLAGS += ["-shared", "-fPIC"]
+_DTYPES = {torch.float32: [], torch.bfloat16: ["-DBF16"]}
+
+MAX_KEYS = 1 << 16
+"""A thread keeps a row of scores on its stack."""
+
+log = logging.getLogger(__name__)
+
+
+def serves(x: Tensor) -> bool:
+    """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels."""
+    if x.device.type != "cpu" or x.dtype not in _DTYPES or not 0 < x.shape[-1] <= MAX_KEYS:
+        return False
+    if torch.compiler.is_compiling() or type(x) is not Tensor or not x.numel():
+        return False
+    try:
+        x.data_ptr()
+    except RuntimeError:  # in a transform of torch.func
+        return False
+    return is_available(x.dtype)
+
+
+def is_available(dtype: torch.dtype) -> bool:
+    """Return whether there are kernels for a dtype; compile them if they have not been yet."""
+    return dtype in _DTYPES and _library(dtype) is not None
+
+
+def softmax_dropout(
+    scores: Tensor, mask: Tensor | None, draws: Tensor | None, threshold: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Return softmax(scores + mask) after dropout, and what `softmax_dropout_backward` needs.
+
+    Args:
+        scores: `(B, H, Q, K)`.
+        mask: added to the scores, broadcastable to them.
+        draws: uniform int16 numbers, one for each score, which is kept if its number is at least
+            `threshold`; None is no dropout.
+        scale: of what is kept.
+    """
+    B, H, Q, K = scores.shape
+    scores = scores.contiguous()
+    out = torch.empty_like(scores)
+    saved = out if draws is None else torch.empty_like(scores)
+    steps = (ctypes.c_long * 3)()
+    if mask is not None:
+        mask = mask.to(scores.dtype).expand(B, H, Q, K)
+        if mask.stride(-1) != 1:
+            mask = mask.contiguous()
+        steps[:] = list(mask.stride()[:3])
+    counts = B * H, H, Q, K
+    _call("softmax_forward", scores, mask, steps, draws, threshold, scale, out, saved, *counts)
+    return out, saved
+
+
+def softmax_dropout_backward(grad: Tensor, saved: Tensor, scale: float) -> Tensor:
+    """Return the gradient of the scores for that of the probabilities after dropout."""
+    *_, Q, K = saved.shape
+    grad, out = grad.contiguous(), torch.empty_like(saved)
+    _call("softmax_backward", grad, saved, scale, out, saved.numel() // (Q * K), Q, K)
+    return out
+
+
+def add_rows(pairs: Tensor, rows: Tensor, shift: int, *, repeat: bool) -> None:
+    """Add `rows (…, Q, R)` to `pairs (…, Q, K)`, in place: column c of query i to key
+    i + shift + c, and with `repeat` the last column to all keys further right."""
+    (*_, Q, K), R = pairs.shape, rows.shape[-1]
+    count = pairs.numel() // (Q * K)
+    _call("add_rows", pairs, rows.contiguous(), count, Q, K, R, shift, repeat)
+
+
+def collect_rows(pairs: Tensor, num_rows: int, shift: int, *, repeat: bool) -> Tensor:
+    """Return the sums `(…, Q, R)` over the pairs of each column: the transpose of `add_rows`."""
+    *batch, Q, K = pairs.shape
+    rows = pairs.new_empty(*batch, Q, num_rows)
+    count = pairs.numel() // (Q * K)
+    _call("collect_rows", pairs.contiguous(), rows, count, Q, K, num_rows, shift, repeat)
+    return rows
+
+
+def _call(name: str, first: Tensor, *arguments: object) -> None:
+    converted: list[object] = []
+    for x in (first, *arguments):
+        if isinstance(x, Tensor):
+            converted.append(ctypes.c_void_p(x.data_ptr()))
+        elif isinstance(x, float):
+            converted.append(ctypes.c_float(x))
+        else:
+            converted.append(ctypes.c_long(x) if isinstance(x, int) else x)
+    getattr(_library(first.dtype), name)(*converted, ctypes.c_long(torch.get_num_threads()))
+
+
+@cache
+def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
+    """Return the kernels for `dtype`, compiled once for each user and processor; None where they
+    cannot be compiled."""
+    if sys.platform != "linux":
+        return None
+    flags = [*_FLAGS, *_DTYPES[dtype]]
+    try:
+        # The processor, because of `native`: a home may be shared between machines.
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        processor = cpuinfo.partition("\n\n")[0].partition("flags")[2]
+        name = hashlib.sha256(f"{_SOURCE.read_text()}{flags}{processor}".encode()).hexdigest()
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "shapeshift"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        path = folder / f"kernels-{name[:32]}.so"
+        with suppress(OSError):  # not there, or damaged
+            return ctypes.CDLL(str(path))
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            built = Path(temporary, path.name)
+            compiler = shlex.split(os.environ.get("CC") or "cc")
+            command = [*compiler, *flags, "-o", str(built), str(_SOURCE), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+            built.replace(path)
+        return ctypes.CDLL(str(path))
+    except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+        log.info("attention is computed without compiled kernels: %s", error)
+        return None

@@ -1,0 +1,161 @@
+/* Steps of attention that PyTorch computes one after the other, each in one pass over memory.
+
+   Rows of scores are (N, Q, K), N = B * H, and contiguous. Built once for float and, with -DBF16,
+   once for bfloat16; sums and functions are computed in float. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef BF16
+typedef uint16_t number;
+static inline float wide(number x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+static inline number narrow(float f) { /* to the nearest, ties to even; NaN stays NaN */
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    return (number)((bits & 0x7FFFFFFF) > 0x7F800000 ? (bits >> 16) | 0x40 : rounded);
+}
+#else
+typedef float number;
+static inline float wide(number x) { return x; }
+static inline number narrow(float f) { return f; }
+#endif
+
+/* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
+static inline float exponential(float x) {
+    float bounded = x < -87.0f ? -87.0f : x;
+    float n = floorf(bounded * 1.44269504f + 0.5f);
+    float f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
+    float p = 1.98756915e-4f;
+    p = p * f + 1.39819994e-3f;
+    p = p * f + 8.33345190e-3f;
+    p = p * f + 4.16657962e-2f;
+    p = p * f + 1.66666655e-1f;
+    p = p * f + 5.00000012e-1f;
+    p = p * f * f + f + 1.0f;
+    int32_t bits = ((int32_t)n + 127) << 23; /* 2^n */
+    float power;
+    memcpy(&power, &bits, 4);
+    return x < -87.0f ? 0.0f : p * power;
+}
+
+/* Softmax over the keys, then dropout.
+
+   scores    (N, Q, K), not changed
+   mask      added to the scores, or null; element (b, h, i, j) is at b * steps[0] + h * steps[1]
+             + i * steps[2] + j
+   draws     uniform 16-bit integers (N, Q, K): a number is kept from `threshold` on; or null
+   out       probabilities after dropout
+   saved     with draws: probabilities before dropout, with a minus where dropped */
+void softmax_forward(const number *restrict scores, const number *restrict mask, const long *steps,
+                     const int16_t *restrict draws, long threshold, float scale,
+                     number *restrict out, number *restrict saved, long N, long H, long Q, long K,
+                     long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long r = 0; r < N * Q; r++) {
+        long n = r / Q, i = r % Q;
+        float row[K];
+        const number *restrict s = scores + r * K;
+        number *restrict o = out + r * K;
+        float largest = -INFINITY, sum = 0.0f;
+        if (mask) {
+            const number *restrict m = mask + n / H * steps[0] + n % H * steps[1] + i * steps[2];
+            for (long j = 0; j < K; j++) row[j] = wide(s[j]) + wide(m[j]);
+        } else {
+            for (long j = 0; j < K; j++) row[j] = wide(s[j]);
+        }
+#pragma omp simd reduction(max : largest)
+        for (long j = 0; j < K; j++) largest = row[j] > largest ? row[j] : largest;
+#pragma omp simd reduction(+ : sum)
+        for (long j = 0; j < K; j++) {
+            row[j] = exponential(row[j] - largest); /* all NaN if all are -inf, as in PyTorch */
+            sum += row[j];
+        }
+        float inverse = 1.0f / sum;
+        if (draws) {
+            const int16_t *restrict d = draws + r * K;
+            number *restrict p = saved + r * K;
+            for (long j = 0; j < K; j++) {
+                float probability = row[j] * inverse;
+                int kept = d[j] >= threshold;
+                p[j] = narrow(kept ? probability : -probability);
+                o[j] = narrow(kept ? probability * scale : 0.0f);
+            }
+        } else {
+            for (long j = 0; j < K; j++) o[j] = narrow(row[j] * inverse);
+        }
+    }
+}
+
+/* The gradient of the scores: p * (g - sum(p * g)), where g is `grad` scaled, zero where dropped.
+
+   saved   probabilities, with a minus where dropped */
+void softmax_backward(const number *restrict grad, const number *restrict saved, float scale,
+                      number *restrict out, long N, long Q, long K, long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long r = 0; r < N * Q; r++) {
+        float row[K];
+        const number *restrict g = grad + r * K, *restrict p = saved + r * K;
+        number *restrict o = out + r * K;
+        float dot = 0.0f;
+#pragma omp simd reduction(+ : dot)
+        for (long j = 0; j < K; j++) {
+            float probability = wide(p[j]);
+            row[j] = probability < 0.0f ? 0.0f : wide(g[j]) * scale;
+            dot += fabsf(probability) * row[j];
+        }
+        for (long j = 0; j < K; j++) o[j] = narrow(fabsf(wide(p[j])) * (row[j] - dot));
+    }
+}
+
+/* Pairs (N, Q, K) and rows (N, Q, R) of numbers by distance. Row c of query i belongs to key
+   j = i + shift + c; with `repeat`, the last one to all keys further right as well. */
+
+static inline void columns(long i, long shift, long R, long K, long *first, long *last) {
+    long begin = i + shift, end = begin + R;
+    *first = begin < 0 ? 0 : begin > K ? K : begin;
+    *last = end < *first ? *first : end > K ? K : end;
+}
+
+/* Add to each pair the number of its row, in place. */
+void add_rows(number *restrict pairs, const number *restrict rows, long N, long Q, long K, long R,
+              long shift, long repeat, long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long r = 0; r < N * Q; r++) {
+        long first, last, i = r % Q;
+        columns(i, shift, R, K, &first, &last);
+        number *restrict pair = pairs + r * K;
+        const number *restrict row = rows + r * R - (i + shift);
+        for (long j = first; j < last; j++) pair[j] = narrow(wide(pair[j]) + wide(row[j]));
+        if (repeat) {
+            float repeated = wide(rows[(r + 1) * R - 1]);
+            for (long j = last; j < K; j++) pair[j] = narrow(wide(pair[j]) + repeated);
+        }
+    }
+}
+
+/* Sum the pairs of each row: the transpose of `add_rows`. */
+void collect_rows(const number *restrict pairs, number *restrict rows, long N, long Q, long K,
+                  long R, long shift, long repeat, long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long r = 0; r < N * Q; r++) {
+        long first, last, i = r % Q;
+        columns(i, shift, R, K, &first, &last);
+        const number *restrict pair = pairs + r * K;
+        number *restrict row = rows + r * R;
+        memset(row, 0, R * sizeof(number));
+        for (long j = first; j < last; j++) row[j - i - shift] = pair[j];
+        if (repeat && last < K) {
+            float sum = wide(row[R - 1]);
+#pragma omp simd reduction(+ : sum)
+            for (long j = last; j < K; j++) sum += wide(pair[j]);
+            row[R - 1] = narrow(sum);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+"""The compiled steps of attention do what PyTorch's do, and give way to them."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from shapeshift import kernels
+from shapeshift.attention import backends
+from shapeshift.attention.dropout import draw
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Shaw
+from shapeshift.positions.base import Representation
+from shapeshift.positions.pairs import Band, Clipped, Exact
+
+DTYPES = [torch.float32, torch.bfloat16]
+NEAR = {
+    torch.float32: {"rtol": 1e-5, "atol": 1e-5},
+    torch.bfloat16: {"rtol": 0.02, "atol": 0.02},
+}
+SHAPES = [(1, 1, 1, 1), (2, 3, 5, 7), (2, 2, 33, 64), (1, 4, 64, 129), (3, 1, 1, 40)]
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    if not kernels.is_available(torch.float32):
+        pytest.skip("no C compiler")
+
+
+def masks(B, H, Q, K, dtype):
+    padding = torch.zeros(B, 1, 1, K)
+    padding[-1, ..., (K + 1) // 2 :] = -math.inf
+    triangle = torch.full((Q, K), -math.inf).triu(1 + K - Q) if K >= Q else torch.zeros(Q, K)
+    each = torch.randn(B, H, Q, K)
+    by_column = torch.randn(B, 1, K, Q).transpose(-1, -2)
+    return [None, padding, *(x.to(dtype) for x in (padding, triangle, each, by_column))]
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_softmax_and_dropout(shape, dtype, dropout_p):
+    torch.manual_seed(0)
+    for mask in masks(*shape, dtype):
+        x = (3 * torch.randn(*shape)).to(dtype)
+        scores, expected_scores = x.clone().requires_grad_(), x.double().requires_grad_()
+        assert kernels.serves(scores)
+        torch.manual_seed(1)
+        got = backends._SoftmaxDropout.apply(scores, mask, dropout_p)
+        torch.manual_seed(1)
+        draws, threshold, scale = draw(x, dropout_p)
+        keep = (draws >= threshold) * scale if dropout_p else torch.ones(shape)
+        added = expected_scores if mask is None else expected_scores + mask.double()
+        expected = added.softmax(-1) * keep
+        grad = torch.randn(*shape)
+        got.backward(grad.to(dtype))
+        expected.backward(grad.to(dtype).double())
+        assert torch.equal(x, scores), "the scores are changed"
+        torch.testing.assert_close(got.double(), expected, **NEAR[dtype])
+        torch.testing.assert_close(scores.grad.double(), expected_scores.grad, **NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_softmax_of_what_has_none(dtype):
+    rows = [[-math.inf] * 40, [math.nan] + [0.0] * 39, [0.0] * 39 + [math.nan]]
+    rows += [[math.inf] + [0.0] * 39, [-math.inf] * 39 + [5.0], [1e30] + [-1e30] * 39]
+    scores = torch.tensor(rows).to(dtype)[None, None].requires_grad_()
+    got = backends._SoftmaxDropout.apply(scores, None, 0.0)
+    torch.testing.assert_close(got, scores.softmax(-1), equal_nan=True)
+    got[..., 4:, :].sum().backward()
+    assert not scores.grad[..., 4:, :].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("num_keys", [1, 3, 16, 31, 40, 100])
+@pytest.mark.parametrize("num_queries", [2, 3, 17, 40])
+def test_rows_by_distance(num_queries, num_keys, dtype):
+    torch.manual_seed(0)
+    layouts = [Exact()]
+    layouts += [Clipped(k, lag) for k in (1, 4, 16, 60) for lag in (-5, 0, num_keys)]
+    most = num_keys - num_queries
+    layouts += [Band(rows, lag) for rows in (1, num_keys) for lag in {0, most} if 0 <= lag <= most]
+    for layout in layouts:
+        num_rows, shift, repeat = layout.window(num_queries, num_keys)
+        pairs = torch.randn(2, 3, num_queries, num_keys).to(dtype)
+        rows = torch.randn(2, 3, num_queries, num_rows).to(dtype)
+        if isinstance(layout, Band):
+            pairs = pairs.tril(layout.lag)  # no key stands right of its query
+        got, expected = pairs.clone(), pairs.clone()
+        kernels.add_rows(got, rows, shift, repeat=repeat)
+        layout.add(expected, rows.clone())
+        torch.testing.assert_close(got, expected, **NEAR[dtype])
+        got = kernels.collect_rows(pairs, num_rows, shift, repeat=repeat)
+        torch.testing.assert_close(got, layout.collect(pairs.clone()), **NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
+    torch.manual_seed(0)
+    position = Shaw(num_heads=2, head_dim=8, max_distance=4, causal=causal).to(dtype)
+    q, k, v = (torch.randn(2, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3))
+    pos = torch.arange(40)[None]
+    calls = []
+    call = kernels._call
+    monkeypatch.setattr(
+        kernels, "_call", lambda name, *rest: calls.append(name) or call(name, *rest)
+    )
+
+    def run():
+        for x in (q, k, v, *position.parameters()):
+            x.grad = None
+        torch.manual_seed(1)
+        out = backends.attend(q, k, v, None, position, pos, pos, 0.2, causal=causal)
+        out.float().square().sum().backward()
+        return [out, *(x.grad for x in (q, k, v, *position.parameters()))]
+
+    got = run()
+    assert set(calls) == {"softmax_forward", "softmax_backward", "add_rows", "collect_rows"}
+    calls.clear()
+    monkeypatch.setattr(kernels, "_library", lambda _: None)
+    expected = run()
+    assert not calls
+    near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.2}
+    torch.testing.assert_close(got, expected, **near)
+
+
+def test_threads_change_no_bit():
+    scores, results, before = torch.randn(3, 4, 50, 33), [], torch.get_num_threads()
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            results.append(kernels.softmax_dropout(scores, None, None, 0, 1.0)[0])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(results[0], x) for x in results)
+
+
+def test_transforms_of_functions_are_computed_by_pytorch():
+    q, k, v = (torch.randn(3, 2, 5, 8) for _ in range(3))
+    pos = torch.arange(5)[None]
+
+    def energy(q, k, v):
+        heads = (x[None] for x in (q, k, v))
+        return backends.attend(*heads, None, Representation(), pos, pos).square().sum()
+
+    alone = torch.stack([torch.func.grad(energy)(*x) for x in zip(q, k, v, strict=True)])
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(energy))(q, k, v), alone)
+    leaf = q.clone().requires_grad_()
+    sum(map(energy, leaf, k, v)).backward()
+    torch.testing.assert_close(leaf.grad, alone)
+    torch.func.hessian(energy)(q[0], k[0], v[0])
+
+
+def test_second_derivatives_are_refused_with_a_remedy():
+    x = torch.randn(1, 1, 4, 4, requires_grad=True)
+    probs = backends._SoftmaxDropout.apply(x, None, 0.0)
+    with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):
+        torch.autograd.grad(probs.square().sum(), x, create_graph=True)
+
+
+PROGRAM = "import torch; from shapeshift import kernels; print(kernels.is_available(torch.float32))"
+
+
+def available(cache: Path, **environment: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **environment}
+    command = [sys.executable, "-c", PROGRAM]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.long
+def test_where_nothing_can_be_compiled_there_are_no_kernels(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for environment in ({"CC": "false"}, {"CC": "no-such-program"}, {"XDG_CACHE_HOME": str(file)}):
+        assert available(tmp_path, **environment).communicate()[0] == "False\n"
+    assert not list(tmp_path.glob("shapeshift/*"))
+
+
+@pytest.mark.long
+def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_path):
+    processes = [available(tmp_path) for _ in range(4)]
+    assert [x.communicate()[0] for x in processes] == ["True\n"] * 4
+    (library,) = tmp_path.glob("shapeshift/*")
+    assert available(tmp_path, CC="false").communicate()[0] == "True\n"
+    library.write_bytes(library.read_bytes()[:100])
+    assert available(tmp_path).communicate()[0] == "True\n"
+    assert library.stat().st_size > 1000
