@@ -83,6 +83,10 @@ def score(
     metrics = list(dict.fromkeys(name for names in metric for name in names.lower().split(",")))
     if paired and "comet" in metrics:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
+    if comet_model and "comet" not in metrics:
+        raise usage_error("--comet-model", "needs --metric comet")
+    if tokenize and "bleu" not in metrics and source is None:
+        raise usage_error("--tokenize", "is of BLEU, which --metric leaves out")
     from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.comet import Comet
     from shapeshift.evaluation.scores import evaluate

@@ -115,3 +115,17 @@ def test_another_system_is_tested_against_the_first(files):
     assert found, line
     assert float(found[2]) == pytest.approx(float(found[1]) - 100)
     assert float(found[3]) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--paired references --metric comet", "tests BLEU and chrF; leave comet out"),
+        ("--comet-model X", "needs --metric comet"),
+        ("--metric chrf --tokenize zh", "is of BLEU, which --metric leaves out"),
+    ],
+)
+def test_an_option_without_effect_is_refused(files, options, message):
+    status, out, err = score(files, "hypotheses", "references", *options.split())
+    assert (status, out) == (2, "")
+    assert message in " ".join(err.split())
