@@ -17,7 +17,7 @@ positive_data_acceptance.expected-statuses = ["2xx", "413"]
 
 def test_the_server_does_what_its_schema_says(served, tmp_path):
     (tmp_path / "schemathesis.toml").write_text(SETTINGS, encoding="utf-8")
-    command = ["run", "--max-examples", "30", "--seed", "1", "--no-color", "--continue-on-failure"]
+    command = ["run", "--max-examples", "15", "--seed", "1", "--no-color", "--continue-on-failure"]
     done = subprocess.run(
         [sys.executable, "-m", "schemathesis.cli", *command, f"{served[1]}/openapi.json"],
         cwd=tmp_path,
