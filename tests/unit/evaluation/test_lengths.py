@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
@@ -27,21 +25,6 @@ def test_an_empty_bucket_has_no_score():
     assert not middle.is_small
     assert first.is_small
     assert first.bleu == last.bleu == pytest.approx(100)
-
-
-@settings(max_examples=40)
-@given(
-    lengths=st.lists(st.integers(0, 60), min_size=1, max_size=12),
-    length_buckets=st.sets(st.integers(1, 60), max_size=5).map(sorted),
-)
-def test_every_segment_is_counted_once(lengths, length_buckets):
-    lines = ["a"] * len(lengths)
-    buckets = bleu_by_length(lines, lines, lengths, length_buckets)
-    assert len(buckets) == len(length_buckets) + 1
-    for bucket in buckets:
-        high = float("inf") if bucket.high is None else bucket.high
-        assert bucket.num_segments == sum(bucket.low <= length < high for length in lengths)
-        assert (bucket.score is None) == (bucket.num_segments == 0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
 
-from shapeshift.config import Config, parse_config
+from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.tokenizers import BY_LANGUAGE, make_bleu, resolve
@@ -78,13 +78,6 @@ def test_sacrebleu_chooses_alike(language):
     need(tokenizer)
     theirs = BLEU(trg_lang=language).tokenizer_signature
     assert theirs == make_bleu(tokenizer).tokenizer_signature
-
-
-def test_the_grammar_and_hub_corpora_have_tokenizers():
-    assert Config().bleu_tokenizer == "13a"
-    assert parse_config({}, ["data.corpus.reverse=true"]).bleu_tokenizer == "13a"
-    hub = {"corpus": "hub", "repo": "x/y", "source": "en", "target": "ja"}
-    assert parse_config({"data": {"corpus": hub}}).bleu_tokenizer == "ja-mecab"
 
 
 def test_a_name_that_sacrebleu_does_not_have_is_refused_before_anything_begins():

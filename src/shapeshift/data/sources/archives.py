@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
 import lzma
 import os
 import stat
@@ -24,13 +22,7 @@ from shapeshift.data.sources.folders import exclusive
 from shapeshift.disk import make_directory, move, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError, reason
 
-_DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
-    ".tar": lambda file: file,
-    ".tar.gz": gzip.open,
-    ".tgz": gzip.open,
-    ".tar.bz2": bz2.open,
-    ".tar.xz": lzma.open,
-}
+_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _CHUNK = 1 << 20
 
 # What tarfile, zipfile and the decompressors raise for damaged data and for headers that lie.
@@ -42,7 +34,7 @@ _DAMAGED = (
 
 def is_archive(path: Path) -> bool:
     """Return whether `unpack` reads a file, by its name."""
-    return path.name.endswith((*_DECOMPRESSORS, ".zip"))
+    return path.name.endswith(_ENDINGS)
 
 
 def unpack(
@@ -112,13 +104,13 @@ def _members(file: IO[bytes], archive: Path) -> Iterator[tuple[str, Callable[[],
                 is_plain = is_plain and not info.flag_bits & 1
                 yield info.filename, partial(zipped.open, info) if is_plain else None
         return
-    ending = next(x for x in _DECOMPRESSORS if archive.name.endswith(x))
-    with _DECOMPRESSORS[ending](file) as stream, tarfile.TarFile(fileobj=stream) as tar:
+    with tarfile.open(fileobj=file) as tar:
         for member in tar:
             if member.size < 0:  # tarfile would go back to it for ever
                 raise tarfile.ReadError(f"a file of {member.size} bytes")
             is_plain = member.isfile() and not member.issparse()
             yield member.name, partial(tar.extractfile, member) if is_plain else None
+        stream: Any = tar.fileobj
         while stream.read(_CHUNK):  # the checksum comes last
             pass
 
